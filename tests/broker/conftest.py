@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,15 +13,14 @@ import pytest
 from changed_site import ChangedSite, changed_site
 from checked_orders import ORDERS_FILE, declare_orders, shop_of
 from few_seeds import few_seeds
+from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from shop import Shop, declare
 from streamed import Streamed
 from tcp_proxy import Proxy
 from topology_commands import Topologies
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
@@ -30,20 +28,10 @@ from rabbit_chx.testing import RunningBroker
 
 
 @pytest.fixture
-def proxy(vhost_url: str) -> Iterator[Callable[..., Proxy]]:
-    """Makes proxies to the test's vhost.
-
-    ``proxy(tls=context)`` makes one that speaks TLS, ``proxy(bytes_per_s=100_000)`` a line that is slow to the broker.
-    """
-    made: list[Proxy] = []
-
-    def make(tls: ssl.SSLContext | None = None, bytes_per_s: int = 0) -> Proxy:
-        made.append(Proxy(vhost_url, tls, bytes_per_s))
-        return made[-1]
-
-    yield make
-    for proxy_ in made:
-        proxy_.close()
+def proxy(vhost_url: str) -> Iterator[Proxy]:
+    """A line to the AMQP port."""
+    with closing(Proxy(vhost_url)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -63,19 +51,24 @@ def connection(vhost: RunningBroker) -> Iterator[StreamConnection]:
 @pytest.fixture
 def line(vhost: RunningBroker) -> Iterator[Proxy]:
     """A line to the stream port."""
-    proxy = Proxy(vhost.stream_url)
-    yield proxy
-    proxy.close()
+    with closing(Proxy(vhost.stream_url)) as made:
+        yield made
 
 
 @pytest.fixture
-def shop(vhost: RunningBroker) -> Iterator[Shop]:
+def bare_channel(vhost_url: str) -> Iterator[BlockingChannel]:
+    """A channel of the test's vhost, in which nothing is declared."""
+    # Nobody serves the connection while a test runs a program, which may take longer than two heartbeats.
+    with pika.BlockingConnection(pika_parameters(f"{vhost_url}?heartbeat=0")) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def shop(vhost: RunningBroker, bare_channel: BlockingChannel) -> Shop:
     """A vhost with the exchange `orders`, whose ring is known."""
     assert vhost.management_url is not None, "these tests need RABBIT_CHX_TEST_MANAGEMENT_URL"
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        channel = connection.channel()
-        declare(channel, "orders")
-        yield Shop(vhost, Management(vhost.management_url), ConnectionSettings.from_uri(vhost.url), channel)
+    declare(bare_channel, "orders")
+    return shop_of(vhost, bare_channel)
 
 
 @pytest.fixture
@@ -124,12 +117,10 @@ def site(broker: RunningBroker) -> Iterator[ChangedSite]:
 
 
 @pytest.fixture
-def orders(vhost: RunningBroker) -> Iterator[Shop]:
+def orders(vhost: RunningBroker, bare_channel: BlockingChannel) -> Shop:
     """A vhost with the exchange and the queues of ORDERS_FILE."""
-    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
-        shop = shop_of(vhost, connection.channel())
-        declare_orders(shop.channel)
-        yield shop
+    declare_orders(bare_channel)
+    return shop_of(vhost, bare_channel)
 
 
 @pytest.fixture

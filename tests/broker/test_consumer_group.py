@@ -17,8 +17,6 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")]
 
-PREFETCH = 32
-
 
 @pytest.fixture
 def stage(vhost_url: str) -> GroupStage:
@@ -154,7 +152,7 @@ def test_a_consumer_timeout_ends_the_handler_and_the_message_returns(
         stage.handled.append(Handled("q.0", int(message.body), generation, "a", message.redelivered))
 
     async def story() -> None:
-        async with stage.member("a", prefetch=PREFETCH, handle=handle):
+        async with stage.member("a", prefetch=32, handle=handle):
             await asyncio.to_thread(stage.publish, 100)
             # RabbitMQ 4.3.6 may overlook a timeout until the next operation on the queue (see parity/test_returned_messages.py).
             while not stage.all_handled():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, pika_parameters
+from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
@@ -29,12 +28,6 @@ from rabbit_chx.topology.live.reading import read_topology
 pytestmark = pytest.mark.broker
 
 MORE: list[tuple[Destination, int | str]] = [*BINDINGS, ("q4", 1)]
-
-
-@pytest.fixture
-def channel(vhost_url: str) -> Iterator[BlockingChannel]:
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        yield connection.channel()
 
 
 def test_a_broker_is_opened_and_closed_again_and_again(vhost_url: str) -> None:
@@ -98,21 +91,23 @@ def test_bad_input_is_refused_here_and_the_connection_goes_on(live: Broker) -> N
 
 
 def test_arguments_reach_the_broker_which_does_not_compare_hash_header(
-    live: Broker, channel: BlockingChannel
+    live: Broker, bare_channel: BlockingChannel
 ) -> None:
     live.declare("x", [("q", 1)], arguments={"hash-header": "tenant"}, queue_arguments={"x-max-length": 1})
-    channel.confirm_delivery()
+    bare_channel.confirm_delivery()
     for body in (b"old", b"new"):
-        channel.basic_publish("x", "k", body, pika.BasicProperties(headers={"tenant": "t"}), mandatory=True)
-    assert channel.queue_declare("q", passive=True).method.message_count == 1
+        bare_channel.basic_publish(
+            "x", "k", body, pika.BasicProperties(headers={"tenant": "t"}), mandatory=True
+        )
+    assert bare_channel.queue_declare("q", passive=True).method.message_count == 1
     live.declare("x", [("q", 1)], queue_arguments={"x-max-length": 1})  # a management URL would tell
 
 
 def test_what_the_broker_has_with_other_arguments_stops_all_before_anything_is_made(
-    live: Broker, channel: BlockingChannel
+    live: Broker, bare_channel: BlockingChannel
 ) -> None:
-    channel.queue_declare("q2", durable=True, arguments={"x-max-length": 5})
-    channel.exchange_declare("direct", ExchangeType("direct"), durable=True)
+    bare_channel.queue_declare("q2", durable=True, arguments={"x-max-length": 5})
+    bare_channel.exchange_declare("direct", ExchangeType("direct"), durable=True)
 
     with pytest.raises(MismatchError, match=r"inequivalent arg 'x-max-length' for queue 'q2'") as caught:
         live.declare("x", BINDINGS)
@@ -169,12 +164,12 @@ def test_a_declared_ring_and_its_additions_are_recorded(managed: Broker, live: B
 
 
 def test_bindings_after_unknown_ones_delete_the_old_record(
-    managed: Broker, live: Broker, channel: BlockingChannel
+    managed: Broker, live: Broker, bare_channel: BlockingChannel
 ) -> None:
     managed.declare("x", [("a", 1), ("b", 1)])
     for queue in ("d", "c"):
-        channel.queue_declare(queue, durable=True)
-        channel.queue_bind(queue, "x", "1")
+        bare_channel.queue_declare(queue, durable=True)
+        bare_channel.queue_bind(queue, "x", "1")
     assert managed.ring("x").provenance == "assumed"
 
     done = managed.declare("x", [(queue, 1) for queue in "abcde"])

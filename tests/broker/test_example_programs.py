@@ -6,15 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing, suppress
 from http.client import HTTPConnection
-from typing import Any
 
 import pytest
 from blocks import ROOT, example
 from bounded import until
 from pika.adapters.blocking_connection import BlockingChannel
+from tcp_proxy import Proxy
 
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import free_ports
@@ -47,10 +46,7 @@ def test_members_share_streams_and_count_each_row_once(
 
 
 @pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
-def test_a_probe_shows_the_health_of_a_member(
-    vhost_url: str, channel: BlockingChannel, proxy: Callable[[], Any]
-) -> None:
-    way = proxy()
+def test_a_probe_shows_the_health_of_a_member(vhost_url: str, channel: BlockingChannel, proxy: Proxy) -> None:
     arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
     channel.queue_declare("probed", durable=True, arguments=arguments)
     (port,) = free_ports(1)
@@ -58,7 +54,7 @@ def test_a_probe_shows_the_health_of_a_member(
         [
             sys.executable,
             ROOT / "examples" / "probes.py",
-            re.sub(r":\d+/", f":{way.port}/", vhost_url),
+            re.sub(r":\d+/", f":{proxy.port}/", vhost_url),
             "probed",
         ],
         env={**os.environ, "PROBE_PORT": str(port)},
@@ -76,10 +72,10 @@ def test_a_probe_shows_the_health_of_a_member(
 
     try:
         assert b"connected=True" in probe_until(200)
-        way.refuse()
-        way.cut()
+        proxy.refuse()
+        proxy.cut()
         assert b"connected=False" in probe_until(503)
-        way.accept()
+        proxy.accept()
         assert b"connected=True" in probe_until(200)
     finally:
         program.terminate()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +88,14 @@ def test_an_answer_by_the_binding_list_or_by_amqp_alone_is_not_determined(
     assert "AMQP alone does not show the queues of the exchanges in the ring" in capsys.readouterr().err
 
 
-def test_it_waits_for_a_broker_that_is_starting(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    with closing(Proxy(shop.live[1])) as proxy:
-        command = ["verify", "orders", "--url", through(shop.live[1], proxy.port), *shop.live[2:], *shop.via]
-        proxy.refuse()
-        assert main([*command, "--wait", "0.7"]) == 69
-        assert "(after --wait 0.7)" in capsys.readouterr().err
-        starts = threading.Timer(1.0, proxy.accept)
-        starts.start()
-        assert main([*command, "--wait", "30"]) == 0
-        starts.join()
+def test_it_waits_for_a_broker_that_is_starting(
+    shop: Shop, proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["verify", "orders", "--url", through(shop.live[1], proxy.port), *shop.live[2:], *shop.via]
+    proxy.refuse()
+    assert main([*command, "--wait", "0.7"]) == 69
+    assert "(after --wait 0.7)" in capsys.readouterr().err
+    starts = threading.Timer(1.0, proxy.accept)
+    starts.start()
+    assert main([*command, "--wait", "30"]) == 0
+    starts.join()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from exchange_types import CHX
+from group_members import ORDERED
 from group_stage import QUICK
 from pika import BasicProperties
 from shop import Shop
+from taken import taken
 
 from rabbit_chx import Broker, ConsumerGroup, HashRing
 from rabbit_chx.cli import main
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.broker
 WEIGHTS = {"o.c": 3, "o.a": 1, "o.d": 6, "o.b": 2}
 KEYS = [f"key-{number}" for number in range(150)]
 HEADER = "tenant"
-QUORUM = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def bound(shop: Shop) -> Shop:
     """A vhost with the exchange `o`, whose queues were bound by hand; one of them was unbound."""
     shop.channel.exchange_declare("o", CHX, durable=True)
     for queue in (*list(WEIGHTS)[:2], "gone", *list(WEIGHTS)[2:]):
-        shop.channel.queue_declare(queue, durable=True, arguments=QUORUM)
+        shop.channel.queue_declare(queue, durable=True, arguments=ORDERED)
         shop.channel.queue_bind(queue, "o", str(WEIGHTS.get(queue, 4)))
     shop.channel.queue_unbind("gone", "o", "4")
     shop.channel.confirm_delivery()
@@ -51,18 +50,8 @@ def publish(shop: Shop, keys: Iterable[str], header: str | None = None) -> None:
 def received(shop: Shop, path: Path) -> str:
     """Publish a message for each of KEYS, take them out of the queues, and write a file of where each was."""
     publish(shop, KEYS)
-    pairs: list[tuple[str, str]] = []
-
-    def note(queue: str, _channel: object, _method: object, _properties: object, body: bytes) -> None:
-        pairs.append((body.decode(), queue))
-
-    tags = [shop.channel.basic_consume(queue, partial(note, queue), auto_ack=True) for queue in WEIGHTS]
-    deadline = time.monotonic() + 30
-    while len(pairs) < len(KEYS) and time.monotonic() < deadline:
-        shop.channel.connection.process_data_events(1)
+    pairs = [(body.decode(), queue) for queue in WEIGHTS for _, _, body in taken(shop.channel, queue)]
     assert len(pairs) == len(KEYS)
-    for tag in tags:
-        shop.channel.basic_cancel(tag)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("key", "queue"), *pairs])
     return str(path)

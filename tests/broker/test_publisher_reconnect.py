@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from publishing_support import Consumed, through
+from tcp_proxy import Proxy
 
 from rabbit_chx.publishing import Publisher
 
@@ -27,10 +27,9 @@ def test_the_first_url_is_dead(consumed: Consumed, vhost_url: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, only 127.0.0.1 is this machine")
 def test_an_address_that_swallows_packets_leaves_time_for_the_next(
-    consumed: Consumed, vhost_url: str, proxy: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+    consumed: Consumed, vhost_url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = proxy().port
-    resolve = socket.getaddrinfo
+    port, resolve = proxy.port, socket.getaddrinfo
 
     def two_addresses(host: str, *rest: Any, **options: Any) -> list[Any]:
         hosts = ("127.0.0.2", "127.0.0.1") if host == "two.test" else (host,)

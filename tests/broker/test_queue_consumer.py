@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-import pika
 import pytest
 from bounded import until
 from canary import CANARY, canary_user
@@ -19,7 +17,6 @@ from tcp_proxy import Proxy
 from rabbit_chx import Publisher
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, MismatchError
 from rabbit_chx.testing import RunningBroker
@@ -33,19 +30,17 @@ EVERYTHING = 1 << 30
 
 
 @pytest.fixture
-def queues(vhost: RunningBroker) -> Iterator[BlockingChannel]:
+def queues(vhost: RunningBroker, bare_channel: BlockingChannel) -> BlockingChannel:
     """A channel on which the empty queues `classic` and `quorum` are declared.
 
     From 4.3 on the latter drops a message whose delivery failed once. Before, each return counts, so it has no limit.
     """
-    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
-        channel = connection.channel()
-        channel.queue_declare("classic", durable=True)
-        arguments: dict[str, Any] = {"x-queue-type": "quorum"}
-        if release_is_in(vhost.version, ">=4.0"):
-            arguments["x-delivery-limit"] = 1 if puts_back(vhost, "quorum") else -1
-        channel.queue_declare("quorum", durable=True, arguments=arguments)
-        yield channel
+    bare_channel.queue_declare("classic", durable=True)
+    arguments: dict[str, Any] = {"x-queue-type": "quorum"}
+    if release_is_in(vhost.version, ">=4.0"):
+        arguments["x-delivery-limit"] = 1 if puts_back(vhost, "quorum") else -1
+    bare_channel.queue_declare("quorum", durable=True, arguments=arguments)
+    return bare_channel
 
 
 def puts_back(broker: RunningBroker, queue: str) -> bool:
@@ -155,13 +150,12 @@ def test_others_come_first(
 
 @pytest.mark.parametrize("queue", ["classic", "quorum"])
 def test_a_lost_connection_gives_back(
-    settings: ConnectionSettings, vhost: RunningBroker, queue: str, proxy: Callable[..., Proxy]
+    settings: ConnectionSettings, vhost: RunningBroker, queue: str, proxy: Proxy
 ) -> None:
     fill(settings, queue, 2_000)
-    way = proxy()
-    with closing(QueueConsumer(replace(settings, port=way.port))) as consumer:
+    with closing(QueueConsumer(replace(settings, port=proxy.port))) as consumer:
         taken = consumer.take(queue, 1_000, EVERYTHING)
-        way.cut()
+        proxy.cut()
         with pytest.raises(ConnectionLostError):
             consumer.acknowledge(taken[-1])
     until_ready(settings, queue, 2_000)

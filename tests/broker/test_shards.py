@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import pika
 import pytest
@@ -26,6 +25,7 @@ from sharded import (
     sharded,
     until,
 )
+from tcp_proxy import Proxy
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
@@ -50,19 +50,13 @@ definition = { shards-per-node = 3, routing-key = "7" }
 """
 
 
-@pytest.fixture
-def channel(vhost: RunningBroker) -> Iterator[BlockingChannel]:
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        yield connection.channel()
-
-
 def declared(live: Broker, text: str) -> ShardedExchange:
     live.apply(plan(Topology.from_toml(text), live.topology()))
     return live.sharding("images")
 
 
 def test_a_file_declares_it_and_the_plugin_makes_the_shards(
-    managed: Broker, channel: BlockingChannel
+    managed: Broker, bare_channel: BlockingChannel
 ) -> None:
     found = declared(managed, FILE)
     assert (found.type, found.policy) == ("x-modulus-hash", "shards")
@@ -77,9 +71,9 @@ def test_a_file_declares_it_and_the_plugin_makes_the_shards(
     assert check(now, Topology.from_toml(FILE)).sound
     assert managed.exchange("images").route("k1") in {shard.name for shard in found.shards}
 
-    channel.basic_consume(found.shards[1].name, lambda *_: None)
-    channel.confirm_delivery()
-    channel.basic_publish("", found.shards[2].name, b"m")
+    bare_channel.basic_consume(found.shards[1].name, lambda *_: None)
+    bare_channel.confirm_delivery()
+    bare_channel.basic_publish("", found.shards[2].name, b"m")
     counted = [(shard.messages, shard.consumers) for shard in managed.sharding("images").shards]
     assert counted == [(0, 0), (0, 1), (1, 0)]
     assert {shard.messages for shard in managed.sharding("images", counts=False).shards} == {None}
@@ -89,11 +83,11 @@ HASHED = FILE.replace("x-modulus-hash", "x-consistent-hash")
 
 
 def test_a_hash_exchange_under_the_policy_is_refused_beforehand(
-    managed: Broker, vhost: RunningBroker, channel: BlockingChannel
+    managed: Broker, vhost: RunningBroker, bare_channel: BlockingChannel
 ) -> None:
     """With Khepri the broker closes the connection with 541, which the first lines hold. With Mnesia it accepts the exchange."""
     declared(managed, FILE)
-    channel.exchange_delete("images")
+    bare_channel.exchange_delete("images")
     is_accepted = managed.release.store == "mnesia"
     refused = pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="541")
     with (
@@ -101,9 +95,9 @@ def test_a_hash_exchange_under_the_policy_is_refused_beforehand(
         nullcontext() if is_accepted else refused,
     ):
         connection.channel().exchange_declare("images", CHX, durable=True)
-    channel.exchange_delete("images")
+    bare_channel.exchange_delete("images")
     for name in [queue.name for queue in managed.topology().queues]:
-        channel.queue_delete(name)
+        bare_channel.queue_delete(name)
 
     made = plan(Topology.from_toml(HASHED), managed.topology())
     if is_accepted:
@@ -159,14 +153,14 @@ async def test_all_shards_are_consumed_and_followed_also_if_they_are_made_again(
 
 @in_a_loop
 async def test_a_lost_connection_is_replaced(
-    vhost: RunningBroker, consumer_of: Callable[..., ShardConsumer], proxy: Callable[[], Any]
+    vhost: RunningBroker, consumer_of: Callable[..., ShardConsumer], proxy: Proxy
 ) -> None:
-    line, handled = proxy(), Handled()
+    handled = Handled()
     await sharded(vhost, 2)
-    consumer = consumer_of(through(vhost.url, line.port))
+    consumer = consumer_of(through(vhost.url, proxy.port))
     async with running(consumer, handled):
         await until(lambda: len(consumer.queues) == 2)
-        line.cut()
+        proxy.cut()
         await published(vhost.url, 0, 100)
         await until(lambda: handled.count >= 100)
     assert {body for bodies in handled.bodies.values() for body in bodies} == set(range(100))

@@ -13,6 +13,7 @@ from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 from sharded import in_a_loop
+from tcp_proxy import Proxy
 
 from rabbit_chx import Limits, SharedPublisher, errors
 from rabbit_chx.publishing import PublishReport
@@ -150,9 +151,8 @@ async def test_the_rows_of_a_cancelled_call_are_sent_before_the_close_unless_it_
 
 
 @in_a_loop
-async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Callable[[], Any]) -> None:
-    way = proxy()
-    publisher = SharedPublisher(through(vhost_url, way.port), "", limits=Limits(confirm_timeout_s=600))
+async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Proxy) -> None:
+    publisher = SharedPublisher(through(vhost_url, proxy.port), "", limits=Limits(confirm_timeout_s=600))
     rows = ["k"] * 10
     with pytest.raises(errors.PublishError):  # no queue has this name
         await publisher.publish_many(rows, rows)
@@ -160,7 +160,7 @@ async def test_close_ends_a_call_that_takes_too_long(vhost_url: str, proxy: Call
     running = asyncio.create_task(publisher.publish_many(["k"] * 2, gate))
     await gate.wait()
     waiting = asyncio.create_task(publisher.publish_many(["k"], ["b"]))
-    way.freeze()
+    proxy.freeze()
     gate.open()
     await asyncio.sleep(0)
     await asyncio.to_thread(publisher.close, 0.3)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import pika
 import pytest
 from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
@@ -20,7 +19,6 @@ from super_streams import create_super_stream
 from trips import STREAMS, declare_trips
 
 from rabbit_chx import HashRing, Publisher, StreamPublisher
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection
@@ -53,11 +51,10 @@ class Trips:
 
 
 @pytest.fixture
-def trips(vhost: RunningBroker) -> Iterator[Trips]:
+def trips(vhost: RunningBroker, bare_channel: BlockingChannel) -> Trips:
     """The vhost with 40 rows in three streams."""
-    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
-        declare_trips(connection.channel())
-        yield Trips(vhost, connection.channel())
+    declare_trips(bare_channel)
+    return Trips(vhost, bare_channel)
 
 
 def rows_of(capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str, Any]]:

@@ -232,7 +232,5 @@ def test_a_chunk_larger_than_a_frame_is_delivered_whole(
 
 def test_heartbeats_go_on_while_the_caller_does_other_work(vhost: RunningBroker) -> None:
     with closing(StreamConnection(stream_settings(f"{vhost.stream_url}?heartbeat=1"))) as opened:
-        heard = opened._last_received
         time.sleep(4)  # the broker gives up after less
-        assert opened._last_received > heard
         assert opened.metadata([]) == {}

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 from group_stage import QUICK, eventually, in_order
 from stream_group_stage import StreamGroupStage
-from streamed import numbers_in
 
 from rabbit_chx import StreamGroup
-from rabbit_chx.consuming import FailurePolicy, stream_channels, stream_connection
-from rabbit_chx.errors import HandlerError, MissingRowsError, NotFoundError
+from rabbit_chx.consuming import stream_channels, stream_connection
+from rabbit_chx.errors import MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker
 
@@ -75,39 +74,6 @@ def test_members_that_join_and_leave_move_only_what_must_move(stage: StreamGroup
     assert len(stage.handled) == stage.sent * 6
     assert all(in_order(handled) for handled in stage.by_queue().values())
     assert {row.member for row in stage.handled} == {"a", "b", "c"}
-
-
-@pytest.mark.core
-def test_a_handler_that_fails_ends_the_group_and_the_next_member_begins_there(
-    stage: StreamGroupStage,
-) -> None:
-    attempts: list[int] = []
-
-    async def handle(stream: str, batch: pa.RecordBatch) -> None:
-        if stream == "s.3":
-            attempts.append(numbers_in(batch)[0])
-            raise ValueError("I cannot")
-
-    async def story() -> None:
-        stage.publish(5)
-        with pytest.raises(
-            HandlerError, match=r"stream 's\.3': the handler raised ValueError for the off"
-        ) as caught:
-            async with StreamGroup(
-                stage.url,
-                streams=stage.queues,
-                name=stage.group,
-                timing=QUICK,
-                failures=FailurePolicy(retries=2, backoff_s=0.01),
-            ) as group:
-                await asyncio.wait_for(group.run(handle), 60)
-        assert isinstance(caught.value.__cause__, ValueError)
-        assert attempts == [0, 0, 0]
-        async with stage.member("b"):
-            await eventually(lambda: len(stage.by_queue()["s.3"]) == 5, "the next member has it")
-
-    asyncio.run(story())
-    assert [row.number for row in stage.by_queue()["s.3"]] == [0, 1, 2, 3, 4]
 
 
 def test_a_stream_that_is_deleted_and_created_again_or_not(

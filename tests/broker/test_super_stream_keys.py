@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pika
 import pytest
 from exchange_types import DIRECT
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import StreamPublisher, SuperStream, replay
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
@@ -22,26 +20,19 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 KEYS = ["apple", "pear", "plum"]
 
 
-def declare(channel: BlockingChannel, names: dict[str, str]) -> None:
-    """Declare a super stream with these partitions, by their keys."""
-    channel.exchange_declare("fruit", DIRECT, durable=True, arguments={"x-super-stream": True})
-    for number, (key, name) in enumerate(names.items()):
-        channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
-        channel.queue_bind(name, "fruit", key, arguments={"x-stream-partition-order": number})
-
-
 @pytest.fixture
-def fruit(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+def fruit(bare_channel: BlockingChannel, request: pytest.FixtureRequest) -> dict[str, str]:
     """A super stream with a row of an AMQP client in each partition; the partition of each key."""
     form = getattr(request, "param", "basket.{number}")
     names = {key: form.format(key=key, number=number) for number, key in enumerate(KEYS)}
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        channel = connection.channel()
-        declare(channel, names)
-        channel.confirm_delivery()
-        for key in KEYS:
-            channel.basic_publish("fruit", key, b"by key")
-        yield names
+    bare_channel.exchange_declare("fruit", DIRECT, durable=True, arguments={"x-super-stream": True})
+    for number, (key, name) in enumerate(names.items()):
+        bare_channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+        bare_channel.queue_bind(name, "fruit", key, arguments={"x-stream-partition-order": number})
+    bare_channel.confirm_delivery()
+    for key in KEYS:
+        bare_channel.basic_publish("fruit", key, b"by key")
+    return names
 
 
 def publish(vhost: RunningBroker, keys: list[str], **options: Any) -> dict[str, int]:
@@ -104,13 +95,10 @@ def test_replay_is_by_binding_key_or_refused(
 
 
 def test_a_key_of_two_partitions_is_an_error_wherever_one_is_asked_for(
-    vhost: RunningBroker, fruit: dict[str, str]
+    vhost: RunningBroker, bare_channel: BlockingChannel, fruit: dict[str, str]
 ) -> None:
     """The broker copies a message of an AMQP client to both; a client of streams would have to publish it twice."""
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        connection.channel().queue_bind(
-            fruit["plum"], "fruit", "pear", arguments={"x-stream-partition-order": 3}
-        )
+    bare_channel.queue_bind(fruit["plum"], "fruit", "pear", arguments={"x-stream-partition-order": 3})
     for ask in (
         lambda: publish(vhost, ["apple", "pear"], routing="key"),
         lambda: replay(vhost.stream_url, ["apple", "pear"], super_stream="fruit", routing="key"),

@@ -102,7 +102,7 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
                             (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
                     check_output(said, shown)
             else:
-                assert language in {"pycon", "sh"}  # of which other tests are
+                assert language in {"pycon", "sh"}  # doctests, and programs that take minutes
         types(PLAN)  # the file is applied
 
     assert printed == re.findall(r"print\(.*\)  # (.*)", page(README))
@@ -148,11 +148,6 @@ def test_the_broker_of_the_page_is_the_container_of_the_ring_source() -> None:
     service = page("docker-compose.yml")
     assert "container_name: ${RABBITMQ_CONTAINER:-rabbitmq}" in service
     assert all(f':{port}"\n' in service for port in ("5672", "15672", "5552"))
-
-
-def test_a_block_has_the_commands_that_install_what_they_need() -> None:
-    (block,) = (block for language, block in BLOCKS if language == "sh")
-    assert [line.partition("  #")[0] for line in block.splitlines()] == ["make demo", "make test"]
 
 
 def test_it_is_short() -> None:

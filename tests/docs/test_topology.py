@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 from blocks import ROOT, console_examples, page, run_command, run_doctest
 
-from rabbit_chx import Broker, StreamPublisher, Topology
+from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import plan
 
 PAGE = "docs/topology.md"
 DEFINITIONS = ROOT / "tests/unit/topology/file/definitions/whole-4.3.6.json"
@@ -66,16 +64,3 @@ def test_the_ranges_expand_as_on_the_page() -> None:
             assert [found[0], found[1], found[-1], len(found)] == [*names, 10]
         else:
             assert found == names
-
-
-@pytest.mark.broker
-@pytest.mark.chx_broker(">=3.9", "streams")
-def test_a_super_stream_has_its_partitions_in_their_order(vhost: RunningBroker) -> None:
-    """Of twelve partitions, whose order by name is another one."""
-    (text,) = (text for text in files() if "[[super_streams]]" in text)
-    topology = Topology.from_toml(text.replace("partitions = 3", "partitions = 12"))
-    with Broker(vhost.url, vhost.management_url) as broker:
-        broker.apply(plan(topology, broker.topology()))
-        assert plan(topology, broker.topology()).changes == ()
-    with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
-        assert publisher.streams == tuple(f"orders-{number}" for number in range(12))
