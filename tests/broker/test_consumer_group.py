@@ -9,6 +9,7 @@ import time
 import pika
 import pytest
 from group_stage import QUICK, GroupStage, Handled, eventually, in_order, nothing_was_skipped
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import ConsumerGroup, HandlerError
 from rabbit_chx.broker import pika_parameters
@@ -88,10 +89,9 @@ def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
 
 
 def test_a_poison_message_is_dead_lettered_and_a_queue_without_an_exchange_for_it_is_named(
-    stage: GroupStage, caplog: pytest.LogCaptureFixture
+    stage: GroupStage, bare_channel: BlockingChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
-        connection.channel().queue_declare("dead", durable=True)
+    bare_channel.queue_declare("dead", durable=True)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     GroupStage(stage.url, ["with"]).declare(**arguments)
     stage.queues = ["q.0", "with"]

@@ -10,6 +10,7 @@ from typing import Any
 import pika
 import pytest
 from bounded import Beside
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
@@ -23,13 +24,12 @@ _MARKER = HandOverMarker("flush", "events.slot.00", "1", "events.park")
 
 
 @pytest.fixture
-def carrier(vhost_url: str) -> Iterator[PikaCarrier]:
+def carrier(vhost_url: str, bare_channel: BlockingChannel) -> Iterator[PikaCarrier]:
     """A carrier that has sent a marker behind forty messages of the queue ``old``."""
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        channel = connection.channel()
-        channel.queue_declare("old")
-        for _ in range(40):
-            channel.basic_publish("", "old", b"")
+    bare_channel.queue_declare("old")
+    for _ in range(40):
+        bare_channel.basic_publish("", "old", b"")
+    bare_channel.queue_declare("old", passive=True)  # they are in the queue
     with closing(PikaCarrier(ConnectionSettings.from_uri(vhost_url))) as made:
         made.send_marker("old", _MARKER)
         yield made

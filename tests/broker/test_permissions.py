@@ -7,12 +7,11 @@ import io
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import pika
 import pytest
 from blocks import page
 from canary import CANARY, canary_user
@@ -32,7 +31,7 @@ from rabbit_chx import (
     Topology,
 )
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, pika_parameters
+from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.consuming.journal import JOURNAL
@@ -77,6 +76,7 @@ class Site:
     """A vhost, and a user whose rights change."""
 
     vhost: RunningBroker
+    channel: BlockingChannel  # of a user who may do everything
     management: Management
     name: str
     user: str
@@ -99,17 +99,10 @@ class Site:
 
 
 @pytest.fixture
-def site(vhost: RunningBroker, tmp_path: Path) -> Iterator[Site]:
+def site(vhost: RunningBroker, bare_channel: BlockingChannel, tmp_path: Path) -> Iterator[Site]:
     name, management = ConnectionSettings.from_uri(vhost.url).vhost, Management(str(vhost.management_url))
     with canary_user(management, name) as user:
-        yield Site(vhost, management, name, user, tmp_path / "topology.toml")
-
-
-@contextmanager
-def admin(site: Site) -> Iterator[BlockingChannel]:
-    """A channel of a user who may do everything."""
-    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
-        yield connection.channel()
+        yield Site(vhost, bare_channel, management, name, user, tmp_path / "topology.toml")
 
 
 def test_the_users_of_the_page_can_do_what_the_page_tells(site: Site) -> None:
@@ -166,9 +159,8 @@ def test_without_one_permission_nothing_is_applied(site: Site) -> None:
         assert left_to_do.changes, (kind, name)
         if isinstance(caught.value, AccessRefusedError):
             assert left_to_do.checksum == made.checksum, "something was changed"
-        with admin(site) as channel:
-            for each in NAMES:
-                channel.queue_delete(each) if "." in each else channel.exchange_delete(each)
+        for each in NAMES:
+            site.channel.queue_delete(each) if "." in each else site.channel.exchange_delete(each)
     site.permit(NEEDED, "management")
     with Broker(*site.urls()) as applier:
         assert len(applier.apply(plan(WANTED, applier.topology())).changes) == 8
@@ -235,33 +227,30 @@ async def consumed(group: ConsumerGroup | StreamGroup) -> None:
 
 
 def consume(site: Site, *, has_journal: bool) -> None:
-    with admin(site) as channel:
-        if has_journal:
-            channel.queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": "stream"})
-        else:
-            channel.queue_delete(JOURNAL)
-        channel.basic_publish("", "orders.1", b"")
+    if has_journal:
+        site.channel.queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": "stream"})
+    else:
+        site.channel.queue_delete(JOURNAL)
+    site.channel.basic_publish("", "orders.1", b"")
     asyncio.run(consumed(ConsumerGroup(site.urls()[0], ["orders.1", "orders.2"], member="one")))
 
 
 def consume_streams(site: Site) -> None:
     streams = ["orders-0", "orders-1"]
-    with admin(site) as channel:
-        channel.queue_delete(JOURNAL)
-        for stream in streams:
-            channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
-            channel.basic_publish("", stream, b"")
+    site.channel.queue_delete(JOURNAL)
+    for stream in streams:
+        site.channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+        site.channel.basic_publish("", stream, b"")
     url = with_login(site.vhost.stream_url, site.user, CANARY)
     asyncio.run(consumed(StreamGroup(url, streams=streams, name="one", member="one")))
 
 
 def repair(site: Site) -> None:
     """The ring in another order than the file says, so that there is something to repair."""
-    with admin(site) as channel:
-        for queue in ("orders.1", "orders.2"):
-            channel.queue_unbind(queue, "orders", "1")
-        for queue in ("orders.2", "orders.1"):
-            channel.queue_bind(queue, "orders", "1")
+    for queue in ("orders.1", "orders.2"):
+        site.channel.queue_unbind(queue, "orders", "1")
+    for queue in ("orders.2", "orders.1"):
+        site.channel.queue_bind(queue, "orders", "1")
     command("ring repair orders --file {file} --allow-moved 1 --apply")(site)
 
 
@@ -334,8 +323,7 @@ def test_each_right_of_the_table_is_needed_and_no_other(site: Site, row: tuple[s
     site.file.write_text(QUORUM)
     with Broker(site.vhost.url, site.vhost.management_url) as broker:
         broker.apply(plan(Topology.from_toml(QUORUM), broker.topology()))
-    with admin(site) as channel:
-        declare_slots(channel, "events", 4, ("events.1", "events.2"))
+    declare_slots(site.channel, "events", 4, ("events.1", "events.2"))
     title, *cells, tag_cell = row
     is_old = Release(site.vhost.version) < Release("4.0.0")  # which does not name the kind of the permission
     rights = {

@@ -7,14 +7,13 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-import pika
 import pytest
 from found_broker import need
 from group_stage import QUICK, GroupStage, eventually
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import BrokerRefusedError, MismatchError
@@ -90,14 +89,15 @@ def test_a_broker_that_refuses_streams(without_streams: RunningBroker) -> None:
         assert queues_of(vhost) == {"q.0": "quorum", "q.1": "quorum"}
 
 
-def test_a_group_that_cannot_run_declares_no_journal(stage: GroupStage, vhost: RunningBroker) -> None:
+def test_a_group_that_cannot_run_declares_no_journal(
+    stage: GroupStage, vhost: RunningBroker, bare_channel: BlockingChannel
+) -> None:
     """The vhost has as many queues as it may, and then one that is not fit."""
     request(vhost, "PUT", "vhost-limits", "max-queues", value=2)
     with pytest.raises(BrokerRefusedError, match=rf"406 .*queue limit.*raise the limit.*{REMEDY}"):
         enter(stage)
     request(vhost, "PUT", "vhost-limits", "max-queues", value=9)
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        connection.channel().queue_declare("classic", durable=True)
+    bare_channel.queue_declare("classic", durable=True)
     stage.queues.append("classic")
     with pytest.raises(MismatchError, match="queue 'classic'"):
         enter(stage)
@@ -105,18 +105,17 @@ def test_a_group_that_cannot_run_declares_no_journal(stage: GroupStage, vhost: R
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_journal_that_is_not_a_stream(stage: GroupStage, vhost: RunningBroker, kind: str) -> None:
+def test_a_journal_that_is_not_a_stream(stage: GroupStage, bare_channel: BlockingChannel, kind: str) -> None:
     """As one that was declared without a type, where quorum is the default queue type."""
 
     async def story() -> None:
-        async with ConsumerGroup(vhost.url, stage.queues, member="a", timing=QUICK) as group:
+        async with ConsumerGroup(stage.url, stage.queues, member="a", timing=QUICK) as group:
             await asyncio.wait_for(group.run(handle), 30)
 
     async def handle(_: object) -> None:
         raise AssertionError
 
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-        connection.channel().queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": kind})
+    bare_channel.queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": kind})
     with pytest.raises(MismatchError, match=rf"406 .*x-stream-offset.* of queue type.*{REMEDY}"):
         asyncio.run(story())
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pika
 import pytest
 from command_line import ended
-from pika.exchange_type import ExchangeType
+from exchange_types import FANOUT
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, DiagnosticsRing, SavedRing, pika_parameters
+from rabbit_chx.broker import Broker, DiagnosticsRing, SavedRing
 from rabbit_chx.broker.ring_source import eval_expression
 from rabbit_chx.errors import NotFoundError, RingSourceError
 from rabbit_chx.routing import ExchangeRef
@@ -82,14 +82,13 @@ def test_the_locale_of_the_broker_s_tools_makes_no_difference(
 
 
 def test_a_ring_may_be_empty_and_have_an_exchange_of_the_name_of_a_queue(
-    vhost_url: str, via: tuple[str, ...], vhost_name: str
+    vhost_url: str, bare_channel: BlockingChannel, via: tuple[str, ...], vhost_name: str
 ) -> None:
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        connection.channel().exchange_declare("q", ExchangeType("fanout"))
-        with Broker(vhost_url) as live:
-            live.declare("x", [("q", 2), (ExchangeRef("q"), 1), ("é", 1)])
-            live.declare("empty", [])
-        read = DiagnosticsRing(via).read_all(vhost_name, ["x", "empty"])
+    bare_channel.exchange_declare("q", FANOUT)
+    with Broker(vhost_url) as live:
+        live.declare("x", [("q", 2), (ExchangeRef("q"), 1), ("é", 1)])
+        live.declare("empty", [])
+    read = DiagnosticsRing(via).read_all(vhost_name, ["x", "empty"])
     assert read == {"x": ("q", "q", ExchangeRef("q"), "é"), "empty": ()}
 
 

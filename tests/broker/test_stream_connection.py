@@ -46,11 +46,6 @@ def end_of(delivery: DeliveredChunk) -> int:
     return begin_of(delivery) + int.from_bytes(delivery.chunk[4:8])
 
 
-def publish(ids: range, publisher_id: int = 0, row: bytes = ROW) -> bytes:
-    rows = b"".join(number.to_bytes(8) + len(row).to_bytes(4) + row for number in ids)
-    return frame(Key.PUBLISH, bytes([publisher_id]) + len(ids).to_bytes(4) + rows)
-
-
 def wait_for(stream: StreamConnection, kind: type[Kind], enough: Callable[[list[Kind]], bool]) -> list[Kind]:
     """The events of a kind, until there are enough of them."""
     found: list[Kind] = []
@@ -63,7 +58,8 @@ def wait_for(stream: StreamConnection, kind: type[Kind], enough: Callable[[list[
 
 def stored(stream: StreamConnection, ids: range, publisher_id: int = 0, row: bytes = ROW) -> None:
     """Publish rows, and wait until they are confirmed."""
-    stream.send(publish(ids, publisher_id, row))
+    rows = b"".join(number.to_bytes(8) + len(row).to_bytes(4) + row for number in ids)
+    stream.send(frame(Key.PUBLISH, bytes([publisher_id]) + len(ids).to_bytes(4) + rows))
     confirms = wait_for(
         stream, Confirms, lambda confirms: sum(len(some.ids) for some in confirms) >= len(ids)
     )

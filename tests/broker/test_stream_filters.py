@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import pika
 import pytest
 import rstream
+from pika import BasicProperties
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import StreamPublisher, StreamReader
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.testing import RunningBroker
@@ -62,16 +62,16 @@ def test_a_part_of_the_rows_is_read_by_a_part_of_the_chunks(filtering: RunningBr
 
 
 @FILTERS
-def test_rows_without_a_filter_value_are_read_only_on_demand(filtering: RunningBroker) -> None:
+def test_rows_without_a_filter_value_are_read_only_on_demand(
+    filtering: RunningBroker, bare_channel: BlockingChannel
+) -> None:
     with StreamPublisher(filtering.stream_url, stream="s") as publisher:
         publisher.publish_many(["x"] * 10, ["later"] * 10)
         publisher.publish_many(["x"] * 2, ["k5 too", "none"], filter_values=["k5", ""])
-    with pika.BlockingConnection(pika_parameters(filtering.url)) as amqp:
-        channel = amqp.channel()
-        channel.confirm_delivery()  # each row is confirmed before the next one, so each has its own chunk
-        for value in ("k5", "us", None):
-            headers = {} if value is None else {"x-stream-filter-value": value}
-            channel.basic_publish("", "s", f"by AMQP {value}".encode(), pika.BasicProperties(headers=headers))
+    bare_channel.confirm_delivery()  # each row is confirmed before the next one, so each has its own chunk
+    for value in ("k5", "us", None):
+        properties = BasicProperties(headers={} if value is None else {"x-stream-filter-value": value})
+        bare_channel.basic_publish("", "s", f"by AMQP {value}".encode(), properties)
     assert values(filtering, filters=["k5"]) == [*bodies_of("k5"), "k5 too", "by AMQP k5"]
     assert values(filtering, filters=["k5"], match_unfiltered=True) == [
         *bodies_of("k5"), *["later"] * 10, "k5 too", "none", "by AMQP k5", "by AMQP None",

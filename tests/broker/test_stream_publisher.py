@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-import pika
 import pytest
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx.broker import Broker, pika_parameters
+from rabbit_chx.broker import Broker
 from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
@@ -49,7 +49,7 @@ def test_rows_are_stored_once_by_two_runs(vhost: RunningBroker) -> None:
 
 
 def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_broker(
-    vhost: RunningBroker,
+    vhost: RunningBroker, bare_channel: BlockingChannel
 ) -> None:
     with pytest.raises(NotFoundError):
         StreamPublisher(vhost.stream_url, stream="made")
@@ -57,10 +57,8 @@ def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_br
         with StreamPublisher(vhost.stream_url, stream="made", create=1) as publisher:
             publisher.publish_many(["k"], ["b"])
         assert len(stored(vhost, "made")["key"]) == rows
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as amqp:
-        channel = amqp.channel()
-        channel.queue_declare("made", durable=True, arguments={"x-queue-type": "stream"})
-        channel.queue_declare("queue")
+    bare_channel.queue_declare("made", durable=True, arguments={"x-queue-type": "stream"})
+    bare_channel.queue_declare("queue")
     with pytest.raises(RabbitChxError, match="'queue'"):
         StreamPublisher(vhost.stream_url, stream="queue", create=1)
     if not release_is_in(vhost.version, ">=3.13"):
@@ -74,23 +72,23 @@ def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_br
         assert connection.binding_keys("all", publisher.streams) == ("0", "1", "2")
 
 
-def test_streams_behind_a_hash_exchange_get_what_the_exchange_would_give_them(vhost: RunningBroker) -> None:
+def test_streams_behind_a_hash_exchange_get_what_the_exchange_would_give_them(
+    vhost: RunningBroker, bare_channel: BlockingChannel
+) -> None:
     streams = ["s.1", "s.2", "s.3"]
     keys, bodies = KEYS[:2_000], BODIES[:2_000]
-    with pika.BlockingConnection(pika_parameters(vhost.url)) as amqp:
-        channel = amqp.channel()
-        channel.exchange_declare("orders", CHX, durable=True)
-        for stream in streams:
-            channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
-            channel.queue_bind(stream, "orders", "2")
-        with Broker(vhost.url, ring_source=vhost.ring_via) as live:
-            ring = live.ring("orders")
-        with StreamPublisher(vhost.stream_url, ring=ring, exchange="orders") as publisher:
-            publisher.publish_many(keys, bodies)
-        ours = {stream: stored(vhost, stream) for stream in streams}
-        channel.confirm_delivery()
-        for key, body in zip(keys, bodies, strict=True):
-            channel.basic_publish("orders", key, body.encode())
+    bare_channel.exchange_declare("orders", CHX, durable=True)
+    for stream in streams:
+        bare_channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+        bare_channel.queue_bind(stream, "orders", "2")
+    with Broker(vhost.url, ring_source=vhost.ring_via) as live:
+        ring = live.ring("orders")
+    with StreamPublisher(vhost.stream_url, ring=ring, exchange="orders") as publisher:
+        publisher.publish_many(keys, bodies)
+    ours = {stream: stored(vhost, stream) for stream in streams}
+    bare_channel.confirm_delivery()
+    for key, body in zip(keys, bodies, strict=True):
+        bare_channel.basic_publish("orders", key, body.encode())
     for stream in streams:
         both = stored(vhost, stream)
         assert both["key"] == ours[stream]["key"] * 2
