@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bounded import until
 from exchange_types import CHX
 from group_members import ORDERED
 from group_stage import QUICK
 from pika import BasicProperties
 from shop import Shop
-from taken import taken
 
 from rabbit_chx import Broker, ConsumerGroup, HashRing
 from rabbit_chx.cli import main
@@ -50,8 +50,20 @@ def publish(shop: Shop, keys: Iterable[str], header: str | None = None) -> None:
 def received(shop: Shop, path: Path) -> str:
     """Publish a message for each of KEYS, take them out of the queues, and write a file of where each was."""
     publish(shop, KEYS)
-    pairs = [(body.decode(), queue) for queue in WEIGHTS for _, _, body in taken(shop.channel, queue)]
-    assert len(pairs) == len(KEYS)
+    pairs: list[tuple[str, str]] = []
+
+    def note(_channel: object, method: Any, _properties: object, body: bytes) -> None:
+        pairs.append((body.decode(), method.consumer_tag))
+
+    def all_came() -> bool:
+        shop.channel.connection.process_data_events(1)
+        return len(pairs) == len(KEYS)
+
+    for queue in WEIGHTS:
+        shop.channel.basic_consume(queue, note, auto_ack=True, consumer_tag=queue)
+    until(all_came, "all messages come")
+    for queue in WEIGHTS:
+        shop.channel.basic_cancel(queue)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("key", "queue"), *pairs])
     return str(path)
