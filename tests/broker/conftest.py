@@ -73,7 +73,7 @@ def shop(vhost: RunningBroker, bare_channel: BlockingChannel) -> Shop:
 
 @pytest.fixture
 def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs a command with ``--output json``, expects an exit code, gives the document."""
+    """Runs a command with ``--output json``, expects an exit code, returns the document."""
 
     def run(*arguments: str, code: int = 0) -> Any:
         assert main([*arguments, "--output", "json"]) == code, capsys.readouterr()

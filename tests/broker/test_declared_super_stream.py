@@ -44,17 +44,13 @@ def seen_by_clients(vhost: RunningBroker, name: str) -> tuple[tuple[str, ...], l
         return partitions, list(connection.binding_keys(name, partitions))
 
 
-def declare(vhost: RunningBroker, topology: Topology) -> None:
-    with Broker(vhost.url, vhost.management_url) as live:
-        live.apply(plan(topology, live.topology()))
-        assert plan(topology, live.topology()).changes == ()
-
-
 def test_they_are_those_of_the_command(broker: RunningBroker) -> None:
     if broker.ring_via is None:
         skip_unless_ci("NOT TRIED: rabbitmq-streams cannot be run without a command prefix of the broker")
     with temporary_vhost(broker) as ours, temporary_vhost(broker) as theirs:
-        declare(ours, FILE)
+        with Broker(ours.url, ours.management_url) as live:
+            live.apply(plan(FILE, live.topology()))
+            assert plan(FILE, live.topology()).changes == ()
         vhost = ("--vhost", ConnectionSettings.from_uri(theirs.url).vhost)
         add = ("rabbitmq-streams", "add_super_stream", *vhost)
         broker.run(*add, "orders", "--partitions", "12")

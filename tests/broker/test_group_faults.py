@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
+from unittest.mock import AsyncMock
 
 import pika
 import pytest
@@ -13,7 +14,6 @@ from group_stage import QUICK, GroupStage, eventually, in_order
 
 from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming import GroupMessage
 from rabbit_chx.errors import NotFoundError
 
 pytestmark = pytest.mark.broker
@@ -50,12 +50,9 @@ def test_a_queue_is_deleted_and_declared_again(stage: GroupStage) -> None:
 
 
 def test_all_queues_are_deleted(stage: GroupStage) -> None:
-    async def ignore(_: GroupMessage) -> None:
-        """Handle a message by doing nothing."""
-
     async def story() -> None:
         async with ConsumerGroup(stage.url, stage.queues, journal=None, timing=QUICK) as group:
-            running = asyncio.create_task(group.run(ignore))
+            running = asyncio.create_task(group.run(AsyncMock()))
             await eventually(group.healthy, "it consumes both queues")
             for queue in stage.queues:
                 await asyncio.to_thread(delete_queue, stage.url, queue)

@@ -25,7 +25,7 @@ def test_the_first_url_is_dead(consumed: Consumed, vhost_url: str) -> None:
         Publisher([through(vhost_url, 1), through(vhost_url, 2)], "x")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, only 127.0.0.1 is this machine")
+@pytest.mark.skipif(sys.platform != "linux", reason="on other systems only 127.0.0.1 is this machine")
 def test_an_address_that_swallows_packets_leaves_time_for_the_next(
     consumed: Consumed, vhost_url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from found_broker import need
@@ -110,10 +111,7 @@ def test_a_journal_that_is_not_a_stream(stage: GroupStage, bare_channel: Blockin
 
     async def story() -> None:
         async with ConsumerGroup(stage.url, stage.queues, member="a", timing=QUICK) as group:
-            await asyncio.wait_for(group.run(handle), 30)
-
-    async def handle(_: object) -> None:
-        raise AssertionError
+            await asyncio.wait_for(group.run(AsyncMock(side_effect=AssertionError)), 30)
 
     bare_channel.queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": kind})
     with pytest.raises(MismatchError, match=rf"406 .*x-stream-offset.* of queue type.*{REMEDY}"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from unittest.mock import AsyncMock
 
-import pyarrow as pa
 import pytest
 from group_stage import QUICK, eventually, in_order
 from stream_group_stage import StreamGroupStage
@@ -25,14 +25,6 @@ def stage(vhost: RunningBroker) -> StreamGroupStage:
     made.declare()
     made.most_reconnects = 0
     return made
-
-
-async def ignore(_: str, __: pa.RecordBatch) -> None:
-    """Handle rows."""
-
-
-async def unexpected_rows(stream: str, _: pa.RecordBatch) -> None:
-    pytest.fail(f"rows of {stream} are handled")
 
 
 @pytest.mark.core
@@ -99,7 +91,7 @@ def test_a_stream_that_is_deleted_and_created_again_or_not(
             await eventually(stage.all_handled, "all is handled")
             assert a.reconnects == b.reconnects == 0
         async with StreamGroup(stage.url, streams=stage.queues, name="late", timing=QUICK) as group:
-            running = asyncio.create_task(group.run(ignore))
+            running = asyncio.create_task(group.run(AsyncMock()))
             await eventually(lambda: len(group.held) == 6, "it has every stream")
             await delete()
             await asyncio.wait_for(running, 60)
@@ -114,15 +106,15 @@ def test_a_start_after_the_end_of_the_stream(
     """As after a stream was deleted and created again: the broker would begin at the end."""
     monkeypatch.setattr(stream_channels, "_OPEN_S", 1.0)
 
-    async def from_99(_: str) -> int:
-        return 99
+    handle = AsyncMock()
 
     async def story() -> None:
         stage.publish(10)
         async with StreamGroup(
-            stage.url, streams=stage.queues, name="late", timing=QUICK, on_gained=from_99
+            stage.url, streams=stage.queues, name="late", timing=QUICK, on_gained=AsyncMock(return_value=99)
         ) as group:
-            await asyncio.wait_for(group.run(unexpected_rows), 60)
+            await asyncio.wait_for(group.run(handle), 60)
 
     with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
         asyncio.run(story())
+    handle.assert_not_called()
