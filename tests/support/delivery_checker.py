@@ -122,9 +122,9 @@ def check(history: History) -> Verdict:
     if len(key_of) != len(history.attempted):
         raise ValueError("two rows of the run have the same id")
     copies = Counter(id_ for ids in history.found.values() for id_ in ids)
-    ok = sum(id_ in key_of for id_ in copies)
     duplicates = [id_ for id_, count in copies.items() if id_ in key_of for _ in range(count - 1)]
     unexpected = [id_ for id_, count in copies.items() if id_ not in key_of for _ in range(count)]
+    acked = history.acked if isinstance(history.acked, int) else set(history.acked)
     lost, lost_ids = _lost(history, key_of, copies)
     uncounted = 0 if history.republished is None else max(0, len(duplicates) - history.republished)
     examples: dict[str, list[int] | list[str]] = {
@@ -138,28 +138,15 @@ def check(history: History) -> Verdict:
     counts = {kind: len(found) for kind, found in examples.items()} | {"lost": lost, "uncounted": uncounted}
     return Verdict(
         attempted=len(key_of),
-        acked=_count(history.acked),
-        ok=ok,
-        recovered=_recovered(history.acked, key_of, copies),
+        acked=acked if isinstance(acked, int) else len(acked),
+        ok=len(key_of.keys() & copies.keys()),
+        recovered=None if isinstance(acked, int) else len((key_of.keys() & copies.keys()) - acked),
         duplicated=len(duplicates),
         faults={kind: count for kind, count in counts.items() if count},
         examples={
             kind: found if kind == "not read" else found[:_EXAMPLES] for kind, found in examples.items()
         },
     )
-
-
-def _count(acked: Collection[int] | int) -> int:
-    return acked if isinstance(acked, int) else len(set(acked))
-
-
-def _recovered(
-    acked: Collection[int] | int, key_of: Mapping[int, str], copies: Mapping[int, int]
-) -> int | None:
-    if isinstance(acked, int):
-        return None
-    confirmed = set(acked)
-    return sum(id_ in key_of and id_ not in confirmed for id_ in copies)
 
 
 def _lost(history: History, key_of: Mapping[int, str], copies: Mapping[int, int]) -> tuple[int, list[int]]:
