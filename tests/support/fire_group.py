@@ -50,9 +50,6 @@ _STREAM = {"x-queue-type": "stream", "x-queue-leader-locator": "balanced"}
 _MEMBERS = ("a", "b", "c")
 _STEP = 20
 _BATCH_ROWS = 20
-_LOOK_S = 0.05
-_SHARED_S = 90.0
-_BACK_S = 120.0
 _HANDLED_S = 180.0
 _END_S = 60.0
 #: Seconds for which SIGUSR1 blocks the event loop of a member: more than its `loop_timeout_s`.
@@ -152,11 +149,11 @@ class GroupFire:
         load.start()
         for name, url in zip(_MEMBERS, member_urls or [self.member_url] * len(_MEMBERS), strict=True):
             self._start(name, url, pause_s)
-        self._wait(self._shared, "each member has its share of the queues", _SHARED_S)
+        self._wait(self._shared, "each member has its share of the queues", 90)
         self._began = time.monotonic()
         fault()
         self._ended = time.monotonic()
-        self._wait(self._all_back, "each member handles messages again", _BACK_S)
+        self._wait(self._all_back, "each member handles messages again", 120)
         time.sleep(1)
         load.end()
         self._wait(self._all_handled, "all is handled", _HANDLED_S)
@@ -257,7 +254,7 @@ class GroupFire:
             self._look()
             if time.monotonic() > deadline:
                 self._fail(f"not within {within_s:g} s: {what}")
-            time.sleep(_LOOK_S)
+            time.sleep(0.05)
         self._look()
 
     def _look(self) -> None:

@@ -7,6 +7,7 @@ returns, so that what it has handled is known also after SIGKILL.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -142,9 +143,7 @@ class GroupStage:
 
     def read(self, file: Path) -> None:
         """Add what a process has written, in the order of its time."""
-        for line in file.read_text().splitlines():
-            queue, number, generation, member, redelivered = line.split("\t")
-            self.handled.append(Handled(queue, int(number), int(generation), member, redelivered == "True"))
+        self.handled += [Handled(*json.loads(line)) for line in file.read_text().splitlines()]
 
 
 @asynccontextmanager
@@ -187,8 +186,8 @@ async def _in_process(url: str, name: str, file: str, journal: str, *queues: str
     out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def handle(message: GroupMessage) -> None:
-        row = message.queue, message.body.decode(), message.generation or 0, name, message.redelivered
-        os.write(out, ("\t".join(map(str, row)) + "\n").encode())
+        row = message.queue, int(message.body), message.generation or 0, name, message.redelivered
+        os.write(out, f"{json.dumps(row)}\n".encode())
 
     async with ConsumerGroup(url, queues, member=name, timing=QUICK, journal=journal or None) as group:
         await group.run(handle)
