@@ -82,21 +82,6 @@ class Verdict:
         """Whether the promise was kept, as far as this history can show it."""
         return not self.faults
 
-    @property
-    def lost(self) -> int:
-        """How many rows are lost."""
-        return self.faults.get("lost", 0)
-
-    @property
-    def out_of_order(self) -> int:
-        """How many rows are out of order."""
-        return self.faults.get("out of order", 0)
-
-    @property
-    def wrong_queue(self) -> int:
-        """How many copies are in the wrong queue."""
-        return self.faults.get("in the wrong queue", 0)
-
     def __str__(self) -> str:
         counts = [f"{self.attempted:,} attempted", f"{self.acked:,} acked", f"{self.ok:,} ok"]
         counts += [f"{self.recovered:,} recovered"] if self.recovered else []

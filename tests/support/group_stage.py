@@ -32,7 +32,6 @@ from rabbit_chx.consuming.journal import JOURNAL
 #: A group that takes notice within a second.
 QUICK = GroupTiming(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True}
-_BOUND_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ def nothing_was_skipped(stage: GroupStage) -> bool:
     return True
 
 
-async def eventually(condition: Callable[[], object], what: str, bound_s: float = _BOUND_S) -> None:
+async def eventually(condition: Callable[[], object], what: str, bound_s: float = 60.0) -> None:
     """Wait until a condition holds."""
     end = time.monotonic() + bound_s
     while not condition():
