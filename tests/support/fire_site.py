@@ -131,10 +131,8 @@ def force_close(management: Management, connection: str) -> bool:
     """
     try:
         management.request("DELETE", "connections", connection)
-    except NotFoundError:
-        return False
     except BrokerRefusedError as refused:
-        if "was answered 500" not in str(refused):
+        if not isinstance(refused, NotFoundError) and "was answered 500" not in str(refused):
             raise
         return False
     return True

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -85,8 +85,7 @@ class GroupStage:
             publisher.publish_many(keys, bodies)
         self.sent += count
 
-    @contextmanager
-    def load(self, count: int = 10, most_waiting: int | None = None) -> Iterator[None]:
+    def load(self, count: int = 10, most_waiting: int | None = None) -> AbstractContextManager[None]:
         """Publish messages to each queue again and again, until the block ends.
 
         Args:
@@ -99,8 +98,7 @@ class GroupStage:
             if most_waiting is None or waiting <= most_waiting:
                 self.publish(count)
 
-        with repeated(publish, 0.05):
-            yield
+        return repeated(publish, 0.05)
 
     def all_handled(self) -> bool:
         """Whether every message was handled at least once."""
