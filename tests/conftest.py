@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -255,38 +254,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         needed, reason = marker.args
         if Version(pyspark.__version__) < Version(needed):
             pytest.skip(f"NOT ON PYSPARK {pyspark.__version__}: {reason} needs {needed} or newer")
-
-
-class Progress:
-    """Writes the time that has passed and an estimate of the time that is left, every half minute."""
-
-    _EVERY_S = 30.0
-
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Begin."""
-        self._session = session
-        self._done = 0
-        self._began = self._written = time.monotonic()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test, and write."""
-        now = time.monotonic()
-        self._done += report.when == "teardown"
-        # The first tests say little, since the slowest files come first.
-        if now < self._written + self._EVERY_S or self._done < self._session.testscollected / 20:
-            return
-        self._written = now
-        passed = now - self._began
-        left = passed / self._done * max(0, self._session.testscollected - self._done)
-        reporter = self._session.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is not None:
-            reporter.write(f" [{passed / 60:.1f} min, about {left / 60:.1f} left] ")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Show progress, but not in workers."""
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -43,7 +43,7 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
         assert len(await sharded(home, 2)) == 4
         consumer = ShardConsumer(home.url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
         async with running(consumer, handled):
-            await published(cluster.urls[1], 0, 300)
+            await published(cluster.nodes[1].url, 0, 300)
             await until(lambda: handled.count == 300)
 
             await asyncio.to_thread(control, "join_cluster", cluster.names[0])

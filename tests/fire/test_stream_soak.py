@@ -203,7 +203,7 @@ def test_memory_is_flat_and_nothing_is_lost(
             "machine": f"{os.cpu_count()} shared cores",
             "minutes": length_s / 60,
             "rows": verdict.attempted,
-            "lost": verdict.lost,
+            "lost": verdict.faults.get("lost", 0),
             "repeated": verdict.duplicated,
             "restarts": soak.restarts,
             "read_again_within_s": round(max(soak.read_again_s, default=0.0), 1),

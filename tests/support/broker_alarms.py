@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from rabbit_chx.testing import RunningBroker
 
 
-@contextmanager
-def memory_alarm(broker: RunningBroker) -> Iterator[None]:
+def memory_alarm(broker: RunningBroker) -> AbstractContextManager[None]:
     """Have a memory alarm during a block."""
-    broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
-    try:
-        yield
-    finally:
-        broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.6")
+    return _limit_set(broker, "set_vm_memory_high_watermark", "0.00001", usual="0.6")
+
+
+def disk_alarm(broker: RunningBroker) -> AbstractContextManager[None]:
+    """Have a disk alarm during a block."""
+    return _limit_set(broker, "set_disk_free_limit", "1000000GB", usual="50MB")
 
 
 @contextmanager
-def disk_alarm(broker: RunningBroker) -> Iterator[None]:
-    """Have a disk alarm during a block."""
-    broker.run("rabbitmqctl", "set_disk_free_limit", "1000000GB")
+def _limit_set(broker: RunningBroker, command: str, limit: str, *, usual: str) -> Iterator[None]:
+    broker.run("rabbitmqctl", command, limit)
     try:
         yield
     finally:
-        broker.run("rabbitmqctl", "set_disk_free_limit", "50MB")
+        broker.run("rabbitmqctl", command, usual)

@@ -12,7 +12,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -86,17 +86,10 @@ def traces_of_canary(folder: Path) -> list[str]:
     found = []
     for path in files:
         name = str(path.relative_to(folder))
-        if _shows(io.BytesIO(name.encode()), _DEEPEST) or _file_shows(path):
-            found.append(name)
+        with suppress(FileNotFoundError), path.open("rb") as file:  # Spark deletes files of its shuffles
+            if _shows(io.BytesIO(name.encode()), _DEEPEST) or _shows(file, 0):
+                found.append(name)
     return found
-
-
-def _file_shows(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return _shows(file, 0)
-    except FileNotFoundError:  # a Spark that runs deletes files of its shuffles
-        return False
 
 
 def _ends(text: str) -> tuple[str, str]:
@@ -166,24 +159,20 @@ def _unpacked(stream: IO[bytes]) -> Iterator[bytes]:
 
 def _gunzipped(packed: bytes) -> bytes:
     unpacked = b""
-    while packed:
-        stream = zlib.decompressobj(wbits=31)
-        try:
+    with suppress(zlib.error):
+        while packed:
+            stream = zlib.decompressobj(wbits=31)
             unpacked += stream.decompress(packed)
-        except zlib.error:
-            break
-        packed = stream.unused_data
+            packed = stream.unused_data
     return unpacked
 
 
 def _of_zstd(packed: bytes) -> bytes:
     unpacked = bytearray()
     reader = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
-    try:
+    with suppress(OSError):  # the file ends in the middle
         while piece := reader.read(_ZSTD_PIECE):
             unpacked += piece
-    except OSError:
-        pass  # the file ends in the middle
     return bytes(unpacked)
 
 
@@ -191,25 +180,22 @@ def _of_lz4_blocks(packed: bytes) -> bytes:
     """Unpack net.jpountz.lz4.LZ4BlockOutputStream, which Spark writes."""
     unpacked, codec = b"", pa.Codec("lz4_raw")
     at = packed.find(_LZ4_MAGIC)
-    while 0 <= at <= len(packed) - _LZ4_HEADER:
-        stored = packed[at + len(_LZ4_MAGIC)] & 0xF0 == _LZ4_STORED
-        size, length = (int.from_bytes(packed[at + offset : at + offset + 4], "little") for offset in (9, 13))
-        block = packed[at + _LZ4_HEADER : at + _LZ4_HEADER + size]
-        if len(block) < size or length > _LZ4_LARGEST:
-            break
-        try:
+    with suppress(OSError):
+        while 0 <= at <= len(packed) - _LZ4_HEADER:
+            header = packed[at : at + _LZ4_HEADER]
+            stored = header[len(_LZ4_MAGIC)] & 0xF0 == _LZ4_STORED
+            size, length = (int.from_bytes(header[offset : offset + 4], "little") for offset in (9, 13))
+            block = packed[at + _LZ4_HEADER : at + _LZ4_HEADER + size]
+            if len(block) < size or length > _LZ4_LARGEST:
+                break
             unpacked += block if stored else codec.decompress(block, length).to_pybytes()
-        except OSError:
-            break
-        at = packed.find(_LZ4_MAGIC, at + _LZ4_HEADER + size)
+            at = packed.find(_LZ4_MAGIC, at + _LZ4_HEADER + size)
     return unpacked
 
 
 def _members(stream: IO[bytes]) -> Iterator[bytes]:
-    try:
-        with zipfile.ZipFile(stream) as archive:
-            for name in archive.namelist():
-                yield name.encode()
-                yield archive.read(name)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError):
-        return
+    damaged = zipfile.BadZipFile, NotImplementedError, RuntimeError
+    with suppress(*damaged), zipfile.ZipFile(stream) as archive:
+        for name in archive.namelist():
+            yield name.encode()
+            yield archive.read(name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pika
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
@@ -55,18 +53,7 @@ def share_lost(shop: Shop, exchange: str) -> float:
     return len(returned) / _KEYS
 
 
-def finding_kinds(document: Any) -> list[tuple[str, Any]]:
-    """Return kind and destination of each finding of a check."""
-    return [(finding["kind"], finding["destination"]) for finding in document["findings"]]
-
-
 def live_ring(shop: Shop, exchange: str = "orders") -> HashRing:
     """Return the true ring."""
     with Broker(shop.broker.url, ring_source=shop.ring_via) as live:
         return live.ring(exchange)
-
-
-def moved_to_the_end(shop: Shop, queue: str, weight: str) -> None:
-    """Bind a queue of `orders` anew, which puts its buckets last."""
-    shop.channel.queue_unbind(queue, "orders", weight)
-    shop.channel.queue_bind(queue, "orders", weight)

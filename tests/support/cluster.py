@@ -54,11 +54,6 @@ class RunningCluster:
     names: tuple[str, ...]
 
     @property
-    def urls(self) -> tuple[str, ...]:
-        """Where each node speaks AMQP, with user, password and vhost."""
-        return tuple(node.url for node in self.nodes)
-
-    @property
     def version(self) -> str:
         """The version of the first node, such as ``"4.3.6"``."""
         return self.nodes[0].version

@@ -25,13 +25,10 @@ def copy_rows(url: str, stream: str, rows: int, *, offset: int = 0) -> None:
         offset: the offset of the first row.
     """
     source = pika.BlockingConnection(pika_parameters(url))
-    try:
-        copies = _taken(source, stream, rows, offset)
-    finally:
-        with suppress(
-            AMQPError
-        ):  # pika rejects what it has not given yet, which 3.10 does not have for streams
-            source.close()
+    copies = _taken(source, stream, rows, offset)
+    # pika rejects what it has not given yet, which 3.10 does not have for streams.
+    with suppress(AMQPError):
+        source.close()
     with pika.BlockingConnection(pika_parameters(url)) as connection:
         channel = connection.channel()
         channel.exchange_declare(EXCHANGE, TOPIC, durable=True)

@@ -153,9 +153,7 @@ def _change(draw: st.DrawFn, content: dict[str, Any]) -> None:
     elif how == "double":
         doubled = copy.deepcopy(entry)
         if draw(st.booleans()):
-            doubled["routing_key" if name == "bindings" else "arguments"] = (
-                "3" if name == "bindings" else {"k-other": 1}
-            )
+            doubled |= {"routing_key": "3"} if name == "bindings" else {"arguments": {"k-other": 1}}
         entries.append(doubled)
     elif how == "arguments":
         field = {"policies": "definition", "parameters": "value"}.get(name, "arguments")

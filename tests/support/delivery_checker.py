@@ -82,21 +82,6 @@ class Verdict:
         """Whether the promise was kept, as far as this history can show it."""
         return not self.faults
 
-    @property
-    def lost(self) -> int:
-        """How many rows are lost."""
-        return self.faults.get("lost", 0)
-
-    @property
-    def out_of_order(self) -> int:
-        """How many rows are out of order."""
-        return self.faults.get("out of order", 0)
-
-    @property
-    def wrong_queue(self) -> int:
-        """How many copies are in the wrong queue."""
-        return self.faults.get("in the wrong queue", 0)
-
     def __str__(self) -> str:
         counts = [f"{self.attempted:,} attempted", f"{self.acked:,} acked", f"{self.ok:,} ok"]
         counts += [f"{self.recovered:,} recovered"] if self.recovered else []
@@ -122,9 +107,9 @@ def check(history: History) -> Verdict:
     if len(key_of) != len(history.attempted):
         raise ValueError("two rows of the run have the same id")
     copies = Counter(id_ for ids in history.found.values() for id_ in ids)
-    ok = sum(id_ in key_of for id_ in copies)
     duplicates = [id_ for id_, count in copies.items() if id_ in key_of for _ in range(count - 1)]
     unexpected = [id_ for id_, count in copies.items() if id_ not in key_of for _ in range(count)]
+    acked = history.acked if isinstance(history.acked, int) else set(history.acked)
     lost, lost_ids = _lost(history, key_of, copies)
     uncounted = 0 if history.republished is None else max(0, len(duplicates) - history.republished)
     examples: dict[str, list[int] | list[str]] = {
@@ -138,28 +123,15 @@ def check(history: History) -> Verdict:
     counts = {kind: len(found) for kind, found in examples.items()} | {"lost": lost, "uncounted": uncounted}
     return Verdict(
         attempted=len(key_of),
-        acked=_count(history.acked),
-        ok=ok,
-        recovered=_recovered(history.acked, key_of, copies),
+        acked=acked if isinstance(acked, int) else len(acked),
+        ok=len(key_of.keys() & copies.keys()),
+        recovered=None if isinstance(acked, int) else len((key_of.keys() & copies.keys()) - acked),
         duplicated=len(duplicates),
         faults={kind: count for kind, count in counts.items() if count},
         examples={
             kind: found if kind == "not read" else found[:_EXAMPLES] for kind, found in examples.items()
         },
     )
-
-
-def _count(acked: Collection[int] | int) -> int:
-    return acked if isinstance(acked, int) else len(set(acked))
-
-
-def _recovered(
-    acked: Collection[int] | int, key_of: Mapping[int, str], copies: Mapping[int, int]
-) -> int | None:
-    if isinstance(acked, int):
-        return None
-    confirmed = set(acked)
-    return sum(id_ in key_of and id_ not in confirmed for id_ in copies)
 
 
 def _lost(history: History, key_of: Mapping[int, str], copies: Mapping[int, int]) -> tuple[int, list[int]]:

@@ -20,17 +20,13 @@ def _limit(descriptors: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@contextlib.contextmanager
-def no_descriptor_left() -> Iterator[None]:
+def no_descriptor_left() -> contextlib.AbstractContextManager[None]:
     """Let this process open nothing as long as the block lasts, also where it closes something."""
-    with _limit(_STANDARD):
-        yield
+    return _limit(_STANDARD)
 
 
-@contextlib.contextmanager
-def one_descriptor_left() -> Iterator[None]:
+def one_descriptor_left() -> contextlib.AbstractContextManager[None]:
     """Let this process open one descriptor as long as the block lasts."""
     lowest_free = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest_free)
-    with _limit(lowest_free + 1):
-        yield
+    return _limit(lowest_free + 1)

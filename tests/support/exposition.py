@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(,|$)')
+_LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(?:,|$)'
 _SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (\S+)")
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
@@ -62,12 +62,8 @@ def parsed_exposition(text: str) -> dict[str, Family]:
 
 
 def _labels(text: str) -> Labels:
-    labels: dict[str, str] = {}
-    end = 0
-    while end < len(text):
-        found = _LABEL.match(text, end)
-        assert found, f"no label: {text[end:]}"
-        assert found[1] not in labels, f"the label {found[1]} is there twice"
-        labels[found[1]] = re.sub(r'\\[\\"n]', lambda escape: _ESCAPES[escape[0]], found[2])
-        end = found.end()
+    assert re.fullmatch(f"(?:{_LABEL})*", text), f"no labels: {text}"
+    pairs = re.findall(_LABEL, text)
+    labels = {name: re.sub(r'\\[\\"n]', lambda escape: _ESCAPES[escape[0]], value) for name, value in pairs}
+    assert len(labels) == len(pairs), f"a label is there twice: {text}"
     return frozenset(labels.items())

@@ -8,7 +8,7 @@ So do the tests on real brokers that print figures, or compare them with message
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from unittest.mock import patch
 
 from rabbit_chx.routing.arrays import seeds
@@ -20,7 +20,5 @@ _FEW = 1 << 15
 @contextmanager
 def few_seeds() -> Iterator[None]:
     """Count a few seeds instead of all."""
-    with ExitStack() as stack:
-        for module in (seeds, movement):
-            stack.enter_context(patch.object(module, "SEEDS", _FEW))
+    with patch.object(seeds, "SEEDS", _FEW), patch.object(movement, "SEEDS", _FEW):
         yield

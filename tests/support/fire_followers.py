@@ -53,13 +53,13 @@ class Follower:
     """The follower, and what it has read.
 
     Attributes:
-        url: where it connects to.
+        urls: where it connects to.
         folder: for what it writes.
         addresses: where the addresses that the nodes advertise are.
         processes: the process, and those that were killed before.
     """
 
-    url: str | Sequence[str]
+    urls: Sequence[str]
     folder: Path
     addresses: Mapping[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -88,10 +88,9 @@ class Follower:
 
     def start(self) -> None:
         """Start a process."""
-        urls = [self.url] if isinstance(self.url, str) else self.url
         command = [sys.executable, __file__, str(self.folder / "batches"), json.dumps(dict(self.addresses))]
         with (self.folder / "log").open("ab") as log:
-            self.processes.append(subprocess.Popen([*command, *urls], stderr=log))
+            self.processes.append(subprocess.Popen([*command, *self.urls], stderr=log))
 
     def restart(self) -> None:
         """Kill the process, and start another one."""
@@ -182,7 +181,7 @@ def _check(follower: Follower, batches: Sequence[Batch], handed: int) -> None:
         assert numbers[0] <= end + 1, "rows were skipped"
         end = numbers[-1]
     assert end == handed
-    settings = settings_of(follower.url)
+    settings = settings_of(follower.urls)
     with closing(open_at(settings, "s", leader=True, addresses=follower.addresses, timeout_s=30)) as leader:
         assert leader.query_offset(_NAME, "s") == batches[-1].offset
 

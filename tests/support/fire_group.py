@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from bounded import Beside
@@ -50,19 +50,12 @@ _STREAM = {"x-queue-type": "stream", "x-queue-leader-locator": "balanced"}
 _MEMBERS = ("a", "b", "c")
 _STEP = 20
 _BATCH_ROWS = 20
-_LOOK_S = 0.05
-_SHARED_S = 90.0
-_BACK_S = 120.0
 _HANDLED_S = 180.0
 _END_S = 60.0
 #: Seconds for which SIGUSR1 blocks the event loop of a member: more than its `loop_timeout_s`.
 HANG_S = 90.0
 #: Seconds after the end of a fault within which a group handles messages again.
 _RECOVER_S = 5.0
-
-
-#: What a run came to, as a record of a group has it.
-Figures: TypeAlias = dict[str, Any]
 
 
 class _Numbers(Beside):
@@ -137,7 +130,7 @@ class GroupFire:
         burst: int = 3_000,
         per_s: float = 100.0,
         pause_s: float = 0.015,
-    ) -> Figures:
+    ) -> dict[str, Any]:
         """Let a fault happen to the group, wait until all is handled, and let the members leave.
 
         Args:
@@ -152,11 +145,11 @@ class GroupFire:
         load.start()
         for name, url in zip(_MEMBERS, member_urls or [self.member_url] * len(_MEMBERS), strict=True):
             self._start(name, url, pause_s)
-        self._wait(self._shared, "each member has its share of the queues", _SHARED_S)
+        self._wait(self._shared, "each member has its share of the queues", 90)
         self._began = time.monotonic()
         fault()
         self._ended = time.monotonic()
-        self._wait(self._all_back, "each member handles messages again", _BACK_S)
+        self._wait(self._all_back, "each member handles messages again", 120)
         time.sleep(1)
         load.end()
         self._wait(self._all_handled, "all is handled", _HANDLED_S)
@@ -216,7 +209,7 @@ class GroupFire:
         self.processes["b"].send_signal(signal.SIGUSR1)
         time.sleep(HANG_S)
 
-    def run_cut_off(self, count: int) -> Figures:
+    def run_cut_off(self, count: int) -> dict[str, Any]:
         """Run while the lines of so many members let nothing through for 60 s; then new connections work, and the old ones never."""
         with ExitStack() as stack:
             lines = [stack.enter_context(closing(Proxy(self.member_url))) for _ in range(count)]
@@ -257,7 +250,7 @@ class GroupFire:
             self._look()
             if time.monotonic() > deadline:
                 self._fail(f"not within {within_s:g} s: {what}")
-            time.sleep(_LOOK_S)
+            time.sleep(0.05)
         self._look()
 
     def _look(self) -> None:
@@ -318,7 +311,7 @@ class GroupFire:
                 self._fail(f"member {name} does not leave")
             assert code == 0, f"member {name} ended with {code}:\n{self._log(name)}"
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> dict[str, Any]:
         """Return what the run came to, in seconds from the fault on.
 
         - refused: effects with a lower generation than the store had seen.
@@ -392,7 +385,7 @@ def overtaken(numbers: Iterable[int]) -> int:
 
 def keep(
     group: GroupFire,
-    figures: Figures,
+    figures: dict[str, Any],
     record: Callable[..., Verdict],
     *,
     path: str,

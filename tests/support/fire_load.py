@@ -55,7 +55,7 @@ class Run:
         fault_ended: when the fault was over, in seconds of the monotonic clock.
         handed_in_fault: how many rows it had taken then.
         confirms: when it knew of how many confirmed rows.
-        seconds: how long it took.
+        over: whether the publisher is done.
     """
 
     load: Load = field(default_factory=Load)
@@ -65,12 +65,7 @@ class Run:
     fault_ended: float | None = None
     handed_in_fault: int = 0
     confirms: list[tuple[float, int]] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def over(self) -> bool:
-        """Whether the publisher is done."""
-        return self.seconds > 0
+    over: bool = False
 
     @property
     def attempted(self) -> list[Attempt]:
@@ -104,7 +99,6 @@ class Run:
             columns: further columns of `publish_many`.
             options: arguments of the publisher.
         """
-        began = time.monotonic()
 
         def happen() -> None:
             fault(self)
@@ -118,7 +112,7 @@ class Run:
         except PublishError as error:
             self.error, self.report = error, error.report
             _log.exception("publish_many failed")
-        self.seconds = time.monotonic() - began
+        self.over = True
         _log.info("%s", self.report)
         happening.finish()
         self.fault_ended = happening.ended

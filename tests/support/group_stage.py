@@ -7,13 +7,14 @@ returns, so that what it has handled is known also after SIGKILL.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +32,6 @@ from rabbit_chx.consuming.journal import JOURNAL
 #: A group that takes notice within a second.
 QUICK = GroupTiming(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True}
-_BOUND_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,7 @@ class GroupStage:
             publisher.publish_many(keys, bodies)
         self.sent += count
 
-    @contextmanager
-    def load(self, count: int = 10, most_waiting: int | None = None) -> Iterator[None]:
+    def load(self, count: int = 10, most_waiting: int | None = None) -> AbstractContextManager[None]:
         """Publish messages to each queue again and again, until the block ends.
 
         Args:
@@ -99,8 +98,7 @@ class GroupStage:
             if most_waiting is None or waiting <= most_waiting:
                 self.publish(count)
 
-        with repeated(publish, 0.05):
-            yield
+        return repeated(publish, 0.05)
 
     def all_handled(self) -> bool:
         """Whether every message was handled at least once."""
@@ -142,9 +140,7 @@ class GroupStage:
 
     def read(self, file: Path) -> None:
         """Add what a process has written, in the order of its time."""
-        for line in file.read_text().splitlines():
-            queue, number, generation, member, redelivered = line.split("\t")
-            self.handled.append(Handled(queue, int(number), int(generation), member, redelivered == "True"))
+        self.handled += [Handled(*json.loads(line)) for line in file.read_text().splitlines()]
 
 
 @asynccontextmanager
@@ -175,7 +171,7 @@ def nothing_was_skipped(stage: GroupStage) -> bool:
     return True
 
 
-async def eventually(condition: Callable[[], object], what: str, bound_s: float = _BOUND_S) -> None:
+async def eventually(condition: Callable[[], object], what: str, bound_s: float = 60.0) -> None:
     """Wait until a condition holds."""
     end = time.monotonic() + bound_s
     while not condition():
@@ -187,8 +183,8 @@ async def _in_process(url: str, name: str, file: str, journal: str, *queues: str
     out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def handle(message: GroupMessage) -> None:
-        row = message.queue, message.body.decode(), message.generation or 0, name, message.redelivered
-        os.write(out, ("\t".join(map(str, row)) + "\n").encode())
+        row = message.queue, int(message.body), message.generation or 0, name, message.redelivered
+        os.write(out, f"{json.dumps(row)}\n".encode())
 
     async with ConsumerGroup(url, queues, member=name, timing=QUICK, journal=journal or None) as group:
         await group.run(handle)

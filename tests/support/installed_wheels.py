@@ -6,11 +6,12 @@ import csv
 import io
 import re
 import zipfile
-from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-_REQUIREMENT = re.compile(r"[\w.-]+")
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 #: A quarter of the bytes of NumPy, pandas and Arrow: tests, headers, and the parts of Arrow that nothing here loads.
 _LEFT_OUT = re.compile(r"/(tests|include)/|pyarrow/(_|libarrow_)?(flight|s3|s3fs)\b")
 #: Files that pip writes when it installs a wheel.
@@ -27,24 +28,12 @@ def installed_wheels(folder: Path, *names: str) -> None:
     made: set[str] = set()
     waiting = list(names)
     while waiting:
-        name = _normalized(waiting.pop())
+        name = canonicalize_name(waiting.pop())
         if name not in made:
             made.add(name)
             found = distribution(name)
             _write_wheel(folder, found)
-            waiting += _required(found)
-
-
-def _normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _required(found: Distribution) -> Iterator[str]:
-    for line in found.requires or ():
-        requirement, _, condition = line.partition(";")
-        if not condition:
-            (name, *_) = _REQUIREMENT.findall(requirement)
-            yield name
+            waiting += [each.name for each in map(Requirement, found.requires or ()) if each.marker is None]
 
 
 def _write_wheel(folder: Path, found: Distribution) -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from reaper import Reaper, kill_group
 
@@ -169,10 +169,11 @@ class _LocalServer:
         self._wait()
 
     def disconnect(self) -> None:
-        _fail_without_network()
+        raise InputError(
+            "a server of this machine has no network of its own that could be cut: use docker_broker(), or pause()"
+        )
 
-    def reconnect(self) -> None:
-        _fail_without_network()
+    reconnect = disconnect
 
     def kill(self) -> None:
         if self._process is not None:
@@ -262,12 +263,6 @@ def _environment(folder: Path, tools: Path, plugins_dir: Path, ports: _Ports) ->
         "RABBITMQ_LOG_BASE": f"{folder}/log",
         "RABBITMQ_LOGS": "-",
     }
-
-
-def _fail_without_network() -> NoReturn:
-    raise InputError(
-        "a server of this machine has no network of its own that could be cut: use docker_broker(), or pause()"
-    )
 
 
 def _wait_for_end_of_group(group: int) -> None:

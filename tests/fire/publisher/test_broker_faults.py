@@ -13,8 +13,8 @@ from broker_alarms import disk_alarm, memory_alarm
 from canary import make_canary_user
 from delivery_checker import Verdict
 from fire_load import Load, Run
+from fire_site import force_close
 from fire_stage import Stage
-from forced_close import force_close
 
 from rabbit_chx.errors import BrokerTimeoutError, PublishError
 from rabbit_chx.publishing import Limits

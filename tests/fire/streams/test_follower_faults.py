@@ -39,7 +39,7 @@ LIVES_S = 7.0  # more than the 5 s after which an offset is stored
 @pytest.fixture
 def follower(home: RunningBroker, tmp_path: Path) -> Follower:
     """It connects to the broker itself."""
-    return Follower(home.stream_url, tmp_path)
+    return Follower([home.stream_url], tmp_path)
 
 
 @pytest.mark.representative
@@ -92,7 +92,7 @@ def test_resets_lose_and_repeat_no_row(
             time.sleep(1)
             line.cut()
 
-    follower.url = through(home.stream_url, line.port)
+    follower.urls = [through(home.stream_url, line.port)]
     fault = f"the connection of a named reader reset (RST), {CLOSINGS} times"
     follow(follower, home.stream_url, cut_again_and_again, record, fault=fault, promise=ONCE)
     assert follower.interruptions >= CLOSINGS
@@ -106,7 +106,7 @@ def test_a_line_without_answers_loses_and_repeats_no_row(
         time.sleep(SILENT_S)
         line.leave_frozen()
 
-    follower.url = through(home.stream_url, line.port) + HEARTBEAT
+    follower.urls = [through(home.stream_url, line.port) + HEARTBEAT]
     fault = (
         f"nothing comes through between a named reader and the broker for {SILENT_S:g} s, heartbeat 3 s; then new connections do, and "
         "old ones never"
@@ -123,7 +123,7 @@ def test_a_frozen_reader_goes_on(
         time.sleep(SILENT_S)
         follower.process.send_signal(signal.SIGCONT)
 
-    follower.url = home.stream_url + HEARTBEAT
+    follower.urls = [home.stream_url + HEARTBEAT]
     fault = f"a named reader stopped (SIGSTOP) for {SILENT_S:g} s, heartbeat 3 s"
     follow(follower, home.stream_url, freeze, record, fault=fault, promise=ONCE)
     assert follower.interruptions
