@@ -249,7 +249,7 @@ def test_only_a_line_that_takes_no_byte_for_the_whole_time_is_given_up(
         line.taken += is_due
         return int(is_due)
 
-    line = SimpleNamespace(
+    line: SimpleNamespace = SimpleNamespace(
         now=0.0, taken=0, monotonic=lambda: line.now, wait=wait, send=send, receive=lambda _: b""
     )
     refused = pytest.raises(errors.BrokerTimeoutError, match="has taken no byte for 5 s")
