@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
 from ast import literal_eval
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from stored_cases import stored_cases
 
 from rabbit_chx.amqp import Amqp10Value
 from rabbit_chx.amqp.amqp10_values import id_for, named_values, value_for
 from rabbit_chx.errors import InputError
 
 SOME_ID = UUID(int=5)
-STORED = re.findall(
-    r"^(\w+) (\(.*)\n-> (.*)",
-    Path(__file__).with_name("amqp10_values.txt").read_text("utf-8"),
-    re.MULTILINE,
-)
+STORED = stored_cases(__file__, "amqp10_values.txt", r"^(\w+) (\(.*)\n-> (.*)")
 CALLS: dict[str, Callable[..., Amqp10Value | None]] = {
     "Amqp10Value": Amqp10Value,
     "value_for": value_for,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import pickle
-import re
 from ast import literal_eval
 from copy import deepcopy
 from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_cases import stored_cases
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import field_for, table_for
@@ -25,9 +24,7 @@ def field(type_: str, value: Any = None) -> AmqpField:
     return AmqpField(type_, value)  # type: ignore[arg-type]
 
 
-STORED = re.findall(
-    r"^(\(.*)\n-> (.*)", Path(__file__).with_name("fields.txt").read_text("utf-8"), re.MULTILINE
-)
+STORED = stored_cases(__file__, "fields.txt", r"^(\(.*)\n-> (.*)")
 
 
 @pytest.mark.parametrize(("given", "said"), STORED)

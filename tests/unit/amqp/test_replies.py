@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
+from stored_cases import stored_cases
 
 from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.errors import BrokerTimeoutError, InputError
 
-STORED = re.findall(
-    r"^(\d+) (.*)\n-> (.*)", Path(__file__).with_name("replies.txt").read_text("utf-8"), re.MULTILINE
+
+@pytest.mark.parametrize(
+    ("code", "text", "said"), stored_cases(__file__, "replies.txt", r"^(\d+) (.*)\n-> (.*)")
 )
-
-
-@pytest.mark.parametrize(("code", "text", "said"), STORED)
 def test_what_an_answer_means_is_as_stored(code: str, text: str, said: str) -> None:
     error = error_for(int(code), text, where="amqp://h")
     passes = "passes" if is_transient(error) else "stays"

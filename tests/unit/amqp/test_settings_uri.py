@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_cases import cases_of_sections
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl, parse_stream_uri
@@ -20,14 +19,6 @@ PARSERS: dict[str, Any] = {
     "streams": parse_stream_uri,
     "management API": ManagementUrl.of,
 }
-SECTIONS = re.split(
-    r"^## ([^:\n]*).*\n", Path(__file__).with_name("urls.txt").read_text("utf-8"), flags=re.MULTILINE
-)[1:]
-STORED = [
-    (kind, *case)
-    for kind, section in zip(SECTIONS[::2], SECTIONS[1::2], strict=True)
-    for case in re.findall(r"^(.+)\n-> (.*)", section, re.MULTILINE)
-]
 CANARIES = "c4nary", "hush"
 
 
@@ -41,7 +32,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("kind", "text", "said"), STORED)
+@pytest.mark.parametrize(("kind", "text", "said"), cases_of_sections(__file__, "urls.txt", r"^(.+)\n-> (.*)"))
 def test_what_is_stored_is_said_of_a_url(kind: str, text: str, said: str) -> None:
     """The masked form of a URL and its fields, or its error without the password."""
     try:

@@ -12,13 +12,13 @@ import tracemalloc
 from ast import literal_eval
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 from loopback import dead_port
 from scripted_api import Script, ScriptedApi, page
+from stored_cases import stored_cases
 
 from rabbit_chx import errors
 from rabbit_chx.broker import management as module
@@ -66,11 +66,7 @@ def test_a_right_answer_is_its_json_or_none_and_each_segment_of_a_path_is_quoted
     ]
 
 
-STORED = re.findall(
-    r"^(\d+ [\w ]+) (b?['\"{[\d].*)\n-> (.*)",
-    Path(__file__).with_name("answers.txt").read_text("utf-8"),
-    re.MULTILINE,
-)
+STORED = stored_cases(__file__, "answers.txt", r"^(\d+ [\w ]+) (b?['\"{[\d].*)\n-> (.*)")
 
 
 @pytest.mark.parametrize(("status", "content", "said"), STORED)

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from broker_frames import said
 from pamqp import commands
 from scripted_peer import Peer
 
@@ -48,7 +49,11 @@ def test_heartbeats_go_on_while_the_caller_does_other_work(clock: SimpleNamespac
             with lock:  # not in the middle of a heartbeat
                 clock.now += 0.6 * idle.session.heartbeat_s
             peer.hear(beats)
-        assert idle.bytes_sent == sent, "a sign of life is no progress"
+        peer.say(said(commands.Channel.Flow(active=True)))
+        peer.reach(idle, "the flow was processed")
+        with lock:
+            idle.poll(0)
+        assert idle.bytes_sent == sent, "signs of life and answers are not progress"
 
 
 def test_a_connection_stays_open_while_data_arrives(clock: SimpleNamespace) -> None:

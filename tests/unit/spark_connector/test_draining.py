@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -68,11 +69,8 @@ class Scripted:
         self.events.append("close")
 
 
-class Session:
-    """Stands for Spark: a frame is the Arrow table."""
-
-    def createDataFrame(self, table: pa.Table) -> pa.Table:  # noqa: N802  # Spark's name
-        return table
+#: Stands for Spark: a frame is the Arrow table.
+SESSION: Any = SimpleNamespace(createDataFrame=lambda table: table)
 
 
 @pytest.fixture
@@ -86,8 +84,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
 
 def drained_by(write: Any, queues: str, *, most: int | None = None, **options: int) -> DrainReport:
-    session: Any = Session()
-    return drain(session, {"url": "amqp://h", "queue": queues, **options}, write, max_messages=most)
+    return drain(SESSION, {"url": "amqp://h", "queue": queues, **options}, write, max_messages=most)
 
 
 def drained(consumer: Scripted, *, most: int | None = None, **options: int) -> DrainReport:
@@ -122,9 +119,8 @@ def test_what_a_bound_leaves(consumer: Scripted, options: dict[str, int]) -> Non
 @pytest.mark.parametrize(("seconds", "batches"), [(60, 2), (0, 0)])
 def test_no_batch_begins_after_the_time(consumer: Scripted, seconds: int, batches: int) -> None:
     consumer.queues = {"a": [b"."] * 4}
-    session: Any = Session()
     options = {"url": "amqp://h", "queue": "a", "maxRows": 2}
-    assert drain(session, options, lambda _: None, max_seconds=seconds).batches == batches
+    assert drain(SESSION, options, lambda _: None, max_seconds=seconds).batches == batches
 
 
 def test_the_queues_of_an_exchange_are_drained_without_its_streams(
@@ -132,9 +128,8 @@ def test_the_queues_of_an_exchange_are_drained_without_its_streams(
 ) -> None:
     consumer.queues, consumer.streams = {"a": [b"."], "log": [b"."]}, {"log"}
     monkeypatch.setattr(draining, "bound_queues", lambda *_: {"log": "stream", "a": "quorum"})
-    session: Any = Session()
     options = {"url": "amqp://h", "exchange": "x", "managementUrl": "http://h"}
-    assert drain(session, options, lambda _: None).messages == {"a": 1}
+    assert drain(SESSION, options, lambda _: None).messages == {"a": 1}
 
 
 def test_messages_of_others_are_not_left(consumer: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:

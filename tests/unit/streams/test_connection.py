@@ -235,33 +235,23 @@ def test_settings_are_taken_as_a_url_is() -> None:
     assert stream_settings(of_streams) is of_streams
 
 
-class SlowLine:
-    """Stands for a transport that takes a byte after each so many seconds; time passes while it is waited for."""
-
-    def __init__(self, seconds_per_byte: float) -> None:
-        self.now, self.taken = 0.0, 0
-        self._seconds_per_byte = seconds_per_byte
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wait(self, timeout_s: float) -> None:
-        self.now += timeout_s
-
-    def send(self, _data: memoryview) -> int:
-        due = self.now >= (self.taken + 1) * self._seconds_per_byte
-        self.taken += due
-        return int(due)
-
-    def receive(self, _wait_s: float) -> bytes:
-        return b""
-
-
 @pytest.mark.parametrize(("seconds_per_byte", "ends_at"), [(4.0, 80.0), (1_000.0, 5.0)])
 def test_only_a_line_that_takes_no_byte_for_the_whole_time_is_given_up(
     opened: StreamConnection, monkeypatch: pytest.MonkeyPatch, seconds_per_byte: float, ends_at: float
 ) -> None:
-    line = SlowLine(seconds_per_byte)
+    """Time passes while the line is waited for."""
+
+    def wait(timeout_s: float) -> None:
+        line.now += timeout_s
+
+    def send(_: memoryview) -> int:
+        is_due = line.now >= (line.taken + 1) * seconds_per_byte
+        line.taken += is_due
+        return int(is_due)
+
+    line: SimpleNamespace = SimpleNamespace(
+        now=0.0, taken=0, monotonic=lambda: line.now, wait=wait, send=send, receive=lambda _: b""
+    )
     refused = pytest.raises(errors.BrokerTimeoutError, match="has taken no byte for 5 s")
     with monkeypatch.context() as patched:
         patched.setattr(connection, "time", line)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from ast import literal_eval
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_cases import stored_cases
 from stream_node import OK, ListeningNode, reply
 
 from rabbit_chx.errors import InputError
@@ -19,14 +18,10 @@ from rabbit_chx.streams.frames import Code, Fields, FrameSplitter, Key
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOON_MS = 1_769_860_800_000
-HERE = Path(__file__).parent
-STORED = re.findall(r"^([0-9a-f ]+)\n-> (.*)", (HERE / "frames.txt").read_text("utf-8"), re.MULTILINE)
-WRITTEN = re.findall(r"^(\w+) (\(.*)\n-> (.*)", (HERE / "frames.txt").read_text("utf-8"), re.MULTILINE)
-REQUESTS = re.findall(
-    r"^(\w+) (\(.*)\n(?:([A-Z_]+ .*)\n)?(?:replied (.*)\n)?-> (.*)",
-    (HERE / "requests.txt").read_text("utf-8"),
-    re.MULTILINE,
-)
+STORED = stored_cases(__file__, "frames.txt", r"^([0-9a-f ]+)\n-> (.*)")
+WRITTEN = stored_cases(__file__, "frames.txt", r"^(\w+) (\(.*)\n-> (.*)")
+REQUEST = r"^(\w+) (\(.*)\n(?:([A-Z_]+ .*)\n)?(?:replied (.*)\n)?-> (.*)"
+REQUESTS = stored_cases(__file__, "requests.txt", REQUEST)
 
 
 def hexed(data: bytes) -> str:

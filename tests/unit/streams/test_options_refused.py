@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from stored_cases import cases_of_sections
 from stream_publishers import URL, Broker, publisher
 
 from rabbit_chx import StreamGroup, StreamReader, replay, routing
@@ -20,14 +19,7 @@ from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.reader import RangeReader
 
-SECTIONS = re.split(
-    r"^## (.*)\n", Path(__file__).with_name("refusals.txt").read_text("utf-8"), flags=re.MULTILINE
-)[1:]
-STORED = [
-    (use, *case)
-    for use, section in zip(SECTIONS[::2], SECTIONS[1::2], strict=True)
-    for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
-]
+STORED = cases_of_sections(__file__, "refusals.txt", r"^(\{.*)\n-> (.*)")
 #: What the arguments may name, in addition to the names of `rabbit_chx.routing`.
 NAMES: dict[str, Any] = {each.__name__: each for each in (datetime, timedelta, Fingerprint, GroupTiming)}
 NAMES |= {**vars(routing), "UTC": UTC, "np": np, "pa": pa}

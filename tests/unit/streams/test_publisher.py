@@ -16,7 +16,7 @@ from stream_publishers import ROWS, Broker, once, publish, publish_rows, publish
 
 from rabbit_chx import errors
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
-from rabbit_chx.streams import ReadLimits, StreamReader, stored_ids
+from rabbit_chx.streams import StreamReader, stored_ids
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.writer import Window
@@ -232,20 +232,17 @@ def test_a_known_id_that_the_stream_does_not_have_is_an_error(broker: Broker) ->
 @pytest.mark.usefixtures("broker")
 def test_the_known_rows_of_many_calls_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_rows()
-    read = []
+    readers: list[StreamReader] = []
 
-    class Reader(StreamReader):
-        def __next__(self) -> Any:
-            batch = super().__next__()
-            read.append(batch.num_rows)
-            return batch
+    def reader(**how: Any) -> StreamReader:
+        readers.append(scripted.READER(**how))
+        return readers[-1]
 
-    limits = ReadLimits(batch_rows=7)
-    monkeypatch.setattr(stored_ids, "StreamReader", lambda **how: Reader(**how | {"limits": limits}))
+    monkeypatch.setattr(stored_ids, "StreamReader", reader)
     with publisher(name="load") as made:
         for first in range(1, ROWS, 10):
             publish(made, first=first, rows=10)
-    assert ROWS <= sum(read) < 6 * ROWS
+    assert ROWS <= sum(each.rows_returned for each in readers) < 6 * ROWS
 
 
 @pytest.mark.parametrize("after", [60, ROWS])

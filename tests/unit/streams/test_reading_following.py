@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from stream_logs import ChunkLog, chunks_of
@@ -99,23 +99,6 @@ def test_an_empty_leader_of_an_old_broker_may_be_a_new_one(
                     next(reader)
 
 
-def waits(clock: Any, *found: bool) -> FollowingReading:
-    """A reading that receives so; the leader has nothing else."""
-    left = list(found)
-    limits = ReadLimits(max_wait_s=1.0)
-    made: Any = FollowingReading(ReaderOptions("rabbitmq-stream://host", "s", end="never", limits=limits))
-
-    def receive(_: Any, wait_s: float) -> bool:
-        clock.sleep(wait_s)
-        if not left or not left.pop(0):
-            return False
-        made.subscription.waiting.append(memoryview(b""))
-        return True
-
-    made.receive, made.is_behind = receive, lambda _: False
-    return cast("FollowingReading", made)
-
-
 @pytest.mark.parametrize(
     ("found", "has_more"),
     [
@@ -126,12 +109,20 @@ def waits(clock: Any, *found: bool) -> FollowingReading:
     ],
 )
 def test_the_waits_of_a_batch(found: tuple[bool, ...], has_more: bool) -> None:  # noqa: FBT001
-    connection: Any = None
+    limits, left = ReadLimits(max_wait_s=1.0), list(found)
+    reading: Any = FollowingReading(ReaderOptions("rabbitmq-stream://host", "s", end="never", limits=limits))
+
+    def receive(_: object, wait_s: float) -> bool:
+        clock.sleep(wait_s)
+        has_chunk = bool(left) and left.pop(0)
+        reading.subscription.waiting.extend([memoryview(b"")] * has_chunk)
+        return has_chunk
+
+    reading.receive, reading.is_behind = receive, lambda _: False
     with in_memory(StreamNode()) as clock:
-        reading = waits(clock, *found)
-        reading.wait(connection, clock.now + 10)
+        reading.wait(None, clock.now + 10)
         assert len(reading.subscription.waiting) == any(found), "no chunk if the stream is idle"
-        assert reading._wait_for_more(connection) == has_more
+        assert reading._wait_for_more(None) == has_more
 
 
 def test_rows_that_arrived_long_ago_are_returned_at_once() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import struct
 from ast import literal_eval
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from chunk_columns import columns_of
+from stored_cases import stored_cases
 from stream_bytes import chunk_bytes, chunk_of, entry, notes, published, sub_entry
 from stream_writers import CORPUS, found, recorded
 
@@ -32,11 +31,10 @@ FRAME_MAX = 1 << 20
 BODY = b"\0Su\xa0\x04body"
 _COLUMNS = ("key", "value", "exchange", "message_id", "properties", "headers", "filter_value")
 EMPTY: dict[str, Any] = {**dict.fromkeys(_COLUMNS), "value": b"body"}
-STORED = Path(__file__).with_name("messages.txt").read_text("utf-8")
 #: A message of each layout, and what of its columns is not as in EMPTY.
 MESSAGES: dict[str, tuple[bytes, dict[str, Any]]] = {
     name: (literal_eval(message), literal_eval(columns))
-    for name, message, columns in re.findall(r"^(\w.*)\n(b.*)\n-> (.*)", STORED, re.MULTILINE)
+    for name, message, columns in stored_cases(__file__, "messages.txt", r"^(\w.*)\n(b.*)\n-> (.*)")
 }
 KEYED = MESSAGES["no body"][0]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import defaultdict
+from collections.abc import Iterable
+from itertools import chain, repeat
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 import stream_publishers as scripted
@@ -49,18 +50,11 @@ def test_after_a_failed_call_its_rows_come_first(broker: Broker) -> None:
     assert broker.rows["s"].ids == list(range(1, ROWS + 1))
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: float) -> list[int]:
-    """Let attempts to connect fail, and return a list of their numbers."""
-    moments: list[int] = []
-
-    def open_at(*how: Any, **more: Any) -> StreamConnection:
-        if len(moments) < times:
-            moments.append(len(moments) + 1)
-            raise error
-        return nodes.open_at(*how, **more)
-
-    monkeypatch.setattr(writer, "open_at", open_at)
-    return moments
+def failing(monkeypatch: pytest.MonkeyPatch, attempts: Iterable[Exception]) -> Mock:
+    """Let these attempts to connect fail with their errors; the next ones succeed."""
+    opened = Mock(wraps=nodes.open_at, side_effect=chain(attempts, repeat(DEFAULT)))
+    monkeypatch.setattr(writer, "open_at", opened)
+    return opened
 
 
 def test_confirms_that_come_with_a_change_of_the_leader_begin_another_outage(broker: Broker) -> None:
@@ -105,27 +99,27 @@ def test_each_call_has_the_full_time_to_reconnect(broker: Broker, monkeypatch: p
         broker.fault = once(scripted.confirm_and_change, 20)
         assert publish(made, rows=20).complete
         broker.clock.now += 3_600
-        attempts = failing(monkeypatch, DOWN, 3)
+        attempts = failing(monkeypatch, [DOWN] * 3)
         assert publish(made, first=21, rows=20).complete
-        assert len(attempts) == 3
+        assert attempts.call_count == 3 + 1
         broker.writers[-1].lose()
-        attempts = failing(monkeypatch, DOWN, math.inf)
+        attempts = failing(monkeypatch, repeat(DOWN))
         for _ in range(2):
-            began, before = broker.clock.now, len(attempts)
+            began, before = broker.clock.now, attempts.call_count
             with pytest.raises(errors.PublishError, match="gave up after"):
                 publish(made, first=41)
             assert 60 <= broker.clock.now - began < 70
-            assert len(attempts) - before > 3
+            assert attempts.call_count - before > 3
 
 
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("kind", [errors.AccessRefusedError, errors.NotFoundError, errors.InputError])
 def test_a_permanent_error_is_raised_at_once(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
-    attempts = failing(monkeypatch, kind("no"), math.inf)
+    attempts = failing(monkeypatch, [kind("no")])
     with pytest.raises(errors.PublishError) as raised:
         publish_rows()
     assert isinstance(raised.value.__cause__, kind)
-    assert len(attempts) == 1
+    assert attempts.call_count == 1
 
 
 def test_requests_are_bounded_by_the_timeouts_of_the_publisher(

@@ -34,23 +34,6 @@ def test_copies_at_the_end_do_not_cause_rows_to_be_stored_again(
     assert stream.originals == list(range(1, ROWS + 1))
 
 
-@pytest.mark.parametrize("copied", [range(0), range(30, 31), range(1, 81)])
-@OTHER
-def test_rows_that_the_broker_has_lost_are_stored_also_where_others_are_copied(
-    broker: Broker, copied: range, other: dict[str, str]
-) -> None:
-    """The simulation has losses and copies at any place."""
-    stream = broker.rows["s"]
-    publish_rows(rows=100)
-    stream.log, stream.committed = stream.log[:80], 80
-    stream.copy(copied, **other)
-    for known, repaired in ((80, 20), (100, 0)):
-        report = publish_rows(rows=100)
-        assert (report.known, report.repaired) == (known, repaired)
-        stream.copy(range(95, 97))
-    assert stream.originals == list(range(1, 101))
-
-
 def test_an_original_that_differs_is_an_error_whatever_its_copies_are(broker: Broker) -> None:
     stream = broker.rows["s"]
     with publisher(name="load") as made:

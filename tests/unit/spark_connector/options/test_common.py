@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from ast import literal_eval
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 from blocks import page
 from spark_messages import options_of, schema_of
+from stored_cases import cases_of_sections
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from spark_connector.columns import MessageColumns
@@ -94,24 +94,17 @@ USES: dict[str, Callable[..., object]] = {
 }
 
 
-def stored(name: str) -> list[tuple[str, str, str]]:
-    """The section, the options and the result of each case of a file."""
-    text = Path(__file__).with_name(name).read_text("utf-8")
-    sections = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
-    return [
-        (use, *case)
-        for use, section in zip(sections[::2], sections[1::2], strict=True)
-        for case in re.findall(r"^(\{.*)\n-> (.*)", section, re.MULTILINE)
-    ]
+#: The options and the result of each case.
+CASE = r"^(\{.*)\n-> (.*)"
 
 
-@pytest.mark.parametrize(("use", "options", "value"), stored("values.txt"))
+@pytest.mark.parametrize(("use", "options", "value"), cases_of_sections(__file__, "values.txt", CASE))
 def test_texts_become_the_stored_values(use: str, options: str, value: str) -> None:
     attribute, _, expected = value.partition(": ")
     assert repr(getattr(USES[use](**literal_eval(options)), attribute)) == expected
 
 
-@pytest.mark.parametrize(("use", "options", "said"), stored("refusals.txt"))
+@pytest.mark.parametrize(("use", "options", "said"), cases_of_sections(__file__, "refusals.txt", CASE))
 def test_what_is_refused_is_as_stored(use: str, options: str, said: str) -> None:
     with pytest.raises(RabbitChxError) as caught:
         USES[use](**literal_eval(options))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from stream_bytes import chunk_of
@@ -232,17 +233,11 @@ def test_a_batch_has_the_offsets_of_its_options_and_the_ends_of_the_streams(logs
 
 def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.grow("a", b"1")
-    asked: list[str] = []
-    bound: list[tuple[str, ...]] = [("a",), ()]
-
-    def streams_of(exchange: str) -> tuple[str, ...]:
-        asked.append(exchange)
-        return bound.pop(0)
-
+    streams_of = Mock(side_effect=[("a",), ()])
     monkeypatch.setattr(logs, "streams_of", streams_of, raising=False)
     read = Sources(ReadOptions.parse({"url": "rabbitmq-stream://h", "exchange": "x"}))
     assert list(read.ends()) == list(read.ends()) == ["a"]
-    assert asked == ["x"]
+    streams_of.assert_called_once_with("x")
     monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
     with pytest.raises(InputError, match="no stream is bound to exchange 'x'"):
         read.ends()

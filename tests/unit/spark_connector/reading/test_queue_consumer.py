@@ -6,6 +6,7 @@ import itertools
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pika
 import pyarrow as pa
@@ -88,23 +89,17 @@ def consumer_of(channel: Any, connection: Any, held: dict[str, int]) -> QueueCon
 @pytest.mark.parametrize("delivered_at", [1, 2])
 def test_messages_on_their_way_are_awaited(monkeypatch: pytest.MonkeyPatch, delivered_at: int) -> None:
     """A queue without ready messages may have sent some that have not arrived: it is looked at twice."""
-    receivers: list[Any] = []
     looks = itertools.count(1)
+    channel = Mock(basic_consume=Mock(return_value="c"))
 
     def process(_seconds: float) -> None:
         if next(looks) == delivered_at:
             names = {"exchange": "", "routing_key": "k", "consumer_tag": "c"}
             method = SimpleNamespace(delivery_tag=1, redelivered=False, **names)
-            receivers[0](None, method, SimpleNamespace(raw=b""), b"v")
-
-    def consume(_queue: str, receive: Any) -> str:
-        receivers.append(receive)
-        return "c"
+            _, receive = channel.basic_consume.call_args.args
+            receive(None, method, SimpleNamespace(raw=b""), b"v")
 
     scripted: Any = SimpleNamespace(own_errors=nullcontext, process=process)
-    channel: Any = SimpleNamespace(
-        basic_qos=lambda **_: None, basic_consume=consume, basic_cancel=lambda _: None
-    )
     monkeypatch.setattr(QueueConsumer, "ready", lambda *_: 0)
     assert [message.body for message in consumer_of(channel, scripted, {}).take("q", 10, 1)] == [b"v"]
 

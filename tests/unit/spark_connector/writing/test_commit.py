@@ -92,13 +92,11 @@ def ran(*numbers: int) -> list[TaskReport]:
 
 
 def test_an_ordinary_write_needs_no_note() -> None:
+    """But those of its tasks, each once."""
+    assert notes(TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))) == ("a", "b")
     assert notes(*ran(8, 7, 9), ring=RING.to_json(), ordering="per-key") == ()
     assert notes(TaskReport(0, 0)) == ()
     assert notes(ordering="per-key") == ()
-
-
-def test_notes_of_tasks_are_reported_once() -> None:
-    assert notes(TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))) == ("a", "b")
 
 
 def test_tasks_and_stages_that_ran_again_are_noted() -> None:

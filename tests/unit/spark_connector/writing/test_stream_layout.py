@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.types import StructType
@@ -152,13 +153,7 @@ def test_only_a_lost_connection_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, error: type[RabbitChxError], calls: int
 ) -> None:
     monkeypatch.setattr(stream_layout, "_PAUSE_S", 0.001)
-    attempts: list[int] = []
-
-    def ask() -> None:
-        attempts.append(1)
-        if len(attempts) < 2:
-            raise error("once")
-
+    ask = Mock(side_effect=[error("once"), None])
     with nullcontext() if calls > 1 else pytest.raises(error):
         stream_layout.call_with_retry(ask, 60.0)
-    assert len(attempts) == calls
+    assert ask.call_count == calls

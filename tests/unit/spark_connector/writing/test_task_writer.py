@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias, cast
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -95,11 +96,7 @@ def test_the_report_has_every_count_at_its_place() -> None:
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, words: str, **report: Any) -> None:
     """Let the publisher fail at its end."""
-
-    def fail(_: Scripted) -> PublishReport:
-        raise PublishError(words, PublishReport(**report))
-
-    monkeypatch.setattr(Scripted, "flush", fail)
+    monkeypatch.setattr(Scripted, "flush", Mock(side_effect=PublishError(words, PublishReport(**report))))
 
 
 CLOSED = Returned("bad", 406, "the broker answered 406 PRECONDITION_FAILED")
