@@ -33,14 +33,6 @@ from rabbit_chx.topology.objects import OBJECT_LISTS
 TYPE = "x-consistent-hash"
 
 
-@pytest.mark.extended
-@given(topologies())
-def test_a_topology_has_the_objects_of_its_file(topology: Topology) -> None:
-    text = topology.to_toml()
-    assert Topology.from_toml(text) == topology
-    assert Topology.from_toml(text).to_toml() == text
-
-
 @given(topologies(), st.randoms())
 def test_order_does_not_count_but_that_of_a_ring(topology: Topology, random: Any) -> None:
     lists = {name: getattr(topology, name) for name in OBJECT_LISTS}

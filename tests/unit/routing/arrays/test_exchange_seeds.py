@@ -278,13 +278,6 @@ def test_what_no_message_can_be_is_an_error_in_columns() -> None:
 
 
 @BOTH
-@given(values=st.lists(st.integers(-(2**63), 2**63 - 1)), client=st.sampled_from(["pika", "aio-pika"]))
-def test_any_integers_route_as_single_values(release: Release, values: list[int], client: Any) -> None:
-    x = by_header(release)
-    assert names(x, x.indices(np.array(values, np.int64), client=client)) == one_by_one(x, values, client)
-
-
-@BOTH
 @given(values=st.lists(st.text(max_size=50), max_size=80), client=st.sampled_from(["pika", "aio-pika"]))
 def test_any_text_routes_as_single_values(release: Release, values: list[str], client: Any) -> None:
     x = by_header(release)
