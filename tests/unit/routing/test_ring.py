@@ -192,6 +192,8 @@ def test_a_bind_is_assumed_where_holes_at_the_end_may_be_missing() -> None:
     assert READ_IN_PART.unbind("a", 1).provenance == "replayed"  # its answers need no end
     assert READ_IN_PART.unbind("a", 1).bind("c", 2).provenance == "assumed"
     assert READ_IN_PART.delete_exchange().bind("c", 2).provenance == "replayed"
+    without_holes = HashRing.from_buckets(["a"], FIRST_WINS).bind("c", 2)
+    assert (without_holes.provenance, without_holes.bindings) == ("replayed", None)
 
 
 @pytest.mark.parametrize("ring", [REPLAYED, READ, READ_IN_PART, READ_IN_PART.unbind("a", 1)])

@@ -1,4 +1,4 @@
-"""A topology is a value: it survives its own file, and equals another that says the same."""
+"""A topology is a value, which equals another that says the same. Each call refuses a value of the other side."""
 
 from __future__ import annotations
 
