@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.topology.kinds import KEY, NAME, whole_number
+from rabbit_chx.topology.kinds import KEY, NAME, choice, whole_number
 
 COUNT = whole_number(1, 9, " (buckets)")
+
+
+def test_a_valid_value_has_no_fault() -> None:
+    for kind, value in ((choice("classic", "quorum"), "quorum"), (COUNT, 1), (COUNT, 9), (NAME, "é" * 127)):
+        assert kind.fault(value) is None
 
 
 @pytest.mark.parametrize(
