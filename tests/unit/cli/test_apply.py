@@ -17,14 +17,9 @@ TWO, THREE, FOUR = map(QUEUES.format, (2, 3, 4))
 
 @pytest.fixture
 def two(modelled: ModelledCommands) -> ModelledCommands:
-    """A broker with two queues."""
+    """A broker with two queues; a plan of THREE adds one."""
     modelled.holds(Topology.from_toml(TWO))
     return modelled
-
-
-def queues(commands: ModelledCommands) -> int:
-    """Return how many queues there are: two before, three when the plan was done."""
-    return len(commands.model.queues)
 
 
 def checksum_of(ran: Ran, commands: ModelledCommands, text: str) -> str:
@@ -45,7 +40,7 @@ def test_a_checksum_is_that_of_the_plan_or_nothing_is_changed(
 ) -> None:
     wrong = wrong.format(checksum_of(ran, two, THREE))
     code, out, errors = ran(*two.arguments("apply", THREE, "--checksum", wrong, *yes))
-    assert (code, out, queues(two)) == (4, "", 2)
+    assert (code, out, len(two.model.queues)) == (4, "", 2)
     assert f"and not {wrong}: nothing was changed" in errors
 
 
@@ -54,16 +49,16 @@ def test_a_checksum_or_a_stored_plan_takes_the_place_of_an_answer(
 ) -> None:
     right = checksum_of(ran, two, THREE)
     assert ran(*two.arguments("apply", THREE, "--checksum", right))[0] == 0
-    assert queues(two) == 3
+    assert len(two.model.queues) == 3
     code, _, errors = ran(*two.arguments("apply", THREE, "--checksum", right))
     assert code == 4, "there is nothing to do any more, which is another plan"
     assert "the file or the broker has changed since" in errors
     stored = str(tmp_path / "plan.json")
     assert ran(*two.arguments("plan", FOUR, "--plan-out", stored))[0] == 1
     code, _, errors = ran(*two.arguments("apply", THREE, "--plan", stored))
-    assert (code, "nothing was changed" in errors, queues(two)) == (4, True, 3)
+    assert (code, "nothing was changed" in errors, len(two.model.queues)) == (4, True, 3)
     assert ran(*two.arguments("apply", FOUR, "--plan", stored))[0] == 0
-    assert queues(two) == 4
+    assert len(two.model.queues) == 4
 
 
 @pytest.mark.parametrize("version", [1, 3, None])
@@ -74,6 +69,6 @@ def test_a_stored_plan_of_another_version_is_refused(
     assert ran(*two.arguments("plan", THREE, "--plan-out", str(stored)))[0] == 1
     stored.write_text(json.dumps({**json.loads(stored.read_text()), "format_version": version}))
     found, _, errors = ran(*two.arguments("apply", THREE, "--plan", str(stored)))
-    assert (found, queues(two)) == (2, 2)
+    assert (found, len(two.model.queues)) == (2, 2)
     assert f"has format_version {version}, and this release reads 2: write it again with" in errors
     assert f"topology plan --plan-out {stored}" in errors

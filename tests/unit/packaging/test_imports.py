@@ -32,6 +32,14 @@ CLIENTS = {
 ABOVE_PUBLISHING = {"pika", "aio_pika", "testcontainers", "matplotlib"} | {
     f"rabbit_chx.{room}" for room in ("broker", "consuming", "plot", "rendering", "testing")
 }
+PLANS_OF_NO_MOVEMENT = """
+from rabbit_chx.topology import *
+from rabbit_chx.topology import plan
+ring = (RingMember("q"),)
+wanted = Topology((ExchangeDefinition("x", "x-consistent-hash", ring=ring),), (QueueDefinition("q"),))
+plan(wanted, LiveTopology.of_file(wanted))
+assert plan(wanted, LiveTopology()).changes
+"""
 
 
 def loaded_by(code: str) -> set[str]:
@@ -50,6 +58,7 @@ def loaded_by(code: str) -> set[str]:
         ("from rabbit_chx import HashRing; HashRing.from_bindings([('q', 1)]).destination_for('k')", CLIENTS),
         ("from rabbit_chx.amqp import ConnectionSettings; ConnectionSettings.from_uri('amqps://h')", CLIENTS),
         ("from rabbit_chx import Topology; Topology.from_toml(Topology().to_toml()).problems", CLIENTS),
+        (PLANS_OF_NO_MOVEMENT, CLIENTS),
         ("import spark_connector.writing.task_writer, spark_connector.draining", ABOVE_PUBLISHING),
         ("import spark_connector.datasource; from rabbit_chx import Publisher", ABOVE_PUBLISHING),
     ],

@@ -104,11 +104,6 @@ def test_an_explanation_says_why_a_message_goes_nowhere() -> None:
     assert hole.route(key) is None
 
 
-def test_an_exchange_is_a_value() -> None:
-    assert by_header(NEW) == by_header(NEW) != by_header(OLD)
-    assert len({by_header(NEW), by_header(NEW)}) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -257,15 +257,6 @@ def test_a_routing_key_may_be_longer_than_a_short_string() -> None:
         exchange.route(key)
 
 
-def test_a_null_id_of_amqp_1_0_is_missing_filled_or_refused() -> None:
-    missing = RING.destinations.index(BY_ID.route(client="amqp-1.0"))
-    assert BY_ID.indices([None], client="amqp-1.0", missing_nulls=True).tolist() == [missing]
-    filled = BY_ID.indices(["a", None], client="amqp-1.0", fill_null="a").tolist()
-    assert filled[0] == filled[1]
-    with pytest.raises(RowError, match="null"):
-        BY_ID.indices(["a", None], client="amqp-1.0")
-
-
 def test_a_column_that_cannot_be_sent_says_where() -> None:
     with pytest.raises(RowError, match="position 1"):
         BY_ID.indices(["a", -1], client="amqp-1.0")

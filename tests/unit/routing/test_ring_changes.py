@@ -169,14 +169,6 @@ def test_a_read_ring_of_an_old_release_needs_the_weight() -> None:
     assert ring.unbind("c", missing_ok=True) is ring
 
 
-def test_a_read_ring_does_not_know_its_bindings() -> None:
-    ring = HashRing.from_buckets(["a", "b"])
-    assert (ring.bindings, ring.provenance, ring.release) == (None, "read", NEWEST_COMPARED)
-    assert ring.unbind("a", 4).buckets == ("b",)
-    assert ring.bind("c", 2).buckets == ("a", "b", "c", "c")
-    assert ring.bind("c", 2).bindings is None
-
-
 @pytest.mark.parametrize("release", [NEWEST_COMPARED, APPENDS])
 def test_a_doubt_survives_each_change(release: Release) -> None:
     doubt = Ground("assumed", "two orders fit")

@@ -69,16 +69,6 @@ def test_a_release_has_one_rule_for_each_subject(subject: str) -> None:
             assert len([rule for rule in RULES if rule.about == subject and release.follows(rule)]) == 1
 
 
-def test_rules_that_take_a_store() -> None:
-    for version in ("4.0.5", "4.2.9"):
-        khepri, mnesia = Release(version, "khepri"), Release(version, "mnesia")
-        for rule in (rules.RESTART_KEEPS, rules.MODULUS_UNORDERED):
-            assert (khepri.follows(rule), mnesia.follows(rule)) == (True, False)
-        for rule in (rules.RESTART_SHUFFLES, rules.MODULUS_BY_BINDING_KEY):
-            assert (khepri.follows(rule), mnesia.follows(rule)) == (False, True)
-    assert not Release("4.3.0", "khepri").follows(rules.MODULUS_BY_BINDING_KEY)
-
-
 def test_the_newest_patch_of_a_series_follows_the_last_rules_of_its_series() -> None:
     for version in NEWEST_PATCHES:
         major, minor, _ = Release(version).numbers

@@ -1,15 +1,14 @@
-"""Arguments that a release refuses, and values that a release compares as equal."""
+"""Arguments that a release refuses: what is a mistake of a file, and what a plan is refused for."""
 
 from __future__ import annotations
 
 from itertools import product
 
 import pytest
-from sides import as_live
 from topologies import problems_in
 
 from rabbit_chx import Release, Topology
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, PolicyDefinition, QueueDefinition, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, plan
 from rabbit_chx.topology.arguments import MEASURED, QUEUE_ARGUMENTS, declaration_faults
 
 
@@ -23,16 +22,6 @@ def test_a_file_has_a_mistake_if_every_release_refuses_it(name: str) -> None:
         for release in MEASURED if refused < set(MEASURED) else ():
             refusals = plan(Topology.from_toml(text), LiveTopology(release=release)).refusals
             assert bool(refusals) is (release in refused) or "master-locator" in name
-
-
-def test_a_file_for_an_older_broker_has_no_mistake() -> None:
-    mirrored = PolicyDefinition("mirrored", "^q$", definition={"ha-mode": "all"})
-    wanted = Topology(
-        queues=(QueueDefinition("q", arguments={"x-queue-master-locator": "random"}),), policies=(mirrored,)
-    )
-    assert wanted.problems == ()
-    assert Topology.from_toml(wanted.to_toml()) == wanted
-    assert len(as_live(wanted, release=Release("4.3.6")).problems) == 2
 
 
 def test_a_type_of_a_plugin_has_its_own_rules() -> None:

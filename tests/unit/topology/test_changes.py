@@ -18,11 +18,3 @@ def test_only_what_differs_is_named() -> None:
         "arguments.c": (None, {"d": (1,)}),
         "arguments.e": (1, True),
     }
-
-
-def test_the_owner_and_a_default_that_is_written_are_no_difference() -> None:
-    for same in (
-        QueueDefinition("q", owner="external"),
-        QueueDefinition("q", arguments={"x-queue-type": "classic"}),
-    ):
-        assert fields_between(QueueDefinition("q"), same) == ()

@@ -9,27 +9,14 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, choice, whole_number
+from rabbit_chx.topology.kinds import KEY, NAME, choice, whole_number
 
-TYPE = choice("classic", "quorum", "stream")
 COUNT = whole_number(1, 9, " (buckets)")
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (TYPE, "quorum"),
-        (COUNT, 1),
-        (COUNT, 9),
-        (whole_number(0), (1 << 63) - 1),
-        (NAME, "é" * 127),
-        (KEY, ""),
-        (STRING, "a\nb"),
-        (FLAG, False),
-    ],
-)
-def test_a_valid_value_has_no_fault(kind: Any, value: object) -> None:
-    assert kind.fault(value) is None
+def test_a_valid_value_has_no_fault() -> None:
+    for kind, value in ((choice("classic", "quorum"), "quorum"), (COUNT, 1), (COUNT, 9), (NAME, "é" * 127)):
+        assert kind.fault(value) is None
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from sides import as_live
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
-from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -46,11 +44,6 @@ def test_a_circle_ends_and_a_policy_whose_pattern_python_cannot_read_counts() ->
     policy = '[[policies]]\nname = "p"\npattern = "(?<n"\ndefinition = { max-length = 5 }\n'
     topology = Topology.from_toml(circle.format("a", "b") + circle.format("b", "a") + policy)
     assert select_reached(as_live(topology), ["a"]).objects == topology
-
-
-def test_an_unknown_exchange_is_named() -> None:
-    with pytest.raises(InputError, match=r"there is no exchange order: did you mean orders\?"):
-        select_reached(as_live(TOPOLOGY), ["order"])
 
 
 def test_a_ring_behind_a_ring_that_hashes_the_same_is_exact() -> None:

@@ -40,18 +40,6 @@ def test_a_plan_of_two_files_has_read_no_bindings() -> None:
     assert (made.before.provenance, made.after.provenance) == ("replayed", "replayed")
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("ab", "abc"), ("abcd", "abdcab"), ("aab", "abbaab"), ("abc", "xyz")]
-)
-def test_a_share_counts_every_hash(old: str, new: str) -> None:
-    hashes, period = 1 << 27, math.lcm(len(old), len(new))
-    moving = [n for n in range(period) if old[n % len(old)] != new[n % len(new)]]
-    counted = sum((hashes - n + period - 1) // period for n in moving)
-
-    assert share_moved(old, new) == counted / hashes
-    assert share_moved((), new) == 1.0
-
-
 def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> None:
     checked = check(bills(0, 1))
     assert checked.without_ring == ("bills",)

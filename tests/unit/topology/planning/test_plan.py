@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -47,16 +45,6 @@ def test_a_chain_begins_at_its_end_and_a_circle_is_cut() -> None:
     long = [f"x{n}" for n in range(5000)]
     onward = {source: [target] for source, target in itertools.pairwise(long)}
     assert order_downstream_first(long, onward) == long[::-1], "without recursion"
-
-
-def test_a_plan_of_no_movement_loads_no_numpy() -> None:
-    code = (
-        "import sys\nfrom rabbit_chx.topology import *\nfrom rabbit_chx.topology import plan\n"
-        "t = Topology((ExchangeDefinition('x', 'x-consistent-hash', ring=(RingMember('q'),)),), (QueueDefinition('q'),))\n"
-        "plan(t, LiveTopology.of_file(t))\nassert plan(t, LiveTopology()).changes\nassert 'numpy' not in sys.modules\n"
-    )
-
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:

@@ -64,15 +64,6 @@ def test_a_repair_keeps_the_order_that_is_there_and_one_by_a_file_makes_that_of_
     assert plan(repair_target(there.topology(), "orders", WANTED), there.topology()).changes == ()
 
 
-def test_a_ghost_goes_and_the_order_stays() -> None:
-    there = broker()
-    there.lose("q2")
-    kinds = [finding.kind for finding in check(there.topology()).findings]
-    assert kinds == ["unroutable-share", "ghost-bucket"]
-    assert repaired(there) == ["q1", "q3", "q4", "q5", "q5"]
-    assert "q2" not in there.queues
-
-
 @pytest.mark.parametrize("keys", [("1", "3"), ("3", "1")])
 def test_of_two_bindings_whichever_is_listed_first_the_one_with_the_buckets_stays(
     keys: tuple[str, ...],
