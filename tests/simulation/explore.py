@@ -41,7 +41,7 @@ class Figures(Counter[str]):
         self["runs with an error"] += bool(outcome.errors)
         if outcome.verdict is not None:
             self["found twice"] += outcome.verdict.duplicated
-            self["lost"] += outcome.verdict.lost
+            self["lost"] += outcome.verdict.faults.get("lost", 0)
         self["runs with a finding"] += bool(outcome.faults)
         self.update(f"planned: {fault.kind}" for fault in scenario.faults)
         self.update(f"finding: {kind}" for kind in outcome.kinds)
