@@ -49,6 +49,10 @@ _EACH_SECOND = (
     f"-rabbit collect_statistics_interval 1000 -rabbitmq_management sample_retention_policies [{_RETENTION}]"
 )
 
+#: For servers and tests that share few cores: a scheduler without work does not spin, which newer releases have by default, and no scheduler
+#: is bound to a core. RabbitMQ's runtime tuning guide.
+SHARED_CORES = "+sbwt none +sbwtdcpu none +sbwtdio none +stbt u"
+
 # Written by the container itself, at every start: only there the plugins of the release are known.
 SERVE = f"""
 enabled=
@@ -56,7 +60,7 @@ for plugin in {" ".join(PLUGINS)}; do
     ls -d /opt/rabbitmq/plugins/$plugin-* >/dev/null 2>&1 && enabled="$enabled${{enabled:+,}}$plugin"
 done
 echo "[$enabled]." >/etc/rabbitmq/enabled_plugins
-export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS {_EACH_SECOND}"
+export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS {SHARED_CORES} {_EACH_SECOND}"
 exec docker-entrypoint.sh rabbitmq-server
 """
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from reaper import Reaper, kill_group
 
 from rabbit_chx.errors import InputError, NoBrokerError
+from rabbit_chx.testing.containers import SHARED_CORES
 from rabbit_chx.testing.running_broker import (
     PLUGINS,
     RunningBroker,
@@ -252,7 +253,7 @@ def _environment(folder: Path, tools: Path, plugins_dir: Path, ports: _Ports) ->
         "ERL_EPMD_PORT": str(ports.epmd),
         "RABBITMQ_NODENAME": f"{folder.name}@localhost",
         "RABBITMQ_DIST_PORT": str(ports.distribution),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{127,0,0,1}} {SHARED_CORES}",
         "RABBITMQ_CONF_ENV_FILE": f"{folder}/none",
         "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
         "RABBITMQ_CONFIG_FILES": f"{folder}/conf.d",
