@@ -65,7 +65,7 @@ demo: ## write 336,776 flights from Spark to RabbitMQ and check the queue of eac
 	@$(BIN)/python tests/support/server_installation.py # without Docker and RabbitMQ, root on Debian or Ubuntu installs a server
 	@$(BIN)/python examples/flights.py
 
-test: ## unit tests, then the tests with a broker or Spark: 9 minutes on two cores, 12 with all set-up
+test: ## unit tests, then the tests with a broker or Spark: 7 minutes on two cores, 10 with all set-up
 	@"$(PYTHON)" tests/support/outlook.py
 	@$(MAKE) --no-print-directory java test-unit test-live
 	@echo "Not run: faults, clusters, restarts of brokers, and other slow tests. To run them: make test-all"
