@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Any
 
 from hypothesis import strategies as st
@@ -116,37 +117,20 @@ _policies = st.builds(
 )
 
 
-def _without_clashes(exchanges: list[topology.ExchangeDefinition]) -> list[topology.ExchangeDefinition]:
-    """Return the exchanges without slots whose last name would be too long."""
-    return [exchange for exchange in exchanges if exchange.slots is None or len(exchange.name.encode()) < 200]
-
-
 @st.composite
 def topologies(draw: st.DrawFn) -> topology.Topology:
     """Return a topology that a file can say."""
-    exchanges = _without_clashes(
-        draw(st.lists(_exchanges(), max_size=4, unique_by=lambda object_: object_.name))
-    )
+    of_name, of_ends = attrgetter("name"), attrgetter("source", "destination", "routing_key", "arguments")
+    # Slots have longer names than their exchange.
+    fitting = _exchanges().filter(lambda made: made.slots is None or len(made.name.encode()) < 200)
+    exchanges = draw(st.lists(fitting, max_size=4, unique_by=of_name))
     hashed = {exchange.name for exchange in exchanges if exchange.type == _CHX}
     bound = bindings(names.filter(lambda name: name not in hashed))
     return topology.Topology(
         tuple(exchanges),
-        tuple(draw(st.lists(_queues(), max_size=6, unique_by=lambda object_: object_.name))),
-        tuple(
-            draw(
-                st.lists(
-                    bound,
-                    max_size=6,
-                    unique_by=lambda binding: (
-                        binding.source,
-                        binding.destination,
-                        binding.routing_key,
-                        binding.arguments,
-                    ),
-                )
-            )
-        ),
-        tuple(draw(st.lists(_policies, max_size=2, unique_by=lambda object_: object_.name))),
+        tuple(draw(st.lists(_queues(), max_size=6, unique_by=of_name))),
+        tuple(draw(st.lists(bound, max_size=6, unique_by=of_ends))),
+        tuple(draw(st.lists(_policies, max_size=2, unique_by=of_name))),
         draw(st.none() | names),
         draw(_shares),
         tuple(draw(st.lists(names, max_size=2))),
