@@ -24,10 +24,7 @@ def session(conf: dict[str, str]) -> SparkSession:
 
     import spark_connector
 
-    builder = SparkSession.builder
-    for name, text in conf.items():
-        builder = builder.config(name, text)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.config(map=conf).getOrCreate()
     spark_connector.register(spark)
     return spark
 
