@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(conf: dict[str, str]) -> SparkSession:
+def session(conf: dict[str, Any]) -> SparkSession:
     """Start a Spark that knows our format."""
     from pyspark.sql import SparkSession
 
