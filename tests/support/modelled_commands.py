@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 from model_broker import ModelBroker
@@ -16,8 +15,6 @@ from model_client import ModelClient
 from slot_files import NEWEST
 
 from rabbit_chx import Topology
-from rabbit_chx.broker import Broker
-from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.topology import LiveTopology, QueueDefinition
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 
@@ -44,7 +41,12 @@ class ModelledCommands:
         self.refuses: set[str] = set()
         self.opened = 0
         self._path = path
-        monkeypatch.setattr("rabbit_chx.broker.Broker", self._broker)
+
+        def connected(*_: object) -> _Client:
+            self.opened += 1
+            return _Client(self)
+
+        monkeypatch.setattr("rabbit_chx.broker.facade._Connected", connected)
 
     def holds(self, topology: Topology | LiveTopology) -> None:
         """Let the broker have what a topology says, and nothing else."""
@@ -54,21 +56,6 @@ class ModelledCommands:
         """Write a file, and return the command line of a command about it."""
         self._path.write_text(text)
         return ("topology", command, str(self._path), *_OPTIONS, *options)
-
-    def _broker(self, *arguments: Any) -> Broker:
-        connected: Any = _Client(self)
-        commands = self
-
-        class Modelled(Broker):
-            """Does on the model what it would do on its connections."""
-
-            def open(self) -> Modelled:
-                commands.opened += 1
-                self._connected = connected
-                self._guard = UsageGuard("the model")
-                return self
-
-        return Modelled(*arguments)
 
 
 class _Client(ModelClient):

@@ -42,15 +42,13 @@ def ordered_readers(
     for member in members:
         member.start()
 
+    def lines() -> list[str]:
+        return file.read_text().splitlines()
+
     def handled(count: int) -> dict[str, list[int]]:
-        until(
-            lambda: len(set(file.read_text().splitlines())) >= count,
-            f"{count} messages are handled",
-            120,
-            0.2,
-        )
+        until(lambda: len(set(lines())) >= count, f"{count} messages are handled", 120, 0.2)
         found = defaultdict(list)
-        for line in file.read_text().splitlines():
+        for line in lines():
             key, number = line.split()
             found[key].append(int(number))
         return dict(found)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SOCKET = "socket:["
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +61,23 @@ def connected_to(port: int, process: Process) -> bool:
         process: one that may have ended.
     """
     with suppress(OSError):
-        return not _sockets_to(port).isdisjoint(_sockets_of(process.pid))
+        return not _sockets_to(port).isdisjoint(_links_of(process.pid))
     return False
 
 
 def _sockets_to(port: int) -> set[str]:
-    """Return the inodes of the established connections to a port."""
+    """Return the sockets of the established connections to a port, as links of descriptors name them."""
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "01" and int(fields[2].rpartition(":")[2], 16) == port:
-                found.add(fields[9])
+                found.add(f"socket:[{fields[9]}]")
     return found
 
 
-def _sockets_of(pid: int) -> Iterator[str]:
+def _links_of(pid: int) -> Iterator[str]:
+    """Yield what the open file descriptors of a process are."""
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
-            target = str(descriptor.readlink())
-            if target.startswith(_SOCKET):
-                yield target[len(_SOCKET) : -1]
+            yield str(descriptor.readlink())

@@ -123,14 +123,6 @@ def wait_for(count: int, *handled: Counter[str]) -> None:
     until(lambda: sum(map(len, handled)) >= count, f"{count} messages are handled", 120, 0.2)
 
 
-def _wait_for_consumer(site: ChangedSite, queue: str) -> None:
-
-    def consumers() -> int | None:
-        return site.channel.queue_declare(queue, passive=True).method.consumer_count
-
-    until(consumers, f"{queue} has a consumer", every_s=0.1)
-
-
 def removal_topology(
     queues: int, type_: str, members: str, arguments: str = "", *, last: str | None = None
 ) -> Topology:
@@ -173,13 +165,17 @@ def _change_under_load(
     site: ChangedSite, first: Topology, steps: Iterable[tuple[Topology, str]], consume: Consume, per_s: float
 ) -> tuple[NumberedLoad, Counter[str]]:
     """Apply topologies, each with its action for the last queue, while messages come."""
+
+    def consumers() -> int | None:
+        return site.channel.queue_declare("events.3", passive=True).method.consumer_count
+
     site.apply(first)
     handled: Counter[str] = Counter()
     with consume(site.broker.url, handled):
         with numbered_load(site.broker.url, per_s=per_s) as load:
             for wanted, action in steps:
                 if action != "create":
-                    _wait_for_consumer(site, "events.3")
+                    until(consumers, "events.3 has a consumer", every_s=0.1)
                 changes = site.apply(wanted, drain_s=_DRAIN_S).changes
                 assert (action, "events.3") in {(change.action, change.name) for change in changes}
         wait_for(load.count, handled)
@@ -193,12 +189,8 @@ def handled_history(load: NumberedLoad, handled: Mapping[str, Counter[str]]) -> 
         load: what was published.
         handled: how often each message was handled, by the queues that it was read from.
     """
-    number = {
-        body: n
-        for n, body in enumerate(
-            sorted(f"{key} {n}" for key, count in load.sent.items() for n in range(count))
-        )
-    }
+    bodies = sorted(f"{key} {n}" for key, count in load.sent.items() for n in range(count))
+    number = {body: n for n, body in enumerate(bodies)}
     return History(
         [Attempt(n, body.split()[0]) for body, n in number.items()],
         load.count - load.returned,

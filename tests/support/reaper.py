@@ -98,15 +98,14 @@ def _remove_containers(label: str) -> None:
 
 def _docker(*command: str) -> str:
     with suppress(OSError, subprocess.TimeoutExpired):
-        result = subprocess.run(
+        return subprocess.run(
             ["docker", *command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
             text=True,
             timeout=60,
-        )
-        return result.stdout
+        ).stdout
     return ""
 
 
@@ -129,15 +128,10 @@ def _await_message(owner: int) -> bytes:
 
 def _main(kind: str, what: str, owner: str) -> None:
     message = _await_message(int(owner))
-    if message == _DISMISSED:
-        return
-    if message == _FINISHED:
+    # More than once if the owner died: what it asked for last may be under way and appear only now.
+    for number in range({_DISMISSED: 0, _FINISHED: 1}.get(message, _ROUNDS)):
+        time.sleep(_ROUND_S if number else 0)
         _REMOVE[kind](what)
-        return
-    # More than once: what the owner asked for last may be under way and appear only now.
-    for _ in range(_ROUNDS):
-        _REMOVE[kind](what)
-        time.sleep(_ROUND_S)
 
 
 if __name__ == "__main__":

@@ -29,22 +29,21 @@ class Reading:
         unread: the queues that still held something after `to_end`.
     """
 
-    def __init__(self, connection: BlockingConnection, found: dict[str, list[int]]) -> None:
+    def __init__(
+        self, connection: BlockingConnection, queues: Iterable[str], found: dict[str, list[int]]
+    ) -> None:
         self._connection = connection
         self._channels: dict[str, BlockingChannel] = {}
         self._last_tags: dict[str, int] = {}
         self.found = found
         self.unread: tuple[str, ...] = ()
-
-    def begin(self, queues: Iterable[str]) -> None:
-        """Consume queues; one that does not exist is left out."""
         for queue in queues:
             channel = self._connection.channel()
             rows = self.found.setdefault(queue, [])
             try:
                 channel.queue_declare(queue, passive=True)
             except ChannelClosedByBroker:
-                continue
+                continue  # it does not exist
             channel.basic_qos(prefetch_count=_UNACKNOWLEDGED)
             channel.basic_consume(queue, partial(self._take, queue, rows))
             self._channels[queue] = channel
@@ -103,8 +102,7 @@ def reading(url: str, queues: Iterable[str], found: dict[str, list[int]] | None 
         found: what was read before, to go on with.
     """
     with pika.BlockingConnection(pika_parameters(url)) as connection:
-        reading_ = Reading(connection, {} if found is None else found)
-        reading_.begin(queues)
+        reading_ = Reading(connection, queues, {} if found is None else found)
         yield reading_
         reading_.end()
 

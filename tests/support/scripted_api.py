@@ -17,8 +17,6 @@ from loopback import HOST, LoopbackServer
 #: What it sends for a request, piece by piece; then it closes the connection.
 Script: TypeAlias = "Callable[[], Iterable[bytes]]"
 
-_PIECE = 1 << 16
-
 
 def page(
     status: str, content: object = b"", *, length: int | None = None, headers: Iterable[str] = ()

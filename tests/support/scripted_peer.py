@@ -58,16 +58,16 @@ class Peer(LoopbackServer):
         self._client.sendall(wire)
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Wait until something that arrived makes this true; fail after 10 s."""
+        """Wait until something that arrived makes this true; fail after a minute."""
         with self.changed:
             assert self.changed.wait_for(done, _SOON_S), "it did not arrive"
 
     def hear(self, heartbeats: int) -> None:
-        """Wait until so many heartbeats have arrived; fail after 10 s."""
+        """Wait until so many heartbeats have arrived; fail after a minute."""
         self.until(lambda: self.heartbeats >= heartbeats)
 
     def reach(self, connection: OpenConnection, word: str) -> None:
-        """Send connection.blocked with this reason, and wait until the connection has processed it; fail after 10 s."""
+        """Send connection.blocked with this reason, and wait until the connection has processed it; fail after a minute."""
         self.say(said(commands.Connection.Blocked(word), 0))
         until(lambda: connection.session.blocked == word, f"{word!r} is processed", _SOON_S, 0.001)
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from rabbit_chx.publishing import PublishReport
 from spark_connector.columns import MessageColumns
@@ -24,14 +14,14 @@ from spark_connector.reports import TaskReport
 from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 HEADERS = pa.map_(pa.string(), pa.string())
-SPARK: dict[str, DataType] = {
-    "string": StringType(),
-    "binary": BinaryType(),
-    "int": IntegerType(),
-    "tinyint": ByteType(),
-    "timestamp": TimestampType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-    "map<string,int>": MapType(StringType(), IntegerType()),
+SPARK: dict[str, types.DataType] = {
+    "string": types.StringType(),
+    "binary": types.BinaryType(),
+    "int": types.IntegerType(),
+    "tinyint": types.ByteType(),
+    "timestamp": types.TimestampType(),
+    "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+    "map<string,int>": types.MapType(types.StringType(), types.IntegerType()),
 }
 TYPES: dict[str, tuple[str, Any]] = {
     "headers": ("map<string,string>", HEADERS),
@@ -41,10 +31,10 @@ TYPES: dict[str, tuple[str, Any]] = {
 }
 
 
-def schema_of(ddl: str) -> StructType:
+def schema_of(ddl: str) -> types.StructType:
     """`StructType.fromDDL`, which needs a running Spark."""
     names_and_types = (part.split() for part in ddl.split(", "))
-    return StructType([StructField(name, SPARK[kind]) for name, kind in names_and_types])
+    return types.StructType([types.StructField(name, SPARK[kind]) for name, kind in names_and_types])
 
 
 SCHEMA = schema_of("key string, value string")
@@ -67,10 +57,10 @@ def read(
 ) -> Messages:
     """The messages of a batch with these columns, as the partition 3."""
     parsed = options_of(**options)
-    types = {name: TYPES.get(name, ("string", pa.string())) for name in columns}
-    schema = schema_of(", ".join(f"{name} {kind}" for name, (kind, _) in types.items()))
+    kinds = {name: TYPES.get(name, ("string", pa.string())) for name in columns}
+    schema = schema_of(", ".join(f"{name} {kind}" for name, (kind, _) in kinds.items()))
     batch = pa.RecordBatch.from_arrays(
-        [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
+        [pa.array(values, type=kinds[name][1]) for name, values in columns.items()], names=list(columns)
     )
     positions = MessageColumns.of(schema, parsed)
     return build_messages(

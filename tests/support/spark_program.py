@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(conf: dict[str, str]) -> SparkSession:
+def session(conf: dict[str, Any]) -> SparkSession:
     """Start a Spark that knows our format."""
     from pyspark.sql import SparkSession
 
     import spark_connector
 
-    builder = SparkSession.builder
-    for name, text in conf.items():
-        builder = builder.config(name, text)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.config(map=conf).getOrCreate()
     spark_connector.register(spark)
     return spark
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
+from bounded import until
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
@@ -167,14 +168,15 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 def _kill_all(folder: Path) -> None:
     """Kill what still runs in the folder, such as executors whose worker was killed."""
-    deadline = time.monotonic() + _END_TIMEOUT_S
-    while left := _processes_in(folder):
+
+    def are_gone() -> bool:
+        left = _processes_in(folder)
         for number in left:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"these do not end: {left}")
-        time.sleep(0.1)
+        return not left
+
+    until(are_gone, f"the processes in {folder} end", _END_TIMEOUT_S)
 
 
 def _processes_in(folder: Path) -> dict[int, str]:

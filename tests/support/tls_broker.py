@@ -18,10 +18,10 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
 
+#: The user whom the client's certificate names.
 CLIENT = "client-of-the-certificate"
-"""The user whom the client's certificate names."""
+#: A name that the broker's certificate has beside its address.
 OTHER_NAME = "broker.test"
-"""A name that the broker's certificate has beside its address."""
 
 _AMQPS, _HTTPS, _STREAMS = 5671, 15671, 5551
 _CONFIGURATION = """

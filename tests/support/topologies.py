@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Any
 
 from hypothesis import strategies as st
 
+from rabbit_chx import topology
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    PolicyDefinition,
-    QueueDefinition,
-    RingMember,
-    Topology,
-)
 from rabbit_chx.topology.objects import Owner
 
 _CHX = "x-consistent-hash"
@@ -25,7 +19,7 @@ _CHX = "x-consistent-hash"
 def problems_in(text: str, release: Release | None = None) -> list[str]:
     """Return the problems of a file, each as ``path: rule; remedy`` and without its value; a good file has none."""
     try:
-        Topology.from_toml(text, release=release)
+        topology.Topology.from_toml(text, release=release)
     except TopologyError as error:
         return [f"{problem.subject.partition(' = ')[0]}: {problem.text}" for problem in error.problems]
     return []
@@ -59,8 +53,8 @@ _weights = st.integers(1, 20) | st.sampled_from(["007", "+5", "12"])
 _shares = st.none() | st.floats(0, 1)
 
 
-def _rings() -> st.SearchStrategy[list[RingMember]]:
-    members = st.builds(RingMember, _destinations, _weights, arguments)
+def _rings() -> st.SearchStrategy[list[topology.RingMember]]:
+    members = st.builds(topology.RingMember, _destinations, _weights, arguments)
     return st.lists(members, max_size=6, unique_by=lambda member: member.destination)
 
 
@@ -69,17 +63,19 @@ def _slotted(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         numbers = draw(st.permutations(range(draw(st.integers(len(queues), 12)))))
         lists = [numbers[n :: len(queues)] for n in range(len(queues))]
-        members = [RingMember(queue, slots=tuple(some)) for queue, some in zip(queues, lists, strict=True)]
+        members = [
+            topology.RingMember(queue, slots=tuple(some)) for queue, some in zip(queues, lists, strict=True)
+        ]
         return {"slots": len(numbers), "members": members}
     weights = draw(st.lists(_weights, min_size=len(queues), max_size=len(queues)))
     numbers = [int(weight) for weight in weights]
     least = -(-sum(numbers) // min(numbers))
-    members = [RingMember(queue, str(weight)) for queue, weight in zip(queues, weights, strict=True)]
+    members = [topology.RingMember(queue, str(weight)) for queue, weight in zip(queues, weights, strict=True)]
     return {"slots": draw(st.integers(least, least + 60)), "members": members}
 
 
 @st.composite
-def _exchanges(draw: st.DrawFn) -> ExchangeDefinition:
+def _exchanges(draw: st.DrawFn) -> topology.ExchangeDefinition:
     about: dict[str, Any] = {}
     type_ = draw(st.sampled_from(["direct", "topic", "x-modulus-hash", _CHX, _CHX]))
     if type_ == _CHX:
@@ -87,27 +83,29 @@ def _exchanges(draw: st.DrawFn) -> ExchangeDefinition:
         about["max_share_moved"] = draw(_shares)
     for flag in ("durable", "auto_delete", "internal"):
         about[flag] = draw(st.booleans())
-    return ExchangeDefinition(draw(names), type_, arguments=draw(arguments), owner=draw(_owners), **about)
+    return topology.ExchangeDefinition(
+        draw(names), type_, arguments=draw(arguments), owner=draw(_owners), **about
+    )
 
 
 @st.composite
-def _queues(draw: st.DrawFn) -> QueueDefinition:
+def _queues(draw: st.DrawFn) -> topology.QueueDefinition:
     type_ = draw(st.sampled_from(["classic", "quorum", "stream"]))
     flags = [draw(st.booleans()) for _ in range(3)] if type_ == "classic" else [True, False, False]
     durable, exclusive, auto_delete = flags
-    return QueueDefinition(
+    return topology.QueueDefinition(
         draw(names), type_, durable, exclusive, auto_delete, draw(arguments), draw(_owners)
     )
 
 
-def bindings(sources: st.SearchStrategy[str]) -> st.SearchStrategy[BindingDefinition]:
+def bindings(sources: st.SearchStrategy[str]) -> st.SearchStrategy[topology.BindingDefinition]:
     """Return bindings of some exchanges."""
     keys = names | st.just("")
-    return st.builds(BindingDefinition, sources, _destinations, keys, arguments, _owners)
+    return st.builds(topology.BindingDefinition, sources, _destinations, keys, arguments, _owners)
 
 
 _policies = st.builds(
-    PolicyDefinition,
+    topology.PolicyDefinition,
     names,
     st.text(st.characters(codec="utf-8"), max_size=9).map(re.escape),
     st.sampled_from(["all", "queues", "streams"]),
@@ -119,37 +117,20 @@ _policies = st.builds(
 )
 
 
-def _without_clashes(exchanges: list[ExchangeDefinition]) -> list[ExchangeDefinition]:
-    """Return the exchanges without slots whose last name would be too long."""
-    return [exchange for exchange in exchanges if exchange.slots is None or len(exchange.name.encode()) < 200]
-
-
 @st.composite
-def topologies(draw: st.DrawFn) -> Topology:
+def topologies(draw: st.DrawFn) -> topology.Topology:
     """Return a topology that a file can say."""
-    exchanges = _without_clashes(
-        draw(st.lists(_exchanges(), max_size=4, unique_by=lambda object_: object_.name))
-    )
+    of_name, of_ends = attrgetter("name"), attrgetter("source", "destination", "routing_key", "arguments")
+    # Slots have longer names than their exchange.
+    fitting = _exchanges().filter(lambda made: made.slots is None or len(made.name.encode()) < 200)
+    exchanges = draw(st.lists(fitting, max_size=4, unique_by=of_name))
     hashed = {exchange.name for exchange in exchanges if exchange.type == _CHX}
     bound = bindings(names.filter(lambda name: name not in hashed))
-    return Topology(
+    return topology.Topology(
         tuple(exchanges),
-        tuple(draw(st.lists(_queues(), max_size=6, unique_by=lambda object_: object_.name))),
-        tuple(
-            draw(
-                st.lists(
-                    bound,
-                    max_size=6,
-                    unique_by=lambda binding: (
-                        binding.source,
-                        binding.destination,
-                        binding.routing_key,
-                        binding.arguments,
-                    ),
-                )
-            )
-        ),
-        tuple(draw(st.lists(_policies, max_size=2, unique_by=lambda object_: object_.name))),
+        tuple(draw(st.lists(_queues(), max_size=6, unique_by=of_name))),
+        tuple(draw(st.lists(bound, max_size=6, unique_by=of_ends))),
+        tuple(draw(st.lists(_policies, max_size=2, unique_by=of_name))),
         draw(st.none() | names),
         draw(_shares),
         tuple(draw(st.lists(names, max_size=2))),

@@ -196,16 +196,13 @@ def with_property(name: str) -> tuple[Message, ...]:
         Message(properties=properties, client=client)
         for client in CLIENTS
         for properties in given
-        if not _makes_up_an_id(client, name, properties) and not _after_year_9999(client, properties)
+        if client == "pika" or _sent_by_aio_pika(name, properties)
     )
 
 
-def _makes_up_an_id(client: Client, name: str, properties: dict[str, Any]) -> bool:
-    return client == "aio-pika" and name == "message_id" and not properties.get(name)
-
-
-def _after_year_9999(client: Client, properties: dict[str, Any]) -> bool:
-    return client == "aio-pika" and properties.get("timestamp", 0) >= 2**38
+def _sent_by_aio_pika(name: str, properties: dict[str, Any]) -> bool:
+    """Return whether aio-pika sends these properties: it makes up a message id, and has no time after the year 9999."""
+    return properties.get("timestamp", 0) < 2**38 and bool(name != "message_id" or properties.get(name))
 
 
 MESSAGES = (

@@ -231,7 +231,8 @@ class Stage:
         self._arrived.append((destination, int(body)))
 
     def _collect(self, published: int, returned: int) -> list[Destination | None]:
-        if self._is_over_amqp_10:
+        messages = self.scenario.messages
+        if not isinstance(messages, Keys) and any(message.client == "amqp-1.0" for message in messages):
             self._arrived += amqp10.consume(self._inside.url, self._waiting())
         else:
             self._consume_all(published - returned)
@@ -242,11 +243,6 @@ class Stage:
         self._arrived.clear()
         assert found.count(None) == returned
         return found
-
-    @property
-    def _is_over_amqp_10(self) -> bool:
-        messages = self.scenario.messages
-        return not isinstance(messages, Keys) and any(message.client == "amqp-1.0" for message in messages)
 
     def _waiting(self) -> dict[str, int]:
         """How many messages are in each queue."""

@@ -12,7 +12,6 @@ import pytest
 from one_hash_exchange import hashing
 from sides import as_live
 from stored_scenarios import stored_sections, write_sections
-from upgrade_topologies import MIXED
 
 from rabbit_chx import AmqpField, ConsistentHashExchange, HashRing, Topology
 from rabbit_chx.cli.printed import in_words
@@ -57,25 +56,6 @@ def upgraded(
     topology = hashing(*(RingMember(*member) for member in members), **about)
     (upgrade,) = predict_upgrade(topology, before, after)
     return upgrade
-
-
-ALL_REPAIR = dict.fromkeys(("accounts", "images", "mails", "orders", "tenants"), "repair")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        (OLD, NEW, ALL_REPAIR | dict.fromkeys(("accounts", "images", "tenants"), "moves")),
-        (Release("4.0.9"), NEW, ALL_REPAIR | {"images": "moves"}),
-        (Release("4.3.0"), NEW, dict.fromkeys(ALL_REPAIR, "safe")),
-        (Release("4.0.9", "mnesia"), Release("4.0.9", "khepri"), ALL_REPAIR | {"images": "unknown"}),
-    ],
-)
-def test_an_upgrade_moves_keys_or_needs_a_repair_or_is_safe(
-    before: Release, after: Release, expected: dict[str, str]
-) -> None:
-    found = {upgrade.name: upgrade.verdict for upgrade in predict_upgrade(MIXED, before, after)}
-    assert found == expected
 
 
 @pytest.mark.parametrize(
