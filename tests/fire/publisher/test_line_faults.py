@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 import trustme
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_load import Load, Run
 from fire_stage import Stage
 from publishing_support import through
@@ -36,7 +36,7 @@ HOLES = {
 
 
 @pytest.mark.representative
-def test_resets_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_resets_lose_no_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     load = Load(rows=15_000, fault_at=3_000)
     run = stage.publish(
@@ -46,7 +46,7 @@ def test_resets_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
     assert run.report.reconnects >= 3
 
 
-def test_closed_connections_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_closed_connections_lose_no_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     run = stage.publish(four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2))
     kept(run, fault="connection ended in good order (FIN), four times", promise=GOES_ON)
@@ -76,7 +76,7 @@ def four_times(happen: Callable[[], None]) -> Callable[[Run], None]:
 
 
 @pytest.mark.parametrize("hole", HOLES)
-def test_a_line_without_answers_loses_no_row(hole: str, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_line_without_answers_loses_no_row(hole: str, stage: Stage, kept: Judge) -> None:
     line, (direction, ways) = stage.site.proxy, HOLES[hole]
     target = stage.target(line.port, connection_timeout_s=2)
     swallow = for_a_while(HOLE_S, *(getattr(line, way) for way in ways), held=True)
@@ -90,9 +90,7 @@ def test_a_line_without_answers_loses_no_row(hole: str, stage: Stage, kept: Call
 
 
 @pytest.mark.representative
-def test_a_line_that_stays_without_answers_is_an_error_in_time(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_a_line_that_stays_without_answers_is_an_error_in_time(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     bounds: dict[str, Any] = {
         "limits": Limits(confirm_timeout_s=2.0),
@@ -117,7 +115,7 @@ def test_a_line_that_stays_without_answers_is_an_error_in_time(
     assert ended_s < 60, "the sum of its bounds is 7 s"
 
 
-def test_refused_connections_are_tried_again(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_refused_connections_are_tried_again(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
 
     def refuse(_: Run) -> None:
@@ -131,7 +129,7 @@ def test_refused_connections_are_tried_again(stage: Stage, kept: Callable[..., V
     assert run.report.reconnects == 1
 
 
-def test_a_slow_line_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_slow_line_gets_each_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
 
     slow = for_a_while(8, line.to_broker, bytes_per_s=60_000)
@@ -140,7 +138,7 @@ def test_a_slow_line_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_trickles_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_trickles_gets_each_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
 
     trickle = for_a_while(8, line.to_client, bytes_per_s=100)
@@ -149,7 +147,7 @@ def test_a_line_that_trickles_gets_each_row(stage: Stage, kept: Callable[..., Ve
     assert run.report.reconnects == 0
 
 
-def test_a_line_that_is_late_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_line_that_is_late_gets_each_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
 
     delay = for_a_while(5, line.to_broker, line.to_client, delay_s=0.15)
@@ -158,7 +156,7 @@ def test_a_line_that_is_late_gets_each_row(stage: Stage, kept: Callable[..., Ver
     assert run.report.reconnects == 0
 
 
-def test_a_host_without_answers_is_left_for_the_other(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_host_without_answers_is_left_for_the_other(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     with black_hole() as nowhere:
         targets = [stage.target(port, connection_timeout_s=2) for port in (nowhere, line.port)]
@@ -171,9 +169,7 @@ def test_a_host_without_answers_is_left_for_the_other(stage: Stage, kept: Callab
     assert run.report.reconnects == 1
 
 
-def test_tls_in_packets_of_one_byte_gets_each_row(
-    stage: Stage, kept: Callable[..., Verdict], tmp_path: Path
-) -> None:
+def test_tls_in_packets_of_one_byte_gets_each_row(stage: Stage, kept: Judge, tmp_path: Path) -> None:
     context, authority = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA()
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

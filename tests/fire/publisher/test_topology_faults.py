@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_load import Load, Run
 from fire_queues import EXCHANGE, QUEUES
 from fire_stage import Stage
@@ -18,7 +18,7 @@ GONE = QUEUES[0]
 KEPT_BACK = "The other rows are sent, then PublishError counts those that no queue took. Every confirmed row is there."
 
 
-def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Judge) -> None:
     run = stage.publish(lambda _: stage.site.delete_queue(GONE), on_unroutable="report")
     stage.read_ring()
     outcome = "complete" if run.report.complete else "rows came back and are counted"
@@ -32,7 +32,7 @@ def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Callable[..
     assert run.error is None
 
 
-def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Judge) -> None:
     run = stage.publish(lambda _: stage.site.delete_exchange())
     assert f"404 NOT_FOUND - no exchange '{EXCHANGE}'" in str(run.error)
     kept(
@@ -44,7 +44,7 @@ def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Callable[..., Verdic
 
 
 @pytest.mark.representative
-def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Judge) -> None:
     run = stage.publish(remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
     assert "NO_ROUTE" in str(run.error)
     verdict = kept(
@@ -57,7 +57,7 @@ def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Callable[..., V
     assert run.handed == run.load.rows == run.report.confirmed + run.report.returned
 
 
-def test_rows_without_a_binding_are_reported(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_rows_without_a_binding_are_reported(stage: Stage, kept: Judge) -> None:
     run = stage.publish(remove_all(stage), on_unroutable="report")
     verdict = kept(
         run,
@@ -78,7 +78,7 @@ def remove_all(stage: Stage) -> Callable[[Run], None]:
     return remove
 
 
-def test_a_removed_binding_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_removed_binding_loses_no_row(stage: Stage, kept: Judge) -> None:
     run = stage.publish(lambda _: stage.unbind(GONE))
     stage.read_ring()
     kept(
@@ -89,9 +89,7 @@ def test_a_removed_binding_loses_no_row(stage: Stage, kept: Callable[..., Verdic
 
 
 @pytest.mark.representative
-def test_full_queues_are_an_error_that_counts_the_refused_rows(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_full_queues_are_an_error_that_counts_the_refused_rows(stage: Stage, kept: Judge) -> None:
     run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2))
     assert "basic.nack" in str(run.error)
     verdict = kept(
@@ -105,9 +103,7 @@ def test_full_queues_are_an_error_that_counts_the_refused_rows(
     assert run.report.retried > 0
 
 
-def test_the_first_refusal_is_an_error_where_order_is_kept(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_the_first_refusal_is_an_error_where_order_is_kept(stage: Stage, kept: Judge) -> None:
     run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True))
     assert "basic.nack" in str(run.error)
     verdict = kept(
@@ -120,7 +116,7 @@ def test_the_first_refusal_is_an_error_where_order_is_kept(
     assert run.report.retried == 0
 
 
-def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Judge) -> None:
     taken: dict[str, list[int]] = {queue: [] for queue in QUEUES}
 
     def consume(run: Run) -> None:

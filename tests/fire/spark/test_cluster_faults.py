@@ -14,7 +14,7 @@ from blocks import ROOT
 from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_site import Site, site_on
 from spark_driver import SparkDriver
 from spark_runs import Ended, SparkRun, reports_in
@@ -105,7 +105,7 @@ def test_nodes_that_go_and_come_lose_no_row_of_a_write(
     fault: NodeFault,
     run: SparkRun,
     ended: Callable[[NodeFault], Ended],
-    record: Callable[..., Verdict],
+    record: Judge,
 ) -> None:
     run.options["ordering"] = "none" if fault.refuses else "per-key"
     if fault.heartbeat_s is not None:
@@ -129,7 +129,7 @@ def test_nodes_that_go_and_come_lose_no_row_of_a_write(
 def test_a_rolling_restart_loses_no_row_of_a_stream(
     run: SparkRun,
     ended: Callable[[NodeFault], Ended],
-    record: Callable[..., Verdict],
+    record: Judge,
     tmp_path: Path,
 ) -> None:
     files = StreamFiles(tmp_path / "stream", count=6, rows_each=ROWS // 6)
