@@ -40,7 +40,7 @@ def test_resets_lose_no_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     load = Load(rows=15_000, fault_at=3_000)
     run = stage.publish(
-        four_times(line.cut), stage.target(line.port), load=load, retries=Retries(backoff_s=0.2)
+        lambda _: four_times(line.cut), stage.target(line.port), load=load, retries=Retries(backoff_s=0.2)
     )
     kept(run, fault="connection reset (RST), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
@@ -48,7 +48,9 @@ def test_resets_lose_no_row(stage: Stage, kept: Judge) -> None:
 
 def test_closed_connections_lose_no_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
-    run = stage.publish(four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2))
+    run = stage.publish(
+        lambda _: four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2)
+    )
     kept(run, fault="connection ended in good order (FIN), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
 
@@ -65,14 +67,11 @@ def for_a_while(seconds: float, *ways: Way, **disturbance: Any) -> Callable[[Run
     return disturb
 
 
-def four_times(happen: Callable[[], None]) -> Callable[[Run], None]:
-    def again_and_again(_: Run) -> None:
+def four_times(happen: Callable[[], None]) -> None:
+    happen()
+    for _ in range(3):
+        time.sleep(0.8)
         happen()
-        for _time in range(3):
-            time.sleep(0.8)
-            happen()
-
-    return again_and_again
 
 
 @pytest.mark.parametrize("hole", HOLES)
@@ -130,29 +129,25 @@ def test_refused_connections_are_tried_again(stage: Stage, kept: Judge) -> None:
 
 
 def test_a_slow_line_gets_each_row(stage: Stage, kept: Judge) -> None:
-    line = stage.site.proxy
-
-    slow = for_a_while(8, line.to_broker, bytes_per_s=60_000)
-    run = stage.publish(slow, stage.target(line.port))
-    kept(run, fault="60 kB/s to the broker for 8 s", promise=WAITS)
-    assert run.report.reconnects == 0
+    slow = for_a_while(8, stage.site.proxy.to_broker, bytes_per_s=60_000)
+    expect_to_wait(stage, kept, slow, "60 kB/s to the broker for 8 s")
 
 
 def test_a_line_that_trickles_gets_each_row(stage: Stage, kept: Judge) -> None:
-    line = stage.site.proxy
-
-    trickle = for_a_while(8, line.to_client, bytes_per_s=100)
-    run = stage.publish(trickle, stage.target(line.port))
-    kept(run, fault="100 B/s from the broker for 8 s", promise=WAITS)
-    assert run.report.reconnects == 0
+    trickle = for_a_while(8, stage.site.proxy.to_client, bytes_per_s=100)
+    expect_to_wait(stage, kept, trickle, "100 B/s from the broker for 8 s")
 
 
 def test_a_line_that_is_late_gets_each_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
-
     delay = for_a_while(5, line.to_broker, line.to_client, delay_s=0.15)
-    run = stage.publish(delay, stage.target(line.port))
-    kept(run, fault="150 ms more in each direction for 5 s", promise=WAITS)
+    expect_to_wait(stage, kept, delay, "150 ms more in each direction for 5 s")
+
+
+def expect_to_wait(stage: Stage, kept: Judge, disturb: Callable[[Run], None], fault: str) -> None:
+    """Every row is confirmed over the connection that is disturbed."""
+    run = stage.publish(disturb, stage.target(stage.site.proxy.port))
+    kept(run, fault=fault, promise=WAITS)
     assert run.report.reconnects == 0
 
 

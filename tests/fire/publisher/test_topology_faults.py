@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from delivery_checker import Judge
 from fire_load import Load, Run
@@ -45,7 +43,7 @@ def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Judge) -> None:
 
 @pytest.mark.representative
 def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Judge) -> None:
-    run = stage.publish(remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
+    run = stage.publish(lambda _: remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
     assert "NO_ROUTE" in str(run.error)
     verdict = kept(
         run,
@@ -58,7 +56,7 @@ def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Judge) -> None:
 
 
 def test_rows_without_a_binding_are_reported(stage: Stage, kept: Judge) -> None:
-    run = stage.publish(remove_all(stage), on_unroutable="report")
+    run = stage.publish(lambda _: remove_all(stage), on_unroutable="report")
     verdict = kept(
         run,
         fault='all bindings removed, on_unroutable="report"',
@@ -70,12 +68,9 @@ def test_rows_without_a_binding_are_reported(stage: Stage, kept: Judge) -> None:
     assert run.report.returned == run.load.rows - run.report.confirmed
 
 
-def remove_all(stage: Stage) -> Callable[[Run], None]:
-    def remove(_: Run) -> None:
-        for queue in QUEUES:
-            stage.unbind(queue)
-
-    return remove
+def remove_all(stage: Stage) -> None:
+    for queue in QUEUES:
+        stage.unbind(queue)
 
 
 def test_a_removed_binding_loses_no_row(stage: Stage, kept: Judge) -> None:
@@ -90,7 +85,9 @@ def test_a_removed_binding_loses_no_row(stage: Stage, kept: Judge) -> None:
 
 @pytest.mark.representative
 def test_full_queues_are_an_error_that_counts_the_refused_rows(stage: Stage, kept: Judge) -> None:
-    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2))
+    run = stage.publish(
+        lambda _: limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2)
+    )
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -104,7 +101,9 @@ def test_full_queues_are_an_error_that_counts_the_refused_rows(stage: Stage, kep
 
 
 def test_the_first_refusal_is_an_error_where_order_is_kept(stage: Stage, kept: Judge) -> None:
-    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True))
+    run = stage.publish(
+        lambda _: limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True)
+    )
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -120,7 +119,7 @@ def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Judge) -
     taken: dict[str, list[int]] = {queue: [] for queue in QUEUES}
 
     def consume(run: Run) -> None:
-        limit(stage, 1_000)(run)
+        limit(stage, 1_000)
         with stage.site.channel() as channel:
             while not run.over:
                 for queue in QUEUES:
@@ -139,15 +138,11 @@ def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Judge) -
     assert run.report.retried > 0
 
 
-def limit(stage: Stage, messages: int) -> Callable[[Run], None]:
+def limit(stage: Stage, messages: int) -> None:
     """Let queues hold so many messages and refuse more.
 
     A limit below what they hold when the broker sets it would drop messages: leave it seconds.
     """
     definition = {"max-length": messages, "overflow": "reject-publish"}
     policy = {"pattern": "", "apply-to": "queues", "definition": definition}
-
-    def set_limit(_: Run) -> None:
-        stage.site.management.request("PUT", "policies", stage.site.vhost, "full", body=policy)
-
-    return set_limit
+    stage.site.management.request("PUT", "policies", stage.site.vhost, "full", body=policy)
