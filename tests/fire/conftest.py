@@ -72,15 +72,10 @@ class Recorder:
     """Checks a run and keeps its record, until the test has passed."""
 
     def __init__(self, item: pytest.Item, release: str) -> None:
-        self._test = _name(item)
-        self._release = release
+        #: What there is one record of: the test's name and the release.
+        self.place = _name(item), release
         self._began = time.monotonic()
         self.records: list[FireRecord] = []
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """What there is one record of: the test's name and the release."""
-        return self._test, self._release
 
     def __call__(
         self,
@@ -114,8 +109,8 @@ class Recorder:
                 path=path,
                 fault=fault,
                 promise=promise,
-                release=self._release,
-                test=self._test,
+                test=self.place[0],
+                release=self.place[1],
                 rows=verdict.attempted,
                 confirmed=verdict.acked,
                 lost=verdict.faults.get("lost", 0),

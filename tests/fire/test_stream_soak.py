@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import spark_jobs
 from bounded import until
 from canary import traces_of_canary
-from delivery_checker import Attempt, History, Verdict
+from delivery_checker import Attempt, History, Judge
 from fire_queues import EXCHANGE, QUEUES
 from fire_site import Site, site_on
 from memory_slope import Samples
@@ -156,7 +155,7 @@ def history_of(
 
 
 def test_memory_is_flat_and_nothing_is_lost(
-    vhost: RunningBroker, tmp_path: Path, record: Callable[..., Verdict], pytestconfig: pytest.Config
+    vhost: RunningBroker, tmp_path: Path, record: Judge, pytestconfig: pytest.Config
 ) -> None:
     length_s = 60 * pytestconfig.getoption("--soak-minutes")
     reports = tmp_path / "reports"

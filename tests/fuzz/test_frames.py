@@ -51,15 +51,15 @@ def dialogue(chance: random.Random) -> tuple[bytes, list[bytes]]:
     return data, cut(chance, data)
 
 
-def heard(pieces: list[bytes]) -> tuple[Session, bool]:
-    """A session with open messages after it heard this, until it failed; and whether it did."""
+def heard(pieces: list[bytes]) -> Session:
+    """A session with open messages after it heard this, until it failed."""
     session = Session(SETTINGS)
     session.ledger.enter(SENT, 10 * SENT, "batch")
     for piece in pieces:
         session.receive(piece)
         if session.failure is not None:
             break
-    return session, session.failure is not None
+    return session
 
 
 def check_session(session: Session, received: int) -> None:
@@ -75,12 +75,11 @@ def check_session(session: Session, received: int) -> None:
 @fuzzed(dialogue, each=5)  # a dialogue has five frames or so
 def test_a_session_accepts_any_bytes(given: tuple[bytes, list[bytes]]) -> None:
     data, cut_up = given
-    whole, failed = heard([data])
+    whole, pieces = heard([data]), heard(cut_up)
     check_session(whole, len(data))
-    pieces, failed_in_pieces = heard(cut_up)
     check_session(pieces, len(data))
-    assert (failed, str(whole.failure)) == (failed_in_pieces, str(pieces.failure))
-    if not failed:
+    assert str(whole.failure) == str(pieces.failure)
+    if whole.failure is None:
         assert whole.phase is pieces.phase
         assert whole.ledger.answered == pieces.ledger.answered
         assert b"".join(whole.output) == b"".join(pieces.output)
@@ -135,14 +134,13 @@ def test_what_is_nested_too_deep_is_refused(tag: bytes) -> None:
     with pytest.raises(InputError, match="nested too deep"):
         parse_table(table)
     start = b"\0\x0a\0\x0a\0\x09" + struct.pack(">I", len(table)) + table + b"\0\0\0\5PLAIN\0\0\0\5en_US"
-    session, failed = heard([b"\1\0\0" + struct.pack(">I", len(start)) + start + b"\xce"])
-    assert failed
+    session = heard([b"\1\0\0" + struct.pack(">I", len(start)) + start + b"\xce"])
     assert "cannot be understood" in str(session.failure)
 
 
-@pytest.mark.parametrize("seconds", [1 << 63, (1 << 64) - 1, 1 << 40])
+@pytest.mark.parametrize("seconds", [1 << 63, (1 << 64) - 1])
 def test_a_time_that_no_calendar_has_is_refused(seconds: int) -> None:
     whole = HANDSHAKE[0]
     at = whole.index(b"\5sinceT") + 7
-    session, failed = heard([whole[:at] + seconds.to_bytes(8) + whole[at + 8 :]])
-    assert not failed or "cannot be understood" in str(session.failure)
+    session = heard([whole[:at] + seconds.to_bytes(8) + whole[at + 8 :]])
+    assert "cannot be understood" in str(session.failure)

@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 from fuzzing import told
 
-from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.errors import RowError
 from rabbit_chx.publishing.batches import RowBuilder, name_columns
@@ -147,26 +146,12 @@ def test_each_value_is_sent_or_is_an_error_with_its_row(place: str) -> None:
                 assert len(rows) == 3
 
 
-@pytest.mark.parametrize(
-    ("scalar", "plain"),
-    [
-        (np.int64(5), 5),
-        (np.int8(-1), -1),
-        (np.uint64(2**62), 2**62),
-        (np.bool_(True), True),
-        (np.str_("s"), "s"),
-    ],
-)
-def test_a_scalar_of_numpy_is_the_value_that_it_holds(scalar: Any, plain: Any) -> None:
+@pytest.mark.parametrize("scalar", [np.int64(5), np.int8(-1), np.uint64(2**62), np.bool_(True), np.str_("s")])
+def test_a_scalar_of_numpy_is_the_value_that_it_holds(scalar: Any) -> None:
+    plain = scalar.item()
     assert encode_headers({"a": scalar}) == encode_headers({"a": plain})
     assert encode_headers([("a", [scalar]), ("b", {"c": scalar})]) == encode_headers(
         [("a", [plain]), ("b", {"c": plain})]
-    )
-
-
-def test_a_number_of_another_kind_keeps_its_type() -> None:
-    assert encode_headers({"a": AmqpField("byte", 5), "b": np.int64(5)}) == encode_headers(
-        {"a": AmqpField("byte", 5), "b": 5}
     )
 
 

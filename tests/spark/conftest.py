@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,23 @@ def read(spark: SparkSession, vhost: RunningBroker) -> Callable[..., DataFrame]:
         return spark.read.format("rabbitmq").options(**texts).load()
 
     return load
+
+
+@pytest.fixture
+def configure(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Sets an option of Spark until the end of the test."""
+    before: dict[str, str | None] = {}
+
+    def set_option(name: str, value: str) -> None:
+        before.setdefault(name, spark.conf.get(name, None))
+        spark.conf.set(name, value)
+
+    yield set_option
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 @pytest.fixture

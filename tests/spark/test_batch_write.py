@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
@@ -55,15 +54,17 @@ def test_rows_go_to_a_queue_by_the_default_exchange(
     )
     assert (report.confirmed, report.queue, report.exchange) == (2_000, "one queue/ö", "")
     assert "to queue 'one queue/ö'" in str(report)
-    bodies = set[Any]()
-    while (got := channel.basic_get("one queue/ö", auto_ack=True))[0] is not None:
-        bodies.add(got[2])
+    bodies: set[object] = set(iter(lambda: channel.basic_get("one queue/ö", auto_ack=True)[2], None))
     assert bodies == {b"body %d" % i for i in range(2_000)}
 
 
 @pytest.mark.parametrize("large", ["true", "false"])
 def test_columns_become_message_properties(
-    spark: SparkSession, vhost_url: str, consumed: Consumed, large: str
+    spark: SparkSession,
+    vhost_url: str,
+    consumed: Consumed,
+    configure: Callable[[str, str], None],
+    large: str,
 ) -> None:
     df = spark.range(1).selectExpr(
         "'k' AS key",
@@ -74,19 +75,9 @@ def test_columns_become_message_properties(
         "cast(9 AS tinyint) AS priority",
         "1 AS delivery_mode",
     )
-    changed = {
-        "spark.sql.execution.arrow.useLargeVarTypes": large,
-        "spark.sql.session.timeZone": "America/New_York",
-    }
-    before = {name: spark.conf.get(name) for name in changed}
-    try:
-        for name, value in changed.items():
-            spark.conf.set(name, value)
-        write(df, vhost_url, messageId="column")
-    finally:
-        for name, old in before.items():
-            assert old is not None
-            spark.conf.set(name, old)
+    configure("spark.sql.execution.arrow.useLargeVarTypes", large)
+    configure("spark.sql.session.timeZone", "America/New_York")
+    write(df, vhost_url, messageId="column")
     (message,) = consumed()
     sent = message.properties
     assert message.body == b"body"

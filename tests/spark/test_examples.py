@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import spark_connector
 from rabbit_chx import Broker
 from rabbit_chx.testing import RunningBroker
 
@@ -108,7 +107,6 @@ def test_foreach_batch_confirms_all_rows(
 def test_streaming_confirms_all_rows(
     spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spark_connector.register(spark)
     assert example("streaming").run(vhost, spark, csv, ROWS) == ROWS
     said = capsys.readouterr().out
     assert said.count(" rows confirmed\n") == 4

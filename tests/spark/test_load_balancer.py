@@ -21,7 +21,6 @@ from load_balancer import haproxy
 from pyspark.sql import DataFrame, SparkSession
 from super_streams import create_super_stream
 
-import spark_connector
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import open_at, settings_of, stream_settings
@@ -129,11 +128,9 @@ def killed_under_load(site: Site, streams: Sequence[str]) -> Iterator[None]:
     killing.finish()
 
 
-@pytest.mark.slow
 def test_spark_writes_and_reads_each_row_once_while_a_node_is_killed(
     site: Site, spark: SparkSession, tmp_path: Path
 ) -> None:
-    spark_connector.register(spark)
     numbers = spark.range(0, SPARK_ROWS, 1, 2)
     orders = numbers.selectExpr("concat('key ', id % 977) AS key", "lpad(string(id), 12, '0') AS value")
     once = {"url": site.url, "delivery": "exactly-once", "appId": "load"}

@@ -105,26 +105,23 @@ def test_each_row_is_stored_once_in_the_partition_of_its_key(
 
 @pytest.mark.pyspark("4.1", "filter pushdown")
 def test_rows_of_a_key_are_read_from_its_partition(
-    spark: SparkSession, vhost: RunningBroker, declare: Declare
+    spark: SparkSession,
+    declare: Declare,
+    read: Callable[..., DataFrame],
+    configure: Callable[[str, str], None],
 ) -> None:
     options = declare(NAMED)
     publish(fruits(spark), options)
-    spark_connector.register(spark)
     since = datetime.now(UTC) - timedelta(hours=1)
     assert spark_connector.replay(spark, options, ["pear", "plum"], since).count() == 2 * ROWS // 3
 
-    def read(condition: str, **more: str) -> DataFrame:
-        texts = {"url": vhost.stream_url, "superStream": "fruit", "pushFilters": "keys", **more}
-        return spark.read.format("rabbitmq").options(**texts).load().where(condition)
+    def found(condition: str, **more: str) -> DataFrame:
+        return read(superStream="fruit", pushFilters="keys", **more).where(condition)
 
-    setting = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(setting, "true")
-    try:
-        frame = read("key = 'pear'", routing="key")
-        assert (frame.count(), frame.rdd.getNumPartitions()) == (ROWS // 3, 1)
-        assert read("key = 'banana'", routing="key").count() == 0
-        with pytest.raises(Exception, match="are names"):
-            read("key = 'pear'").count()
-        assert read("offset < 5").count() == 15
-    finally:
-        spark.conf.unset(setting)
+    configure("spark.sql.python.filterPushdown.enabled", "true")
+    frame = found("key = 'pear'", routing="key")
+    assert (frame.count(), frame.rdd.getNumPartitions()) == (ROWS // 3, 1)
+    assert found("key = 'banana'", routing="key").count() == 0
+    with pytest.raises(Exception, match="are names"):
+        found("key = 'pear'").count()
+    assert found("offset < 5").count() == 15

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,18 +72,12 @@ def test_nothing_is_computed_before_all_is_checked(spark: SparkSession, options:
         publish(costly, options)
 
 
-@pytest.fixture
-def _locals_in_tracebacks(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
-    yield
-    spark.conf.unset("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled")
-
-
 @pytest.mark.extended
-@pytest.mark.usefixtures("_locals_in_tracebacks", "channel")
+@pytest.mark.usefixtures("channel")
 def test_the_error_of_a_task_is_one_line(
-    spark: SparkSession, frame: Frame, options: dict[str, object]
+    spark: SparkSession, frame: Frame, options: dict[str, object], configure: Callable[[str, str], None]
 ) -> None:
+    configure("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
     nulls = frame().withColumn("key", F.expr("if(value = 'body 700', null, key)"))
     with pytest.raises(RowError) as caught:
         publish(nulls, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,19 +29,17 @@ ROWS = 3_000
 KEYS = [f"key {number % 50}" for number in range(ROWS)]
 
 Read = Callable[..., DataFrame]
+Configure = Callable[[str, str], None]
 
 
 @pytest.fixture(autouse=True)
-def _orders(spark: SparkSession, vhost: RunningBroker) -> Iterator[None]:
+def _orders(vhost: RunningBroker, configure: Configure) -> None:
     """The super stream `orders`, and Spark's setting."""
     with Streamed(vhost, "s", {}).connection(None) as connection:
         create_super_stream(connection, "orders", STREAMS, ["0", "1", "2"])
     with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
         publisher.publish_many(KEYS, [f"row {number}" for number in range(ROWS)])
-    spark.conf.set(SETTING, "true")
-    yield
-    spark.conf.unset(SETTING)
-    spark.conf.unset("spark.sql.session.timeZone")
+    configure(SETTING, "true")
 
 
 def rows(frame: DataFrame) -> list[Any]:
@@ -50,14 +48,14 @@ def rows(frame: DataFrame) -> list[Any]:
 
 @pytest.mark.slow
 def test_pushed_filters_read_the_same_rows_with_fewer_tasks(
-    spark: SparkSession, read: Read, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, read: Read, configure: Configure, capsys: pytest.CaptureFixture[str]
 ) -> None:
     far, before = (datetime.now(UTC) + timedelta(minutes=minutes) for minutes in (5, -5))
     everything = spark.createDataFrame(read(superStream="orders").toArrow())  # Spark filters these without us
     assert everything.count() == ROWS
     key = KEYS[7]
     of_key = SuperStream(STREAMS).partition_for(key)
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    configure("spark.sql.session.timeZone", "America/New_York")
     local = spark.sql(f"SELECT string(timestamp '{far.isoformat()}')").collect()[0][0]
     for condition, mode, tasks, pushed in (
         ("stream = 'orders-1'", "exact", 1, "EqualTo(stream,orders-1)"),
@@ -118,11 +116,11 @@ def test_a_key_is_read_from_its_stream_alone(vhost: RunningBroker, read: Read) -
     assert frame.rdd.getNumPartitions() == len({ring.destination_for(key) for key in ("key 1", "key 2")})
 
 
-def test_without_the_option_or_the_setting_no_filter_is_pushed(spark: SparkSession, read: Read) -> None:
+def test_without_the_option_or_the_setting_no_filter_is_pushed(read: Read, configure: Configure) -> None:
     frame = read(superStream="orders")
     assert frame.where("offset < 5").count() == 15
     assert frame.count() == ROWS  # a load without pushFilters can have several queries
-    spark.conf.set(SETTING, "false")
+    configure(SETTING, "false")
     assert read(superStream="orders").where("offset < 5").count() == 15
     with pytest.raises(AnalysisException, match=SETTING.replace(".", r"\.")):
         read(superStream="orders", pushFilters="exact").where("offset < 5").count()

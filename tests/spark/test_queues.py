@@ -13,7 +13,6 @@ from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import DataFrame, Row, SparkSession
 
-import spark_connector
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError
@@ -59,13 +58,6 @@ def queues(vhost_url: str) -> Iterator[Queues]:
         yield Queues(vhost_url, channel)
 
 
-@pytest.fixture
-def known(spark: SparkSession) -> SparkSession:
-    """A Spark that knows the format."""
-    spark_connector.register(spark)
-    return spark
-
-
 def numbers(df: DataFrame) -> list[int]:
     return [int(row.value) for row in df.collect()]
 
@@ -78,7 +70,7 @@ def collected(spark: SparkSession, queues: Queues, **options: object) -> list[Ro
 
 
 def test_the_named_queues_and_those_of_an_exchange_are_read(
-    known: SparkSession, vhost: RunningBroker, queues: Queues
+    spark: SparkSession, vhost: RunningBroker, queues: Queues
 ) -> None:
     queues.channel.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
     queues.channel.queue_bind("stream", "x")
@@ -88,12 +80,12 @@ def test_the_named_queues_and_those_of_an_exchange_are_read(
     ):
         for number, queue in enumerate(KINDS):
             queues.fill(queue, 100, first=1_000 * number)
-        rows = collected(known, queues, **options, include="properties", includeHeaders=True)
+        rows = collected(spark, queues, **options, include="properties", includeHeaders=True)
         assert Counter(row.queue for row in rows) == {"classic": 100, "quorum": 100}
         assert all((row.properties, row.headers) == ({"delivery_mode": "2"}, None) for row in rows)
 
 
-def test_a_drain_takes_out_what_was_there(known: SparkSession, queues: Queues) -> None:
+def test_a_drain_takes_out_what_was_there(spark: SparkSession, queues: Queues) -> None:
     for queue in KINDS:
         queues.fill(queue, 1_200)
     batches: list[list[int]] = []
@@ -103,7 +95,7 @@ def test_a_drain_takes_out_what_was_there(known: SparkSession, queues: Queues) -
         queues.fill("quorum", 1, first=-1)  # what comes later stays
 
     options = {"url": queues.url, "queue": "classic,quorum", "maxRows": 1_000}
-    report = drain(known, options, write)
+    report = drain(spark, options, write)
     assert [len(batch) for batch in batches] == [1_000, 1_000, 400]
     assert [number for batch in batches for number in batch] == [*range(1_200), *range(1_200)]
     assert (report.acknowledged, report.batches, report.redelivered, report.left) == (2_400, 3, 0, {})
@@ -111,18 +103,18 @@ def test_a_drain_takes_out_what_was_there(known: SparkSession, queues: Queues) -
     assert str(report).startswith("2,400 messages of 2 queues written and acknowledged in 3 batches, 0 redel")
     queues.until_ready("classic", 0)
     queues.until_ready("quorum", 3)
-    assert drain(known, options, DataFrame.count, max_seconds=0).left == {"quorum": 3}
+    assert drain(spark, options, DataFrame.count, max_seconds=0).left == {"quorum": 3}
     queues.until_ready("quorum", 3)
-    assert drain(known, options, DataFrame.count, max_messages=2).left == {"quorum": 1}
+    assert drain(spark, options, DataFrame.count, max_messages=2).left == {"quorum": 1}
     queues.until_ready("quorum", 1)
     for unfinished in (lambda df: df.write.mode("append"), lambda df: df.select("value")):
         with pytest.raises(InputError, match="so nothing is stored yet: let it end with an action"):
-            drain(known, options, unfinished)
+            drain(spark, options, unfinished)
     queues.until_ready("quorum", 1)
 
 
 @pytest.mark.parametrize("queue", KINDS)
-def test_a_write_that_fails_gives_back(known: SparkSession, queue: str, queues: Queues) -> None:
+def test_a_write_that_fails_gives_back(spark: SparkSession, queue: str, queues: Queues) -> None:
     queues.fill(queue, 1_000)
     batches: list[list[int]] = []
 
@@ -132,11 +124,11 @@ def test_a_write_that_fails_gives_back(known: SparkSession, queue: str, queues: 
             raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full") as caught:
-        drain(known, {"url": queues.url, "queue": queue, "maxRows": 300}, write)
+        drain(spark, {"url": queues.url, "queue": queue, "maxRows": 300}, write)
     assert "before this, 600 messages of 1 queues written and acknowledged" in caught.value.__notes__[0]
     queues.until_ready(queue, 400)
     queues.fill(queue, 10, first=1_000)
-    rows = collected(known, queues, queue=queue)
+    rows = collected(spark, queues, queue=queue)
     if queue == "quorum":  # before 4.3 it gives back in any order
         rows.sort(key=lambda row: int(row.value))
     assert [int(row.value) for row in rows] == list(range(600, 1_010))

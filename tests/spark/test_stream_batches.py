@@ -73,7 +73,6 @@ def test_all_rows_of_a_stream_are_read_in_order(vhost: RunningBroker, read: Read
 @pytest.mark.chx_broker(">=3.9", "streams")
 def test_a_view_is_read_and_a_table_names_it(spark: SparkSession, vhost: RunningBroker) -> None:
     """To a table Spark passes no options at all."""
-    spark_connector.register(spark)
     stream = Streamed(vhost, "s", {})
     stream.publish(["a", "b", "c"])
     options = f"OPTIONS (url '{vhost.stream_url}', stream 's')"
@@ -173,7 +172,6 @@ def test_what_cannot_be_read_is_refused_by_the_driver(
 def test_a_key_is_replayed_from_the_one_stream_that_has_it(
     spark: SparkSession, vhost: RunningBroker, behind: str
 ) -> None:
-    spark_connector.register(spark)
     names = ["orders-0", "orders-1"]
     with Streamed(vhost, "s", {}).connection(None) as connection:
         create_super_stream(connection, "orders", names, ["0", "1"])

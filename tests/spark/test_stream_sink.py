@@ -218,7 +218,6 @@ def test_rows_are_written_once_behind_a_modulus_exchange(spark: SparkSession, vh
     assert {(key, stream) for stream, key, _ in written} == set(routed.items())
 
     key = min(keys)
-    spark_connector.register(spark)
     replayed = spark_connector.replay(spark, options, key, "2020-01-01T00:00:00Z", ring=exchange)
     assert replayed.rdd.getNumPartitions() == 1
     assert replayed.count() == sum(stored == key for _, stored, _ in written) + 1
@@ -271,7 +270,6 @@ def test_a_repeated_micro_batch_is_known(
         ids.selectExpr("concat('key ', value % 977) AS key", "concat(value, repeat('.', 60)) AS value"),
         PLACING,
     )
-    spark_connector.register(spark)
     if way == "foreachBatch":
         of_batches = {**options, "version": None, "reportPath": str(reports)}
         writer = rows.writeStream.foreachBatch(batch_publisher(of_batches))

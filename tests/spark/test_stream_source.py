@@ -77,7 +77,6 @@ def stream(vhost: RunningBroker) -> Streamed:
 @pytest.fixture
 def run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> Run:
     """Runs a query on one checkpoint until it has all that is there, and returns the rows of all micro-batches so far."""
-    spark_connector.register(spark)
 
     def run(
         before: Callable[[int], None] = lambda _: None, behind: list[Any] | None = None, **options: object
@@ -171,7 +170,6 @@ def test_a_query_that_goes_on(
         create_super_stream(connection, "orders", ["orders-0"], ["0"])
         connection.create_stream("orders-1", {})
     stream.bind("orders-0", "rows", "", {})
-    spark_connector.register(spark)
     options = {"url": vhost.stream_url, "superStream": "orders", "startingOffsets": "earliest"}
     query = start(spark, tmp_path, options, lambda _: None, processingTime="100 milliseconds")
 

@@ -19,7 +19,6 @@ from publishing_support import Consumed
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-import spark_connector
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
@@ -36,7 +35,6 @@ RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    spark_connector.register(spark)
     return Stream(spark, tmp_path)
 
 

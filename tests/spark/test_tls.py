@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from super_streams import create_super_stream
 from tls_broker import TlsBroker, tls_broker
 
-import spark_connector
 from rabbit_chx import errors
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection
@@ -27,18 +26,13 @@ def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
         yield running
 
 
-@pytest.fixture
-def frame(spark: SparkSession) -> DataFrame:
-    return spark.range(0, 100, 1, 2).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
-
-
 def files(mutual: TlsBroker, certificate: str = "client") -> dict[str, str]:
     names = {"tlsCaFile": "ca.pem", "tlsCertFile": f"{certificate}.pem", "tlsKeyFile": f"{certificate}.key"}
     return {option: str(mutual.file(name)) for option, name in names.items()}
 
 
 def test_options_of_tls_a_url_and_the_certificate_as_login_publish(
-    mutual: TlsBroker, frame: DataFrame
+    mutual: TlsBroker, frame: Callable[..., DataFrame]
 ) -> None:
     here = {"host": "127.0.0.1", "port": mutual.amqps_port, "tls": True}
     login = {"username": "guest", "password": "guest"}
@@ -48,24 +42,23 @@ def test_options_of_tls_a_url_and_the_certificate_as_login_publish(
         {"url": mutual.amqps({}), **files(mutual)},
         {"url": as_login.replace("guest:guest@", "x:y@")},
     ):
-        assert publish(frame, {"exchange": "x", **options}).confirmed == 100
+        assert publish(frame(100), {"exchange": "x", **options}).confirmed == 100
     with pytest.raises(errors.UnreachableError, match=r"unknown ca|lost"):
-        publish(frame, {"exchange": "x", **here, **login, **files(mutual, "stranger")})
+        publish(frame(100), {"exchange": "x", **here, **login, **files(mutual, "stranger")})
 
 
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 def test_streams_are_written_and_read_over_tls(
-    mutual: TlsBroker, spark: SparkSession, frame: DataFrame
+    mutual: TlsBroker, spark: SparkSession, frame: Callable[..., DataFrame]
 ) -> None:
     to_streams = {"url": mutual.streams({}), "superStream": "orders", **files(mutual)}
     with closing(StreamConnection(stream_settings(mutual.streams(mutual.certified)))) as connection:
         create_super_stream(connection, "orders", ["orders-0", "orders-1"], ["0", "1"])
-    placed = place_for_streams(frame, SuperStream(["orders-0", "orders-1"]))
+    placed = place_for_streams(frame(100), SuperStream(["orders-0", "orders-1"]))
     once = {"delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full"}
     for known in (0, 100):
         report = publish(placed, {**to_streams, **once})
         assert report.streams is not None
         assert (report.streams.known, report.streams.verified) == (known, 100)
-    spark_connector.register(spark)
     rows = spark.read.format("rabbitmq").options(**to_streams).load()
     assert {bytes(row.value) for row in rows.collect()} == {b"body %d" % number for number in range(100)}

@@ -97,6 +97,10 @@ class Verdict:
         return f"{count:,} {kind} ({shown}{more})" if shown else f"{count:,} {kind}"
 
 
+#: Checks a run, records what it shows, and returns it: the fixtures `record` and `kept` of the faults.
+Judge = Callable[..., Verdict]
+
+
 def check(history: History) -> Verdict:
     """Hold what was found against what was handed over and confirmed.
 

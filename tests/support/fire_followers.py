@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bounded import until
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_streams import StreamRun, numbers_in, stored
 
 from rabbit_chx import StreamReader
@@ -123,7 +123,7 @@ def follow(
     follower: Follower,
     publish_to: str | Sequence[str],
     make_fault: Callable[[StreamRun], None],
-    record: Callable[..., Verdict],
+    record: Judge,
     *,
     path: str = "StreamReader",
     **words: Any,

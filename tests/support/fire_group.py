@@ -26,7 +26,7 @@ import pytest
 from bounded import Beside
 from canary import CANARY, traces_of_canary
 from declared import with_login
-from delivery_checker import Attempt, History, Verdict
+from delivery_checker import Attempt, History, Judge, Verdict
 from effect_store import Effect, EffectStore, effect_store, store_effect
 from fire_load import key_of
 from fire_queues import EXCHANGE
@@ -386,7 +386,7 @@ def overtaken(numbers: Iterable[int]) -> int:
 def keep(
     group: GroupFire,
     figures: dict[str, Any],
-    record: Callable[..., Verdict],
+    record: Judge,
     *,
     path: str,
     fault: str,
@@ -394,7 +394,7 @@ def keep(
     pause_s: float | None = None,
     queue_pause_s: float | None = None,
     unheard_s: float = 0.0,
-) -> None:
+) -> Verdict:
     """Check what a group promises, and record it. A busy machine gets three times the promised seconds.
 
     Args:
@@ -410,10 +410,11 @@ def keep(
     """
     bound = group.most_repeats(unheard_s) if group.streams else None
     assert bound is None or figures["repeats_at_change"] <= bound, figures
-    record(group.history(), path=path, fault=fault, promise=promise, repeats_bound=bound, **figures)
+    verdict = record(group.history(), path=path, fault=fault, promise=promise, repeats_bound=bound, **figures)
     assert figures["recover_s"] <= 3 * _RECOVER_S, figures
     assert pause_s is None or figures["group_pause_s"] <= 3 * pause_s, figures
     assert queue_pause_s is None or figures["queue_pause_s"] <= queue_pause_s + 3 * _RECOVER_S, figures
+    return verdict
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from bounded import Beside, until
 from cluster import RunningCluster
-from delivery_checker import Attempt, History, Verdict
+from delivery_checker import Attempt, History, Judge, Verdict
 
 from rabbit_chx.errors import PublishError
 from rabbit_chx.streams import StreamPublisher, StreamReader, WriteLimits
@@ -239,7 +239,7 @@ def published(url: str | Sequence[str], fault: Callable[[StreamRun], None], **ho
 def keep(
     run: StreamRun,
     found: list[int],
-    record: Callable[..., Verdict],
+    record: Judge,
     *,
     outcome: str | None = None,
     **words: Any,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_group import GroupFire, group_fire, keep
 
 from rabbit_chx.testing import RunningBroker
@@ -21,9 +21,7 @@ def group(vhost: RunningBroker, tmp_path: Path, request: pytest.FixtureRequest) 
 
 
 @pytest.fixture
-def kept(
-    group: GroupFire, record: Callable[..., Verdict], request: pytest.FixtureRequest
-) -> Callable[..., None]:
+def kept(group: GroupFire, record: Judge, request: pytest.FixtureRequest) -> Judge:
     """Checks what a group promises, and records it: ``kept(figures, fault=..., promise=...)``."""
     kind = "StreamGroup" if group.streams else "ConsumerGroup"
     nodes = ", three nodes" if "chx_cluster" in request.fixturenames else ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
+from delivery_checker import Judge
 from fire_group import GroupFire
 from publishing_support import through
 from tcp_proxy import Proxy
@@ -28,14 +28,12 @@ BETWEEN_CUTS_S = 6.0
 
 
 @pytest.mark.representative
-def test_a_killed_broker_loses_and_reorders_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_killed_broker_loses_and_reorders_nothing(group: GroupFire, kept: Judge) -> None:
     figures = group.run(group.kill_broker, burst=2_000)
     kept(figures, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
 
 
-def test_a_broker_that_is_killed_twice_loses_and_reorders_nothing(
-    group: GroupFire, kept: Callable[..., None]
-) -> None:
+def test_a_broker_that_is_killed_twice_loses_and_reorders_nothing(group: GroupFire, kept: Judge) -> None:
     def kill_twice() -> None:
         for wait_s in (2, 0):
             group.kill_broker()
@@ -47,7 +45,7 @@ def test_a_broker_that_is_killed_twice_loses_and_reorders_nothing(
     )
 
 
-def test_a_memory_alarm_stops_no_member(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_memory_alarm_stops_no_member(group: GroupFire, kept: Judge) -> None:
     """Consumers are what ends such an alarm, so they must go on."""
 
     def raise_alarm() -> None:
@@ -64,7 +62,7 @@ def test_a_memory_alarm_stops_no_member(group: GroupFire, kept: Callable[..., No
 
 
 def test_a_member_that_reconnects_during_a_disk_alarm_goes_on(
-    group: GroupFire, kept: Callable[..., None], caplog: pytest.LogCaptureFixture
+    group: GroupFire, kept: Judge, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = group.site.broker
     with closing(Proxy(broker.url)) as line:
@@ -87,7 +85,7 @@ def test_a_member_that_reconnects_during_a_disk_alarm_goes_on(
     assert "the broker blocks publishers: low on disk" in caplog.text
 
 
-def test_ten_closed_connections_lose_and_reorder_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_ten_closed_connections_lose_and_reorder_nothing(group: GroupFire, kept: Judge) -> None:
     figures = group.run(group.close_connections, burst=6_000)
     kept(
         figures,

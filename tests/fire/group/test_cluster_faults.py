@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from bounded import until
 from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
+from delivery_checker import Judge
 from fire_group import GROUP_QUEUES, GroupFire, group_fire
 from three_nodes import LEADER_KILLED, ThreeNodes
 
@@ -47,7 +48,7 @@ def replica_elsewhere(group: GroupFire, home: str) -> str:
 
 
 def test_a_lost_node_loses_and_reorders_nothing(
-    group: GroupFire, chx_cluster: RunningCluster, kept: Callable[..., None]
+    group: GroupFire, chx_cluster: RunningCluster, kept: Judge
 ) -> None:
     nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])
     figures = group.run(nodes.lose_leader, at_nodes(group, 0, 1, 2))
@@ -60,7 +61,7 @@ def test_a_lost_node_loses_and_reorders_nothing(
 
 
 def test_members_keep_their_queues_without_a_majority_of_the_journal(
-    group: GroupFire, chx_cluster: RunningCluster, kept: Callable[..., None]
+    group: GroupFire, chx_cluster: RunningCluster, kept: Judge
 ) -> None:
     """The journal has two replicas: one at the node of the members, which reads it, and one at the node that is lost."""
     two = {"x-queue-type": "stream", "x-initial-cluster-size": 2, "x-queue-leader-locator": "client-local"}

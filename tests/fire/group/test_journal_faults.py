@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
+from delivery_checker import Judge
 from fire_group import GroupFire
 
 from rabbit_chx.consuming.journal import JOURNAL
@@ -18,7 +18,7 @@ GROUP = {"fenced": False}
 WATCHED_S = 15.0
 
 
-def test_a_deleted_journal_loses_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_deleted_journal_loses_nothing(group: GroupFire, kept: Judge) -> None:
     def delete() -> None:
         with group.site.channel() as channel:
             channel.queue_delete(JOURNAL)

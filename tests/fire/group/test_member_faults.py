@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from delivery_checker import Judge
 from fire_group import GroupFire
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]
@@ -13,7 +12,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=Tr
 MISSED_S = 30.0
 
 
-def test_others_take_over_from_a_frozen_member(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_frozen_member(group: GroupFire, kept: Judge) -> None:
     """When it goes on, it may still be in a handler of a queue that another member has: the store refuses that effect."""
     kept(
         group.run(group.freeze_member),
@@ -23,7 +22,7 @@ def test_others_take_over_from_a_frozen_member(group: GroupFire, kept: Callable[
     )
 
 
-def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: Judge) -> None:
     kept(
         group.run_cut_off(3),
         fault="nothing comes through between all members and the broker for 60 s; then new connections do, and old ones never",
@@ -32,7 +31,7 @@ def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: 
 
 
 def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(
-    group: GroupFire, kept: Callable[..., None]
+    group: GroupFire, kept: Judge
 ) -> None:
     kept(
         group.run(group.block_event_loop),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -30,11 +31,6 @@ def refuse(line: Proxy) -> None:
     line.cut()
 
 
-def freeze(line: Proxy) -> None:
-    """As a network that loses all packets."""
-    line.freeze()
-
-
 @pytest.fixture(params=["queues", "streams"])
 def stage(vhost: RunningBroker, request: pytest.FixtureRequest) -> GroupStage:
     streams = request.param == "streams"
@@ -46,9 +42,8 @@ def stage(vhost: RunningBroker, request: pytest.FixtureRequest) -> GroupStage:
 
 @pytest.fixture
 def line(stage: GroupStage) -> Iterator[Proxy]:
-    proxy = Proxy(stage.url)
-    yield proxy
-    proxy.close()
+    with closing(Proxy(stage.url)) as proxy:
+        yield proxy
 
 
 def member(stage: GroupStage, line: Proxy, **how: Any) -> Any:
@@ -60,7 +55,7 @@ def member(stage: GroupStage, line: Proxy, **how: Any) -> Any:
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("fault", [refuse, freeze])
+@pytest.mark.parametrize("fault", [refuse, Proxy.freeze])  # freeze: as a network that loses all packets
 @pytest.mark.parametrize("after_s", [0.0, 4.0])
 def test_a_group_stops_in_time_during_an_outage(
     stage: GroupStage, line: Proxy, fault: Any, after_s: float

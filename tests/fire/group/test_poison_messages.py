@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pika
 import pytest
-from delivery_checker import Attempt, History, Verdict
+from delivery_checker import Attempt, History, Judge
 from poisoned_member import run_member
 
 from rabbit_chx.broker import pika_parameters
@@ -21,7 +20,7 @@ _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-
 
 @pytest.mark.parametrize("ending", ["dies", "raises"])
 def test_a_poison_message_is_dropped_after_its_returns(
-    vhost: RunningBroker, tmp_path: Path, ending: str, record: Callable[..., Verdict]
+    vhost: RunningBroker, tmp_path: Path, ending: str, record: Judge
 ) -> None:
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
         channel = connection.channel()

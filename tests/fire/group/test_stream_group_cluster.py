@@ -9,6 +9,7 @@ import pytest
 from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
+from delivery_checker import Judge
 from fire_group import GROUP_QUEUES, GroupFire, group_fire
 from fire_streams import addresses_of
 from three_nodes import LEADER_KILLED, LEADER_STAYS_DOWN, NodeFault, ThreeNodes
@@ -37,7 +38,7 @@ def group(cluster_vhost: RunningBroker, chx_cluster: RunningCluster, tmp_path: P
 
 @pytest.fixture
 def lose(
-    group: GroupFire, chx_cluster: RunningCluster, kept: Callable[..., None]
+    group: GroupFire, chx_cluster: RunningCluster, kept: Judge
 ) -> Callable[[NodeFault, float | None], None]:
     """Lets a fault happen to the nodes, each of which has a member; checks the run with this bound of the pauses, and records it."""
     nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])

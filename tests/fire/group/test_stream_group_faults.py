@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
+from delivery_checker import Judge
 from fire_group import GroupFire
 
 from rabbit_chx.consuming import GroupTiming
@@ -27,15 +27,13 @@ GROUP = {"streams": True}
 
 
 @pytest.mark.representative
-def test_a_killed_broker_loses_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_a_killed_broker_loses_nothing(group: GroupFire, kept: Judge) -> None:
     figures = group.run(group.kill_broker, burst=2_000)
     kept(figures, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
 
 
 @pytest.mark.parametrize(("alarm", "resource"), [(memory_alarm, "memory"), (disk_alarm, "disk")])
-def test_an_alarm_stops_no_member(
-    group: GroupFire, kept: Callable[..., None], alarm: Any, resource: str
-) -> None:
+def test_an_alarm_stops_no_member(group: GroupFire, kept: Judge, alarm: Any, resource: str) -> None:
     def raise_alarm() -> None:
         with alarm(group.site.broker):
             time.sleep(ALARM_S)
@@ -44,7 +42,7 @@ def test_an_alarm_stops_no_member(
     kept(figures, fault=f"{resource} alarm for 45 s", promise=GOES_ON)
 
 
-def test_ten_closed_connections_lose_nothing(group: GroupFire, kept: Callable[..., None]) -> None:
+def test_ten_closed_connections_lose_nothing(group: GroupFire, kept: Judge) -> None:
     figures = group.run(group.close_connections, burst=6_000)
     kept(
         figures,
@@ -56,7 +54,7 @@ def test_ten_closed_connections_lose_nothing(group: GroupFire, kept: Callable[..
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_others_take_over_from_a_frozen_or_killed_member(
-    group: GroupFire, kept: Callable[..., None], *, is_killed: bool
+    group: GroupFire, kept: Judge, *, is_killed: bool
 ) -> None:
     def kill() -> None:
         group.restart("b")
@@ -74,9 +72,7 @@ def test_others_take_over_from_a_frozen_or_killed_member(
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_others_take_over_from_a_member_that_is_cut_off(
-    group: GroupFire, kept: Callable[..., None], lines: int
-) -> None:
+def test_others_take_over_from_a_member_that_is_cut_off(group: GroupFire, kept: Judge, lines: int) -> None:
     """The advertised address is reached through the same line."""
     kept(
         group.run_cut_off(lines),
@@ -88,7 +84,7 @@ def test_others_take_over_from_a_member_that_is_cut_off(
 
 
 def test_others_take_over_from_a_member_whose_handler_blocks_the_event_loop(
-    group: GroupFire, kept: Callable[..., None]
+    group: GroupFire, kept: Judge
 ) -> None:
     kept(
         group.run(group.block_event_loop),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge, Verdict
 from fire_load import Run
 from fire_queues import moved
 from fire_stage import Stage, fire_stage
@@ -23,7 +23,7 @@ def stage(vhost: RunningBroker, tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def kept(stage: Stage, record: Callable[..., Verdict]) -> Callable[..., Verdict]:
+def kept(stage: Stage, record: Judge) -> Judge:
     """Checks what a run promised, and records it: ``kept(run, fault=..., promise=...)``."""
 
     def check(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from bounded import until
 from broker_alarms import disk_alarm, memory_alarm
 from canary import make_canary_user
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_load import Load, Run
 from fire_site import force_close
 from fire_stage import Stage
@@ -26,7 +25,7 @@ WAITS = "Every row is confirmed; the publisher waits and keeps its connection."
 
 
 @pytest.mark.representative
-def test_a_killed_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_killed_broker_loses_no_row(stage: Stage, kept: Judge) -> None:
     run = stage.publish(stage.kill_broker, load=Load(rows=15_000, fault_at=3_000))
     stage.read_ring()  # where the store is Mnesia, its order may be another one
     kept(run, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
@@ -37,7 +36,7 @@ def test_a_killed_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 @pytest.mark.representative
 def test_only_the_row_that_closes_its_channel_fails(
-    stage: Stage, kept: Callable[..., Verdict], fault: str, *, killed: bool
+    stage: Stage, kept: Judge, fault: str, *, killed: bool
 ) -> None:
     load = Load(rows=15_000, fault_at=3_000)
     poison = {2_900, 3_100, 9_000}
@@ -62,7 +61,7 @@ def test_only_the_row_that_closes_its_channel_fails(
     assert run.report.confirmed == verdict.ok == load.rows - len(poison)
 
 
-def test_a_restart_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_restart_loses_no_row(stage: Stage, kept: Judge) -> None:
     def restart(_: Run) -> None:
         stage.broker.restart()
         stage.read_ring()
@@ -72,7 +71,7 @@ def test_a_restart_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> N
     assert run.report.reconnects >= 1
 
 
-def test_a_frozen_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_frozen_broker_loses_no_row(stage: Stage, kept: Judge) -> None:
     def freeze(_: Run) -> None:
         with stage.broker.paused():
             time.sleep(8)
@@ -83,15 +82,15 @@ def test_a_frozen_broker_loses_no_row(stage: Stage, kept: Callable[..., Verdict]
 
 
 @pytest.mark.representative
-def test_a_memory_alarm_delays_rows_and_loses_none(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_memory_alarm_delays_rows_and_loses_none(stage: Stage, kept: Judge) -> None:
     delay(stage, kept, memory_alarm, "memory")
 
 
-def test_a_disk_alarm_delays_rows_and_loses_none(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_disk_alarm_delays_rows_and_loses_none(stage: Stage, kept: Judge) -> None:
     delay(stage, kept, disk_alarm, "disk")
 
 
-def delay(stage: Stage, kept: Callable[..., Verdict], alarm: Any, resource: str) -> None:
+def delay(stage: Stage, kept: Judge, alarm: Any, resource: str) -> None:
     def raise_alarm(_: Run) -> None:
         with alarm(stage.broker):
             time.sleep(3)
@@ -102,9 +101,7 @@ def delay(stage: Stage, kept: Callable[..., Verdict], alarm: Any, resource: str)
     assert run.report.reconnects == 0
 
 
-def test_an_alarm_that_takes_too_long_is_an_error_that_counts_the_rows(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_an_alarm_that_takes_too_long_is_an_error_that_counts_the_rows(stage: Stage, kept: Judge) -> None:
     def raise_alarm(run: Run) -> None:
         with memory_alarm(stage.broker):
             until(lambda: run.over, "the publisher gives up")
@@ -121,7 +118,7 @@ def test_an_alarm_that_takes_too_long_is_an_error_that_counts_the_rows(
     )
 
 
-def test_connections_that_an_operator_closes_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_connections_that_an_operator_closes_lose_no_row(stage: Stage, kept: Judge) -> None:
     def close_again_and_again(run: Run) -> None:
         closed: set[str] = set()
         while len(closed) < 3 and not run.over:
@@ -135,7 +132,7 @@ def test_connections_that_an_operator_closes_lose_no_row(stage: Stage, kept: Cal
     assert run.report.reconnects >= 2
 
 
-def test_a_deleted_user_is_an_error_at_once(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_user_is_an_error_at_once(stage: Stage, kept: Judge) -> None:
     run = stage.publish(lambda _: stage.site.delete_user())
     make_canary_user(stage.site.management, stage.site.vhost, stage.site.user)
     assert "403 ACCESS_REFUSED" in str(run.error)
@@ -147,9 +144,7 @@ def test_a_deleted_user_is_an_error_at_once(stage: Stage, kept: Callable[..., Ve
     )
 
 
-def test_a_user_at_the_limit_of_connections_publishes_each_row(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_a_user_at_the_limit_of_connections_publishes_each_row(stage: Stage, kept: Judge) -> None:
     """The broker counts the lost connection as open until its heartbeats are missed."""
     line = stage.site.proxy
     stage.broker.run("rabbitmqctl", "set_user_limits", stage.site.user, '{"max-connections": 1}')

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster import RunningCluster
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_load import Load
 from fire_stage import Stage, fire_stage
 from three_nodes import (
@@ -55,7 +55,7 @@ def stage(cluster_vhost: RunningBroker, tmp_path: Path) -> Iterator[Stage]:
 def test_nodes_that_go_and_come_lose_no_row(
     stage: Stage,
     chx_cluster: RunningCluster,
-    kept: Callable[..., Verdict],
+    kept: Judge,
     *,
     fault: NodeFault,
     place: str,

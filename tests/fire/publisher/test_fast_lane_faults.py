@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_load import Run
 from fire_queues import BINDINGS, EXCHANGE, QUEUES
 from fire_stage import Stage
@@ -23,9 +23,7 @@ def publish_by_client(stage: Stage) -> Callable[..., Run]:
     return partial(stage.publish, routing="client", ring=stage.ring_now)
 
 
-def test_a_killed_broker_loses_no_row(
-    stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
-) -> None:
+def test_a_killed_broker_loses_no_row(stage: Stage, publish: Callable[..., Run], kept: Judge) -> None:
     run = publish(stage.kill_broker)
     same = stage.ring_now() == stage.rings[0]  # where the store is Mnesia, its order may be another one
     assert run.report.complete
@@ -38,9 +36,7 @@ def test_a_killed_broker_loses_no_row(
     assert run.report.reconnects >= 1
 
 
-def test_a_removed_binding_is_reported(
-    stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
-) -> None:
+def test_a_removed_binding_is_reported(stage: Stage, publish: Callable[..., Run], kept: Judge) -> None:
     def remove(_: Run) -> None:
         with stage.site.channel() as channel:
             channel.queue_unbind(GONE, EXCHANGE, str(dict(BINDINGS)[GONE]))
@@ -57,7 +53,7 @@ def test_a_removed_binding_is_reported(
 
 
 def test_the_rows_of_a_deleted_queue_are_counted(
-    stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
+    stage: Stage, publish: Callable[..., Run], kept: Judge
 ) -> None:
     run = publish(lambda _: stage.site.delete_queue(GONE))
     assert run.report.returned > 0

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 import trustme
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_load import Load, Run
 from fire_stage import Stage
 from publishing_support import through
@@ -36,19 +36,21 @@ HOLES = {
 
 
 @pytest.mark.representative
-def test_resets_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_resets_lose_no_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     load = Load(rows=15_000, fault_at=3_000)
     run = stage.publish(
-        four_times(line.cut), stage.target(line.port), load=load, retries=Retries(backoff_s=0.2)
+        lambda _: four_times(line.cut), stage.target(line.port), load=load, retries=Retries(backoff_s=0.2)
     )
     kept(run, fault="connection reset (RST), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
 
 
-def test_closed_connections_lose_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_closed_connections_lose_no_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
-    run = stage.publish(four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2))
+    run = stage.publish(
+        lambda _: four_times(line.finish), stage.target(line.port), retries=Retries(backoff_s=0.2)
+    )
     kept(run, fault="connection ended in good order (FIN), four times", promise=GOES_ON)
     assert run.report.reconnects >= 3
 
@@ -65,18 +67,15 @@ def for_a_while(seconds: float, *ways: Way, **disturbance: Any) -> Callable[[Run
     return disturb
 
 
-def four_times(happen: Callable[[], None]) -> Callable[[Run], None]:
-    def again_and_again(_: Run) -> None:
+def four_times(happen: Callable[[], None]) -> None:
+    happen()
+    for _ in range(3):
+        time.sleep(0.8)
         happen()
-        for _time in range(3):
-            time.sleep(0.8)
-            happen()
-
-    return again_and_again
 
 
 @pytest.mark.parametrize("hole", HOLES)
-def test_a_line_without_answers_loses_no_row(hole: str, stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_line_without_answers_loses_no_row(hole: str, stage: Stage, kept: Judge) -> None:
     line, (direction, ways) = stage.site.proxy, HOLES[hole]
     target = stage.target(line.port, connection_timeout_s=2)
     swallow = for_a_while(HOLE_S, *(getattr(line, way) for way in ways), held=True)
@@ -90,9 +89,7 @@ def test_a_line_without_answers_loses_no_row(hole: str, stage: Stage, kept: Call
 
 
 @pytest.mark.representative
-def test_a_line_that_stays_without_answers_is_an_error_in_time(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
+def test_a_line_that_stays_without_answers_is_an_error_in_time(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     bounds: dict[str, Any] = {
         "limits": Limits(confirm_timeout_s=2.0),
@@ -117,7 +114,7 @@ def test_a_line_that_stays_without_answers_is_an_error_in_time(
     assert ended_s < 60, "the sum of its bounds is 7 s"
 
 
-def test_refused_connections_are_tried_again(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_refused_connections_are_tried_again(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
 
     def refuse(_: Run) -> None:
@@ -131,34 +128,30 @@ def test_refused_connections_are_tried_again(stage: Stage, kept: Callable[..., V
     assert run.report.reconnects == 1
 
 
-def test_a_slow_line_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_slow_line_gets_each_row(stage: Stage, kept: Judge) -> None:
+    slow = for_a_while(8, stage.site.proxy.to_broker, bytes_per_s=60_000)
+    expect_to_wait(stage, kept, slow, "60 kB/s to the broker for 8 s")
+
+
+def test_a_line_that_trickles_gets_each_row(stage: Stage, kept: Judge) -> None:
+    trickle = for_a_while(8, stage.site.proxy.to_client, bytes_per_s=100)
+    expect_to_wait(stage, kept, trickle, "100 B/s from the broker for 8 s")
+
+
+def test_a_line_that_is_late_gets_each_row(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
-
-    slow = for_a_while(8, line.to_broker, bytes_per_s=60_000)
-    run = stage.publish(slow, stage.target(line.port))
-    kept(run, fault="60 kB/s to the broker for 8 s", promise=WAITS)
-    assert run.report.reconnects == 0
-
-
-def test_a_line_that_trickles_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    line = stage.site.proxy
-
-    trickle = for_a_while(8, line.to_client, bytes_per_s=100)
-    run = stage.publish(trickle, stage.target(line.port))
-    kept(run, fault="100 B/s from the broker for 8 s", promise=WAITS)
-    assert run.report.reconnects == 0
-
-
-def test_a_line_that_is_late_gets_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    line = stage.site.proxy
-
     delay = for_a_while(5, line.to_broker, line.to_client, delay_s=0.15)
-    run = stage.publish(delay, stage.target(line.port))
-    kept(run, fault="150 ms more in each direction for 5 s", promise=WAITS)
+    expect_to_wait(stage, kept, delay, "150 ms more in each direction for 5 s")
+
+
+def expect_to_wait(stage: Stage, kept: Judge, disturb: Callable[[Run], None], fault: str) -> None:
+    """Every row is confirmed over the connection that is disturbed."""
+    run = stage.publish(disturb, stage.target(stage.site.proxy.port))
+    kept(run, fault=fault, promise=WAITS)
     assert run.report.reconnects == 0
 
 
-def test_a_host_without_answers_is_left_for_the_other(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_host_without_answers_is_left_for_the_other(stage: Stage, kept: Judge) -> None:
     line = stage.site.proxy
     with black_hole() as nowhere:
         targets = [stage.target(port, connection_timeout_s=2) for port in (nowhere, line.port)]
@@ -171,9 +164,7 @@ def test_a_host_without_answers_is_left_for_the_other(stage: Stage, kept: Callab
     assert run.report.reconnects == 1
 
 
-def test_tls_in_packets_of_one_byte_gets_each_row(
-    stage: Stage, kept: Callable[..., Verdict], tmp_path: Path
-) -> None:
+def test_tls_in_packets_of_one_byte_gets_each_row(stage: Stage, kept: Judge, tmp_path: Path) -> None:
     context, authority = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA()
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

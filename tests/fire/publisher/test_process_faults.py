@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_queues import EXCHANGE
 from fire_stage import Stage
 from publisher_process import publish_in_process
@@ -18,7 +17,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 GOES_ON = "Every row is confirmed, over a new connection."
 
 
-def test_a_process_that_was_stopped_publishes_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_process_that_was_stopped_publishes_each_row(stage: Stage, kept: Judge) -> None:
     def stop(process: int) -> None:
         os.kill(process, signal.SIGSTOP)
         try:

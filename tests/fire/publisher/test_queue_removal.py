@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 from changed_site import changed_site
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from federated import QUEUES as FEDERATED
 from federated import TEXT, federated_vhosts, opened
 from few_seeds import few_seeds
@@ -40,7 +39,7 @@ _EMPTIED = "No message is lost: the queue is unbound, and deleted when its consu
     ("members", "type_"), [(_RING, "classic"), (_SLOTS, "quorum")], ids=["ring", "slots"]
 )
 def test_fifty_removals_of_a_queue_lose_nothing(
-    broker: RunningBroker, record: Callable[..., Verdict], members: str, type_: str
+    broker: RunningBroker, record: Judge, members: str, type_: str
 ) -> None:
     with few_seeds(), short_polls(broker), changed_site(broker) as site:
         load, handled = remove_under_load(site, members, type_, rounds=_ROUNDS)
@@ -55,9 +54,7 @@ def test_fifty_removals_of_a_queue_lose_nothing(
 
 
 @pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
-def test_fifty_removals_of_a_queue_of_a_group_lose_nothing(
-    broker: RunningBroker, record: Callable[..., Verdict]
-) -> None:
+def test_fifty_removals_of_a_queue_of_a_group_lose_nothing(broker: RunningBroker, record: Judge) -> None:
     has_limit = Release(broker.version).numbers >= (4, 0, 0)
     arguments = "x-single-active-consumer = true" + (", x-delivery-limit = -1" if has_limit else "")
     with few_seeds(), short_polls(broker), changed_site(broker) as site:
@@ -75,7 +72,7 @@ def test_fifty_removals_of_a_queue_of_a_group_lose_nothing(
 
 
 def test_a_removal_keeps_a_federation_link(
-    broker: RunningBroker, vhost: RunningBroker, record: Callable[..., Verdict]
+    broker: RunningBroker, vhost: RunningBroker, record: Judge
 ) -> None:
     three = 'owns = ["x.*"]\n' + TEXT
     two = three.replace("{1..3}", "{1..2}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from exchange_types import FANOUT
 from fire_load import Load
 from fire_stage import Stage
@@ -30,7 +29,7 @@ PROMISE = "PublishError names the first such row and counts them. Every other ro
     ids=["channel", "connection"],
 )
 def test_only_the_row_that_closes_the_connection_fails(
-    what: str, code: int, stage: Stage, kept: Callable[..., Verdict]
+    what: str, code: int, stage: Stage, kept: Judge
 ) -> None:
     if code == 541:
         with stage.site.channel() as channel:

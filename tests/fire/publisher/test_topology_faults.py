@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_load import Load, Run
 from fire_queues import EXCHANGE, QUEUES
 from fire_stage import Stage
@@ -18,7 +16,7 @@ GONE = QUEUES[0]
 KEPT_BACK = "The other rows are sent, then PublishError counts those that no queue took. Every confirmed row is there."
 
 
-def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Judge) -> None:
     run = stage.publish(lambda _: stage.site.delete_queue(GONE), on_unroutable="report")
     stage.read_ring()
     outcome = "complete" if run.report.complete else "rows came back and are counted"
@@ -32,7 +30,7 @@ def test_a_deleted_queue_loses_its_own_rows_only(stage: Stage, kept: Callable[..
     assert run.error is None
 
 
-def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Judge) -> None:
     run = stage.publish(lambda _: stage.site.delete_exchange())
     assert f"404 NOT_FOUND - no exchange '{EXCHANGE}'" in str(run.error)
     kept(
@@ -44,8 +42,8 @@ def test_a_deleted_exchange_is_an_error(stage: Stage, kept: Callable[..., Verdic
 
 
 @pytest.mark.representative
-def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    run = stage.publish(remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
+def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Judge) -> None:
+    run = stage.publish(lambda _: remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
     assert "NO_ROUTE" in str(run.error)
     verdict = kept(
         run,
@@ -57,8 +55,8 @@ def test_rows_without_a_binding_are_an_error(stage: Stage, kept: Callable[..., V
     assert run.handed == run.load.rows == run.report.confirmed + run.report.returned
 
 
-def test_rows_without_a_binding_are_reported(stage: Stage, kept: Callable[..., Verdict]) -> None:
-    run = stage.publish(remove_all(stage), on_unroutable="report")
+def test_rows_without_a_binding_are_reported(stage: Stage, kept: Judge) -> None:
+    run = stage.publish(lambda _: remove_all(stage), on_unroutable="report")
     verdict = kept(
         run,
         fault='all bindings removed, on_unroutable="report"',
@@ -70,15 +68,12 @@ def test_rows_without_a_binding_are_reported(stage: Stage, kept: Callable[..., V
     assert run.report.returned == run.load.rows - run.report.confirmed
 
 
-def remove_all(stage: Stage) -> Callable[[Run], None]:
-    def remove(_: Run) -> None:
-        for queue in QUEUES:
-            stage.unbind(queue)
-
-    return remove
+def remove_all(stage: Stage) -> None:
+    for queue in QUEUES:
+        stage.unbind(queue)
 
 
-def test_a_removed_binding_loses_no_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_a_removed_binding_loses_no_row(stage: Stage, kept: Judge) -> None:
     run = stage.publish(lambda _: stage.unbind(GONE))
     stage.read_ring()
     kept(
@@ -89,10 +84,10 @@ def test_a_removed_binding_loses_no_row(stage: Stage, kept: Callable[..., Verdic
 
 
 @pytest.mark.representative
-def test_full_queues_are_an_error_that_counts_the_refused_rows(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
-    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2))
+def test_full_queues_are_an_error_that_counts_the_refused_rows(stage: Stage, kept: Judge) -> None:
+    run = stage.publish(
+        lambda _: limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(backoff_s=0.2)
+    )
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -105,10 +100,10 @@ def test_full_queues_are_an_error_that_counts_the_refused_rows(
     assert run.report.retried > 0
 
 
-def test_the_first_refusal_is_an_error_where_order_is_kept(
-    stage: Stage, kept: Callable[..., Verdict]
-) -> None:
-    run = stage.publish(limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True))
+def test_the_first_refusal_is_an_error_where_order_is_kept(stage: Stage, kept: Judge) -> None:
+    run = stage.publish(
+        lambda _: limit(stage, 6_000), load=Load(fault_at=3_000), retries=Retries(keep_order=True)
+    )
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -120,11 +115,11 @@ def test_the_first_refusal_is_an_error_where_order_is_kept(
     assert run.report.retried == 0
 
 
-def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Callable[..., Verdict]) -> None:
+def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Judge) -> None:
     taken: dict[str, list[int]] = {queue: [] for queue in QUEUES}
 
     def consume(run: Run) -> None:
-        limit(stage, 1_000)(run)
+        limit(stage, 1_000)
         with stage.site.channel() as channel:
             while not run.over:
                 for queue in QUEUES:
@@ -143,15 +138,11 @@ def test_full_queues_that_are_consumed_get_each_row(stage: Stage, kept: Callable
     assert run.report.retried > 0
 
 
-def limit(stage: Stage, messages: int) -> Callable[[Run], None]:
+def limit(stage: Stage, messages: int) -> None:
     """Let queues hold so many messages and refuse more.
 
     A limit below what they hold when the broker sets it would drop messages: leave it seconds.
     """
     definition = {"max-length": messages, "overflow": "reject-publish"}
     policy = {"pattern": "", "apply-to": "queues", "definition": definition}
-
-    def set_limit(_: Run) -> None:
-        stage.site.management.request("PUT", "policies", stage.site.vhost, "full", body=policy)
-
-    return set_limit
+    stage.site.management.request("PUT", "policies", stage.site.vhost, "full", body=policy)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import spark_jobs
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_queues import moved, ring_of
 from site_faults import FAULTS, SiteFault
 from spark_runs import BATCH_PATHS, SparkRun, counted_copies
@@ -44,7 +44,7 @@ def cases() -> Iterator[object]:
 
 @pytest.mark.parametrize(("way", "fault"), list(cases()))
 def test_a_fault_in_the_middle_of_a_write_loses_rows_of_a_deleted_queue_only(
-    way: str, fault: SiteFault, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
+    way: str, fault: SiteFault, prepared: Callable[..., SparkRun], record: Judge
 ) -> None:
     run = prepared({"ordering": "per-key", **fault.options}, by_proxy=fault.by_proxy)
     run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from blocks import ROOT
 from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_site import Site, site_on
+from site_faults import at_once
 from spark_driver import SparkDriver
-from spark_runs import Ended, SparkRun, reports_in
+from spark_runs import SparkRun, reports_in
 from stream_files import StreamFiles
 from three_nodes import (
     LEADER_CUT_OFF,
@@ -74,26 +74,16 @@ def run(driver: SparkDriver, site: Site, chx_cluster: RunningCluster, tmp_path: 
     return SparkRun(driver, site, tmp_path, {"url": urls})
 
 
-@pytest.fixture
-def ended(run: SparkRun, site: Site, chx_cluster: RunningCluster) -> Callable[[NodeFault], Ended]:
-    """Lets a fault happen to a run that has begun, and waits for the run's end."""
-    nodes = ThreeNodes(chx_cluster, site.vhost)
-
-    @contextmanager
-    def over(fault: NodeFault) -> Iterator[None]:
-        fault.happen(nodes)
-        yield
-
-    def end(fault: NodeFault) -> Ended:
-        ended = run.end(run.meet(over(fault), FAULT_AT))
-        assert ended.error is None
-        assert ended.recover_s is not None, (
-            "the rows ended before the fault, so this shows nothing of the time after it"
-        )
-        site.wait_for_no_connection(60)
-        return ended
-
-    return end
+def recovered_s(run: SparkRun, cluster: RunningCluster, fault: NodeFault) -> float:
+    """Let a fault happen to a run that has begun; return how long after it more rows came, when the run has ended."""
+    happen = at_once(lambda site: fault.happen(ThreeNodes(cluster, site.vhost)))
+    ended = run.end(run.meet(happen(run.site), FAULT_AT))
+    assert ended.error is None
+    assert ended.recover_s is not None, (
+        "the rows ended before the fault, so this shows nothing of the time after it"
+    )
+    run.site.wait_for_no_connection(60)
+    return ended.recover_s
 
 
 @pytest.mark.parametrize(
@@ -104,15 +94,15 @@ def ended(run: SparkRun, site: Site, chx_cluster: RunningCluster) -> Callable[[N
 def test_nodes_that_go_and_come_lose_no_row_of_a_write(
     fault: NodeFault,
     run: SparkRun,
-    ended: Callable[[NodeFault], Ended],
-    record: Callable[..., Verdict],
+    chx_cluster: RunningCluster,
+    record: Judge,
 ) -> None:
     run.options["ordering"] = "none" if fault.refuses else "per-key"
     if fault.heartbeat_s is not None:
         run.options["heartbeat"] = str(fault.heartbeat_s)
     trickle = spark_jobs.Trickle(run.begun, PAUSE_S)
     run.begin(spark_jobs.write, way="format", rows=ROWS, partitions=PARTITIONS, step=trickle)
-    recover_s = ended(fault).recover_s
+    recover_s = recovered_s(run, chx_cluster, fault)
     report = run.report
     assert report["confirmed"] == report["rows"] == ROWS
     assert [task["attempt"] for task in report["tasks"]] == [0] * PARTITIONS
@@ -128,8 +118,8 @@ def test_nodes_that_go_and_come_lose_no_row_of_a_write(
 
 def test_a_rolling_restart_loses_no_row_of_a_stream(
     run: SparkRun,
-    ended: Callable[[NodeFault], Ended],
-    record: Callable[..., Verdict],
+    chx_cluster: RunningCluster,
+    record: Judge,
     tmp_path: Path,
 ) -> None:
     files = StreamFiles(tmp_path / "stream", count=6, rows_each=ROWS // 6)
@@ -138,7 +128,7 @@ def test_a_rolling_restart_loses_no_row_of_a_stream(
     run.begin(
         spark_jobs.stream_files, way="format", source=files.source, checkpoint=files.checkpoint, step=trickle
     )
-    recover_s = ended(ROLLING_RESTART).recover_s
+    recover_s = recovered_s(run, chx_cluster, ROLLING_RESTART)
     batches = reports_in(run.report_path)
     assert sum(batch["confirmed"] for batch in batches) == ROWS
     assert sum(batch["reconnects"] for batch in batches) >= 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import spark_jobs
-from delivery_checker import History, Verdict
+from delivery_checker import History, Judge
 from fire_site import Site
 from spark_driver import SparkDriver
 from spark_runs import STREAM_PATHS, SparkRun, reports_in
@@ -34,7 +34,7 @@ def history_of_stream(run: SparkRun, files: StreamFiles, repeated: int) -> Histo
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "foreachBatch"])
 def test_a_driver_that_dies_in_a_batch_publishes_each_row(
-    way: str, files: StreamFiles, started: Callable[[], SparkRun], record: Callable[..., Verdict]
+    way: str, files: StreamFiles, started: Callable[[], SparkRun], record: Judge
 ) -> None:
     arguments = {"way": way, "source": files.source, "checkpoint": files.checkpoint}
     first = started()
@@ -57,7 +57,7 @@ def test_a_driver_that_dies_in_a_batch_publishes_each_row(
 
 @pytest.mark.parametrize("way", STREAM_PATHS)
 def test_a_driver_that_dies_between_batches_publishes_each_row(
-    way: str, files: StreamFiles, started: Callable[[], SparkRun], record: Callable[..., Verdict]
+    way: str, files: StreamFiles, started: Callable[[], SparkRun], record: Judge
 ) -> None:
     arguments = {"way": way, "source": files.source, "checkpoint": files.checkpoint, "step": None}
     with files.last_withheld():

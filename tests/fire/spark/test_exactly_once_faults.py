@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import spark_jobs
 from broker_alarms import disk_alarm
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from site_faults import killed
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
@@ -93,9 +93,7 @@ def begin(run: SparkRun, site: StreamSite, **arguments: Any) -> None:
     run.begin(spark_jobs.write_once, rows=ROWS, ring=site.ring.to_json(), **arguments)
 
 
-def expect_each_once(
-    run: SparkRun, site: StreamSite, record: Callable[..., Verdict], *, fault: str, promise: str
-) -> None:
+def expect_each_once(run: SparkRun, site: StreamSite, record: Judge, *, fault: str, promise: str) -> None:
     """Every row is where it belongs, and there once; the report says the same."""
     report = run.report
     assert report["confirmed"] == report["rows"] == ROWS
@@ -103,9 +101,7 @@ def expect_each_once(
 
 
 @pytest.mark.representative
-def test_killed_workers_store_each_row_once(
-    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
-) -> None:
+def test_killed_workers_store_each_row_once(run: SparkRun, site: StreamSite, record: Judge) -> None:
     begin(run, site)
     run.meet(workers_killed(run), FAULT_AT)
     assert run.end_unharmed().error is None
@@ -116,9 +112,7 @@ def test_killed_workers_store_each_row_once(
 
 
 @pytest.mark.representative
-def test_a_killed_broker_stores_each_row_once(
-    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
-) -> None:
+def test_a_killed_broker_stores_each_row_once(run: SparkRun, site: StreamSite, record: Judge) -> None:
     begin(run, site)
     run.meet(killed(site), FAULT_AT)
     assert run.end_unharmed().error is None
@@ -127,9 +121,7 @@ def test_a_killed_broker_stores_each_row_once(
     expect_each_once(run, site, record, fault=words, promise=ON_THE_SAME_TASK)
 
 
-def test_a_disk_alarm_stores_each_row_once(
-    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
-) -> None:
+def test_a_disk_alarm_stores_each_row_once(run: SparkRun, site: StreamSite, record: Judge) -> None:
     stored: list[int] = []
     begin(run, site)
     run.meet(disk_alarmed(run, site, stored), FAULT_AT)
@@ -141,9 +133,7 @@ def test_a_disk_alarm_stores_each_row_once(
     expect_each_once(run, site, record, fault=words, promise=WAITS)
 
 
-def test_tasks_that_fail_half_way_store_each_row_once(
-    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
-) -> None:
+def test_tasks_that_fail_half_way_store_each_row_once(run: SparkRun, site: StreamSite, record: Judge) -> None:
     begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), FAILS_AT, run.begun))
     run.meet(nullcontext(), SEEN_AT)
     assert run.end_unharmed().error is None
@@ -154,7 +144,7 @@ def test_tasks_that_fail_half_way_store_each_row_once(
 
 
 def test_a_cancelled_job_that_runs_again_stores_each_row_once(
-    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
+    run: SparkRun, site: StreamSite, record: Judge
 ) -> None:
     begin(run, site)
     run.meet(cancelled(run), FAULT_AT)

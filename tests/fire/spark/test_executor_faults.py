@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 import spark_jobs
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from spark_runs import BATCH_PATHS, STREAM_PATHS, SparkRun, reports_in
 from stream_files import StreamFiles
 
@@ -53,7 +53,7 @@ def test_a_batch_write_loses_no_row_with_its_executors(
     fault: Callable[[SparkRun], AbstractContextManager[None]],
     words: str,
     prepared: Callable[..., SparkRun],
-    record: Callable[..., Verdict],
+    record: Judge,
 ) -> None:
     run = prepared()
     run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS)
@@ -67,7 +67,7 @@ def test_a_batch_write_loses_no_row_with_its_executors(
 
 @pytest.mark.parametrize("way", STREAM_PATHS)
 def test_a_stream_loses_no_row_with_its_executors(
-    way: str, files: StreamFiles, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
+    way: str, files: StreamFiles, prepared: Callable[..., SparkRun], record: Judge
 ) -> None:
     run = prepared()
     run.begin(spark_jobs.stream_files, way=way, source=files.source, checkpoint=files.checkpoint)

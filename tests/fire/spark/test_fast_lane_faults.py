@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import spark_jobs
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from quick_rings import quick_prefix
 from site_faults import FAULTS, SiteFault
 from spark_runs import BATCH_PATHS, SparkRun
@@ -38,7 +38,7 @@ FAILS = (
 @pytest.mark.parametrize("way", BATCH_PATHS)
 @pytest.mark.parametrize("fault", [KILLED, QUEUE_DELETED], ids=lambda fault: fault.name)
 def test_a_fault_in_the_middle_of_a_write_loses_no_confirmed_row(
-    way: str, fault: SiteFault, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
+    way: str, fault: SiteFault, prepared: Callable[..., SparkRun], record: Judge
 ) -> None:
     run = prepared({"routing": "client", "ordering": "per-key"})
     run.options["ringVia"] = " ".join(quick_prefix(run.site.broker))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import spark_jobs
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from spark_runs import BATCH_PATHS, SparkRun
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
@@ -26,7 +26,7 @@ PAUSE_S = 0.5
 
 @pytest.mark.parametrize("way", BATCH_PATHS)
 def test_a_slow_task_and_its_copy_lose_no_row(
-    way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
+    way: str, prepared: Callable[..., SparkRun], record: Judge
 ) -> None:
     run = prepared()
     run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS, step=spark_jobs.SlowFirst(PAUSE_S))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import spark_jobs
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_queues import moved, ring_of
 from site_faults import FAULTS, SiteFault
 from spark_runs import STREAM_PATHS, SparkRun, counted_copies, reports_in
@@ -40,7 +40,7 @@ def test_a_fault_in_the_middle_of_a_batch_loses_rows_of_a_deleted_queue_only(
     fault: SiteFault,
     files: StreamFiles,
     prepared: Callable[..., SparkRun],
-    record: Callable[..., Verdict],
+    record: Judge,
 ) -> None:
     ordered = way == "foreachBatch"  # which can place its rows
     run = prepared({"ordering": "per-key" if ordered else "none", **fault.options}, by_proxy=fault.by_proxy)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import spark_jobs
 from cluster import RunningCluster
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_streams import leader_of
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
@@ -96,7 +96,7 @@ def start(
 @pytest.mark.chx_broker(restartable=True)
 @pytest.mark.parametrize("at_row", [1, PER_BATCH, ROWS // 2], ids=["first_batch", "second_batch", "middle"])
 def test_a_dead_driver_copies_each_row_once(
-    at_row: int, site: StreamSite, start: Callable[[], SparkRun], record: Callable[..., Verdict]
+    at_row: int, site: StreamSite, start: Callable[[], SparkRun], record: Judge
 ) -> None:
     first = start()
     site.wait_for_rows(at_row, 120)
@@ -115,7 +115,7 @@ def test_a_dead_driver_copies_each_row_once(
 
 @pytest.mark.chx_broker(restartable=True)
 def test_a_dead_worker_and_a_dead_broker_copy_each_row_once(
-    site: StreamSite, start: Callable[[], SparkRun], record: Callable[..., Verdict]
+    site: StreamSite, start: Callable[[], SparkRun], record: Judge
 ) -> None:
     run = start()
     site.wait_for_rows(PER_BATCH, 120)
@@ -137,7 +137,7 @@ def test_a_dead_worker_and_a_dead_broker_copy_each_row_once(
 def test_a_dead_leader_of_three_nodes_copies_each_row_once(
     cluster_vhost: RunningBroker,
     chx_cluster: RunningCluster,
-    record: Callable[..., Verdict],
+    record: Judge,
     start_driver: Callable[[], SparkDriver],
     tmp_path: Path,
 ) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 import spark_jobs
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from spark_runs import BATCH_PATHS, SparkRun
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
@@ -43,7 +43,7 @@ def cancelled(run: SparkRun) -> Iterator[None]:
     yield
 
 
-def expect_repeats(run: SparkRun, record: Callable[..., Verdict], way: str, fault: str, tasks: int) -> None:
+def expect_repeats(run: SparkRun, record: Judge, way: str, fault: str, tasks: int) -> None:
     """The write has succeeded, and these many tasks were run twice."""
     report = run.report
     repeated = [task for task in report["tasks"] if task["attempt"]]
@@ -58,7 +58,7 @@ def expect_repeats(run: SparkRun, record: Callable[..., Verdict], way: str, faul
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "publish"])
 def test_a_killed_python_worker_loses_no_row(
-    way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
+    way: str, prepared: Callable[..., SparkRun], record: Judge
 ) -> None:
     run = prepared({"ordering": "per-key"})
     killed: list[int] = []
@@ -70,7 +70,7 @@ def test_a_killed_python_worker_loses_no_row(
 
 @pytest.mark.parametrize("way", ["format", pytest.param("publish", marks=pytest.mark.representative)])
 def test_tasks_that_fail_half_way_lose_no_row(
-    way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
+    way: str, prepared: Callable[..., SparkRun], record: Judge
 ) -> None:
     run = prepared({"ordering": "per-key", "maxInFlight": "500"})
     fails = spark_jobs.FailHalfWay(frozenset({0, 2}), ROWS // PARTITIONS // 2, run.begun)
@@ -81,7 +81,7 @@ def test_tasks_that_fail_half_way_lose_no_row(
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "publish"])
 def test_a_cancelled_job_leaves_no_connection(
-    way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
+    way: str, prepared: Callable[..., SparkRun], record: Judge
 ) -> None:
     run = prepared({"ordering": "per-key"})
     run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS)

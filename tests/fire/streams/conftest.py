@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge, Verdict
 from fire_streams import StreamRun, keep, make_stream, stored
 from tcp_proxy import Proxy
 
@@ -29,7 +29,7 @@ def line(vhost: RunningBroker) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def kept(vhost: RunningBroker, record: Callable[..., Verdict]) -> Callable[..., Verdict]:
+def kept(vhost: RunningBroker, record: Judge) -> Judge:
     """Checks what a run promised, and records it: ``kept(run, fault=..., promise=...)``."""
 
     def check(

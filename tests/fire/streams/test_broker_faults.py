@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_streams import StreamRun, delete_stream, kill_again_and_again, make_stream, published
 from publishing_support import through
 from tcp_proxy import Proxy
@@ -32,7 +31,7 @@ CUTS = 3
 ROLL_OVER_KILLS = 5
 
 
-def test_lost_confirms_repeat_no_row(home: RunningBroker, line: Proxy, kept: Callable[..., Verdict]) -> None:
+def test_lost_confirms_repeat_no_row(home: RunningBroker, line: Proxy, kept: Judge) -> None:
     """The rows arrive, and nothing comes back: then the line is reset."""
 
     def swallow(_: StreamRun) -> None:
@@ -53,17 +52,13 @@ def test_lost_confirms_repeat_no_row(home: RunningBroker, line: Proxy, kept: Cal
     assert run.reconnects >= 3
 
 
-def test_a_broker_that_is_killed_again_loses_no_row(
-    home: RunningBroker, kept: Callable[..., Verdict]
-) -> None:
+def test_a_broker_that_is_killed_again_loses_no_row(home: RunningBroker, kept: Judge) -> None:
     run = published(home.stream_url, kill_again_and_again(home, KILLS))
     kept(run, fault=f"broker killed (SIGKILL) and started again, {KILLS} times", promise=ONCE)
     assert run.reconnects == KILLS
 
 
-def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(
-    vhost: RunningBroker, kept: Callable[..., Verdict]
-) -> None:
+def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(vhost: RunningBroker, kept: Judge) -> None:
     make_stream(vhost, stream_max_segment_size_bytes="600")
     # In a large window more rows are in the batch that the broker loses.
     run = published(vhost.stream_url, kill_again_and_again(vhost, ROLL_OVER_KILLS), window=20_000)
@@ -75,7 +70,7 @@ def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(
     assert run.reconnects == ROLL_OVER_KILLS
 
 
-def test_a_restart_loses_no_row(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_restart_loses_no_row(home: RunningBroker, kept: Judge) -> None:
     def restart(_: StreamRun) -> None:
         time.sleep(1)
         home.restart()
@@ -94,7 +89,7 @@ def test_a_restart_loses_no_row(home: RunningBroker, kept: Callable[..., Verdict
     ids=["disk", "memory"],
 )
 def test_an_alarm_delays_rows_and_loses_none(
-    alarm: Any, promise: str, home: RunningBroker, kept: Callable[..., Verdict]
+    alarm: Any, promise: str, home: RunningBroker, kept: Judge
 ) -> None:
     lasted: list[tuple[float, float]] = []
 
@@ -116,7 +111,7 @@ def test_an_alarm_delays_rows_and_loses_none(
 
 
 def test_a_reconnect_during_a_disk_alarm_loses_no_row(
-    home: RunningBroker, line: Proxy, kept: Callable[..., Verdict], caplog: pytest.LogCaptureFixture
+    home: RunningBroker, line: Proxy, kept: Judge, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "rabbit_chx.streams")
 
@@ -138,7 +133,7 @@ def test_a_reconnect_during_a_disk_alarm_loses_no_row(
     assert "probably a disk or memory alarm is on" in caplog.text
 
 
-def test_a_stream_that_is_made_again_is_an_error(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+def test_a_stream_that_is_made_again_is_an_error(home: RunningBroker, kept: Judge) -> None:
     def make_again(_: StreamRun) -> None:
         time.sleep(1)
         delete_stream(home)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster import RunningCluster
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_followers import Follower, follow
 from fire_streams import (
     COORDINATOR_S,
@@ -61,7 +61,7 @@ def test_killed_leaders_lose_no_row(
     cluster_vhost: RunningBroker,
     chx_cluster: RunningCluster,
     urls: list[str],
-    record: Callable[..., Verdict],
+    record: Judge,
 ) -> None:
     addresses = addresses_of(chx_cluster)
     make_stream(cluster_vhost, stream_max_segment_size_bytes=segment, initial_cluster_size="3")
@@ -81,7 +81,7 @@ def test_a_reader_follows_over_killed_leaders(
     cluster_vhost: RunningBroker,
     chx_cluster: RunningCluster,
     urls: list[str],
-    record: Callable[..., Verdict],
+    record: Judge,
     tmp_path: Path,
 ) -> None:
     make_stream(cluster_vhost, initial_cluster_size="3")

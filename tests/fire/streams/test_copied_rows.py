@@ -10,7 +10,7 @@ import pika
 import pytest
 from bounded import until
 from copied_rows import EXCHANGE, TOPIC, copy_rows
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_streams import StreamRun, bodies_of, stored
 
 from rabbit_chx.broker import pika_parameters
@@ -66,7 +66,7 @@ def test_rows_are_copied_once(
     who: str,
     home: RunningBroker,
     broker: RunningBroker,
-    kept: Callable[..., Verdict],
+    kept: Judge,
 ) -> None:
     run = StreamRun()
     with StreamPublisher(home.stream_url, stream="s", name="load") as publisher:

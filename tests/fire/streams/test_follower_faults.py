@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_followers import Follower, follow
 from fire_streams import COORDINATOR_S, StreamRun
 from publishing_support import through
@@ -44,7 +43,7 @@ def follower(home: RunningBroker, tmp_path: Path) -> Follower:
 
 @pytest.mark.representative
 def test_a_killed_broker_loses_and_repeats_no_row(
-    home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
+    home: RunningBroker, follower: Follower, record: Judge
 ) -> None:
     def kill(_: StreamRun) -> None:
         time.sleep(COORDINATOR_S)
@@ -57,9 +56,7 @@ def test_a_killed_broker_loses_and_repeats_no_row(
 
 
 @pytest.mark.parametrize("alarm", [disk_alarm, memory_alarm], ids=["disk", "memory"])
-def test_an_alarm_stops_no_reader(
-    alarm: Any, home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
-) -> None:
+def test_an_alarm_stops_no_reader(alarm: Any, home: RunningBroker, follower: Follower, record: Judge) -> None:
     def raise_alarm(_: StreamRun) -> None:
         with alarm(home):
             time.sleep(ALARM_S)
@@ -71,7 +68,7 @@ def test_an_alarm_stops_no_reader(
 
 @pytest.mark.chx_broker(">=3.11", restartable=True)  # 3.10.8 does not close connections of the stream port
 def test_closed_connections_lose_and_repeat_no_row(
-    home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
+    home: RunningBroker, follower: Follower, record: Judge
 ) -> None:
     def close_again_and_again(_: StreamRun) -> None:
         user = ConnectionSettings.from_uri(home.url).username
@@ -85,7 +82,7 @@ def test_closed_connections_lose_and_repeat_no_row(
 
 
 def test_resets_lose_and_repeat_no_row(
-    home: RunningBroker, line: Proxy, follower: Follower, record: Callable[..., Verdict]
+    home: RunningBroker, line: Proxy, follower: Follower, record: Judge
 ) -> None:
     def cut_again_and_again(_: StreamRun) -> None:
         for _time in range(CLOSINGS):
@@ -99,7 +96,7 @@ def test_resets_lose_and_repeat_no_row(
 
 
 def test_a_line_without_answers_loses_and_repeats_no_row(
-    home: RunningBroker, line: Proxy, follower: Follower, record: Callable[..., Verdict]
+    home: RunningBroker, line: Proxy, follower: Follower, record: Judge
 ) -> None:
     def swallow(_: StreamRun) -> None:
         line.freeze()
@@ -115,9 +112,7 @@ def test_a_line_without_answers_loses_and_repeats_no_row(
     assert follower.interruptions
 
 
-def test_a_frozen_reader_goes_on(
-    home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
-) -> None:
+def test_a_frozen_reader_goes_on(home: RunningBroker, follower: Follower, record: Judge) -> None:
     def freeze(_: StreamRun) -> None:
         follower.process.send_signal(signal.SIGSTOP)
         time.sleep(SILENT_S)
@@ -129,9 +124,7 @@ def test_a_frozen_reader_goes_on(
     assert follower.interruptions
 
 
-def test_a_killed_reader_loses_no_row(
-    home: RunningBroker, follower: Follower, record: Callable[..., Verdict]
-) -> None:
+def test_a_killed_reader_loses_no_row(home: RunningBroker, follower: Follower, record: Judge) -> None:
     def kill(_: StreamRun) -> None:
         for _time in range(KILLS):
             time.sleep(LIVES_S)

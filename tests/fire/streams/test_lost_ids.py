@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from delivery_checker import Attempt, History, Verdict
+from delivery_checker import Attempt, History, Judge
 from fire_streams import bodies_of, stored
 from super_streams import create_super_stream
 
@@ -23,7 +22,7 @@ ROWS = 1_000
 
 
 def test_other_rows_under_used_ids_of_a_super_stream_are_an_error(
-    vhost: RunningBroker, record: Callable[..., Verdict]
+    vhost: RunningBroker, record: Judge
 ) -> None:
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         create_super_stream(connection, "s", STREAMS, ["0", "1", "2"])

@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 
 import pyarrow as pa
 import pytest
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from fire_streams import StreamRun, make_stream, numbers_in
 from scripts import run_python
 from stream_bytes import entry, sub_entry
@@ -26,9 +25,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 ROWS = 600_000
 
 
-def test_rows_that_retention_removed_are_reported(
-    vhost: RunningBroker, record: Callable[..., Verdict]
-) -> None:
+def test_rows_that_retention_removed_are_reported(vhost: RunningBroker, record: Judge) -> None:
     make_stream(vhost, max_length_bytes="90000000", stream_max_segment_size_bytes="2000000")
     run, later = StreamRun(), StreamRun()
     with StreamPublisher(vhost.stream_url, stream="s") as publisher:

@@ -10,7 +10,7 @@ import numpy as np
 import pika
 import pytest
 from bounded import until
-from delivery_checker import Verdict
+from delivery_checker import Judge
 from exchange_types import FANOUT
 from fire_streams import StreamRun, bodies_of, make_stream
 from publishing_support import through
@@ -85,7 +85,7 @@ def test_a_forgotten_name_stores_rows_again_or_is_an_error(
     vhost: RunningBroker,
     broker: RunningBroker,
     line: Proxy,
-    kept: Callable[..., Verdict],
+    kept: Judge,
 ) -> None:
     make_stream(vhost, stream_max_segment_size_bytes="200000")
     run = StreamRun()
