@@ -63,7 +63,6 @@ SLOW_FILES = (
     "fire/group/test_broker_faults.py",
     "broker/test_topology_command.py",
     "spark/test_oauth.py",
-    "broker/test_image.py",
     "docs/test_cli_live.py",
     "fire/spark/test_batch_faults.py",
     "spark/test_discovery.py",

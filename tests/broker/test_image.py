@@ -22,7 +22,7 @@ from topology_commands import SHOP
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
 from rabbit_chx.testing.containers import docker
 
-pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PUBLIC_BASE = re.findall(r"^ARG BASE=(\S+)$", page("docker/cli/Dockerfile"), re.MULTILINE)[0]
 OUR_BASE = "rabbit-chx-base:trixie"
@@ -80,7 +80,6 @@ def run(image: str, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.slow
 def test_it_is_small_and_not_root(image: str) -> None:
     (found,) = json.loads(docker("image", "inspect", image))
     assert found["Size"] < 150_000_000
