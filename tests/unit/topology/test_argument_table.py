@@ -46,6 +46,7 @@ def test_a_table_does_not_follow_the_dict_it_was_made_of() -> None:
     assert table["a"] == (1,)
     assert (list(table), len(table)) == (["a"], 1)
     assert table != 5
+    assert (table == 5) is False
     assert table != {"a": object()}
 
 
