@@ -106,9 +106,7 @@ def connect_timeout_error(settings: ConnectionSettings, _words: str = "") -> Bro
     """Return the error for a connection, or for its token, that was not ready in time."""
     timeout_s = settings.connection_timeout_s
     if settings.password.pending:
-        return BrokerTimeoutError(
-            f"{settings.password.pending}: no token within {timeout_s:g} s: run it by hand"
-        )
+        return BrokerTimeoutError(no_token(settings.password.pending, timeout_s))
     return BrokerTimeoutError(
         f"{settings.masked_url}: not open within {timeout_s:g} s: check host, port and firewall"
     )
@@ -116,7 +114,7 @@ def connect_timeout_error(settings: ConnectionSettings, _words: str = "") -> Bro
 
 def no_token(name: str, waited_s: float) -> str:
     """Return the message of an error for a function or command that takes too long to return a token."""
-    return f"{name}: no token within {waited_s:g} s: run it by hand, or raise the connection timeout"
+    return f"{name}: no token within {waited_s:g} s: run it by hand"
 
 
 def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:

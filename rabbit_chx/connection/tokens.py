@@ -205,7 +205,8 @@ class TokenSecret(Secret):
         with self._lock:
             if time.monotonic() < self._token.expires_at:
                 return self._token
-            kind, problem = self._problem or (UnreachableError, no_token(self.name, wait_s))
+            late = f"{no_token(self.name, wait_s)}, or raise the connection timeout"
+            kind, problem = self._problem or (UnreachableError, late)
         raise kind(problem)
 
     def _renew(self, call: Future[None]) -> None:

@@ -308,7 +308,7 @@ class Group(ABC):
     def _cancel_attempts(self) -> None:
         for attempt in self._attempts:
             # One that has ended since the last look opened a connection, or failed.
-            if not attempt.cancel() and attempt.exception() is None:
+            if not (attempt.cancel() or attempt.cancelled() or attempt.exception()):
                 start_task(attempt.result().close(), self._closings)
         self._attempts = set()
 

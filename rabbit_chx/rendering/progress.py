@@ -23,7 +23,7 @@ _BAR_WIDTH = 32
 _CLEAR_LINE = "\r\x1b[K"
 
 
-# Ctrl-C may interrupt the main thread anywhere. A `with` of a lock releases it then; an Event may keep its inner lock for ever.
+# Ctrl-C may interrupt the main thread while it writes. `with` releases the lock then. An Event may not release its inner lock.
 _bar_lock = threading.Lock()
 _bar_is_shown = False  # there is one terminal
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.0")]
 
 (TEXT,) = re.findall(r"## Super streams\n.*?```toml\n(.*?)```", page("docs/topology.md"), re.DOTALL)
 #: The command writes seven days in seconds. To 4.3.6 they are the same, to older releases they are not.
-#: Of twelve partitions the order by name is another one than that of the keys.
+#: Of twelve partitions, the names and the binding keys have different orders.
 FILE = Topology.from_toml(TEXT.replace('"7D"', '"604800s"').replace("partitions = 3", "partitions = 12"))
 
 

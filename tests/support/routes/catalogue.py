@@ -201,7 +201,7 @@ def with_property(name: str) -> tuple[Message, ...]:
 
 
 def _sent_by_aio_pika(name: str, properties: dict[str, Any]) -> bool:
-    """Return whether aio-pika sends these properties: it makes up a message id, and has no time after the year 9999."""
+    """Return whether aio-pika sends these properties: it adds a message id, and refuses times after the year 9999."""
     return properties.get("timestamp", 0) < 2**38 and bool(name != "message_id" or properties.get(name))
 
 
