@@ -19,6 +19,8 @@ from terminal import Terminal
 from rabbit_chx import HashRing
 from rabbit_chx.testing import RunningBroker
 
+pytestmark = pytest.mark.core
+
 README = "README.md"
 CLONE = (
     "pyproject.toml",

@@ -212,9 +212,9 @@ def test_only_bad_tokens_are_an_error(
     with pytest.raises(RabbitChxError, match=r"a new token of credentials \(function 'token'\)") as caught:
         getattr(client, kind)()
     assert "password" not in str(caught.value)
-    # On a busy machine: another connection, another token.
+    # On a busy machine: another connection. It asks for another token if the broker has refused the one before.
     late = caplog.text.count("did not finish the stream handshake")
-    assert len(calls) == 2 + late
+    assert 2 <= len(calls) <= 2 + late
     assert not client.steps
 
 

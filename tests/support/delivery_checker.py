@@ -39,6 +39,8 @@ class History:
         ordered: whether the first copies of a key have to be in the order of `attempted`.
         republished: the copies that the publisher says it sent again; None where it does not say.
         elsewhere: ids that the fault itself took away, such as those of a queue that was deleted.
+        rebound: whether the fault moved keys to other queues and back. Then the first copy of a row may be in another queue than a
+            repeated one, and only rows that are in one queue have to be in order.
     """
 
     attempted: Sequence[Attempt]
@@ -49,6 +51,7 @@ class History:
     ordered: bool = False
     republished: int | None = None
     elsewhere: Collection[int] = ()
+    rebound: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,13 +177,14 @@ def _queues(told: str | Collection[str] | None) -> frozenset[str]:
 def _overtaken(history: History, key_of: Mapping[int, str]) -> Iterator[int]:
     """Yield the first copies of each queue that stand behind a later row of their key."""
     rank = {message.id: number for number, message in enumerate(history.attempted)}
+    queues = Counter(id_ for ids in history.found.values() for id_ in set(ids))
     for ids in history.found.values():
         latest: dict[str, int] = {}
         for id_ in dict.fromkeys(ids):
             if id_ not in key_of:
                 continue
             key, number = key_of[id_], rank[id_]
-            if number < latest.get(key, -1):
-                yield id_
-            else:
+            if number >= latest.get(key, -1):
                 latest[key] = number
+            elif queues[id_] == 1 or not history.rebound:
+                yield id_

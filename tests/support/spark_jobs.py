@@ -22,6 +22,7 @@ KEYS = 977
 _PART = 500
 _PAUSE_S = 0.1
 _LONG_PAUSE_S = 2.0
+_FIRST_PART_S = 30.0
 
 
 def key_of(number: int) -> str:
@@ -90,19 +91,26 @@ class SlowFirst:
 
     Attributes:
         pause_s: how long it waits before the second part of its rows. Before each later part it waits this much longer, so that the
-            copy wins on a busy machine, too. The first part is published at once, so that some rows are there before the copy ends.
+            copy wins on a busy machine, too.
+        begun: a file that tells the copy that the first part is published. It waits for that, for half a minute at most.
     """
 
     pause_s: float
+    begun: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the rows on. Spark calls this in the task."""
         from pyspark import TaskContext
 
         task: Any = TaskContext.get()
-        pause_s = self.pause_s if (task.partitionId(), task.attemptNumber()) == (0, 0) else 0.0
+        is_slow = (task.partitionId(), task.attemptNumber()) == (0, 0)
+        end = time.monotonic() + _FIRST_PART_S
+        while task.partitionId() == 0 and not (is_slow or self.begun.exists() or time.monotonic() > end):
+            time.sleep(_PAUSE_S)
         for number, part in enumerate(_parts(batches)):
-            time.sleep(number * pause_s)
+            if is_slow and number:
+                time.sleep(number * self.pause_s)
+                self.begun.touch()
             yield part
 
 

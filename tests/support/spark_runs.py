@@ -160,6 +160,7 @@ class SparkRun:
         placed: bool = True,
         republished: int | None = None,
         loses: str | None = None,
+        rebound: bool = False,
     ) -> History:
         """Read the queues to their end, and return what is judged.
 
@@ -170,6 +171,7 @@ class SparkRun:
             placed: whether each row is promised to be where the ring said at the beginning.
             republished: how many copies the reports count; None where whole tasks were repeated.
             loses: the queue that was deleted with its rows.
+            rebound: whether bindings were removed and added again.
         """
         read = drained(self.site.broker.url, self.site.queues)
         attempted = [Attempt(row, spark_jobs.key_of(row)) for row in range(rows)]
@@ -183,6 +185,7 @@ class SparkRun:
             ordered=ordered,
             republished=republished,
             elsewhere=[row.id for row in attempted if queue_for(row.key) == loses],
+            rebound=rebound,
         )
 
 

@@ -95,7 +95,7 @@ def delay(stage: Stage, kept: Judge, alarm: Any, resource: str) -> None:
         with alarm(stage.broker):
             time.sleep(3)
 
-    run = stage.publish(raise_alarm, load=Load(rows=12_000, fault_at=3_000))
+    run = stage.publish(raise_alarm, load=Load(rows=30_000, fault_at=3_000, is_fast_after=True))
     kept(run, fault=f"{resource} alarm for 3 s", promise=WAITS)
     assert run.report.blocked_seconds > 1
     assert run.report.reconnects == 0

@@ -67,6 +67,7 @@ def test_a_fault_in_the_middle_of_a_write_loses_rows_of_a_deleted_queue_only(
         placed=fault.keeps_the_ring(run.site.broker.version),
         republished=counted_copies(report) if ended.error is None else None,
         loses=fault.loses,
+        rebound=fault.rebinds,
     )
     if fault.mend is not None:
         fault.mend(run.site)  # the user is removed at the end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import spark_jobs
@@ -26,10 +27,11 @@ PAUSE_S = 0.5
 
 @pytest.mark.parametrize("way", BATCH_PATHS)
 def test_a_slow_task_and_its_copy_lose_no_row(
-    way: str, prepared: Callable[..., SparkRun], record: Judge
+    way: str, prepared: Callable[..., SparkRun], record: Judge, tmp_path: Path
 ) -> None:
     run = prepared()
-    run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS, step=spark_jobs.SlowFirst(PAUSE_S))
+    slow_first = spark_jobs.SlowFirst(PAUSE_S, tmp_path / "begun")
+    run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS, step=slow_first)
     assert run.end_unharmed().error is None
     report = run.report
     assert report["confirmed"] == report["rows"] == ROWS

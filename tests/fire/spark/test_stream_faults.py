@@ -66,6 +66,7 @@ def test_a_fault_in_the_middle_of_a_batch_loses_rows_of_a_deleted_queue_only(
         if fault.fails_with is None
         else ATTEMPTS * files.rows_each,
         loses=fault.loses,
+        rebound=fault.rebinds,
     )
     run.site.wait_for_no_connection(60)
     record(

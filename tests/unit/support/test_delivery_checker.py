@@ -52,6 +52,13 @@ def test_a_repeat_after_its_first_copy_is_in_order_and_in_another_queue_it_is_a_
     assert check(replace(history, found={"q": [1, 2, 3, 1], "p": [1, 3]})).passed
 
 
+def test_the_first_copy_of_a_row_may_be_in_another_queue_if_its_key_moved_and_came_back() -> None:
+    history = History(ROWS, 3, {"q": [2, 3, 1, 3], "p": [1]}, ordered=True)
+    assert check(history).faults == {"out of order": 1}
+    assert check(replace(history, rebound=True)).passed
+    assert check(replace(history, rebound=True, found={"q": [2, 3, 1, 3]})).faults == {"out of order": 1}
+
+
 def test_a_key_that_changed_its_queue_in_the_run_may_be_in_either() -> None:
     rows = [Attempt(number, "1") for number in range(3)]
     found = {"q0": [0], "q1": [1], "q2": [2]}
