@@ -120,6 +120,13 @@ def test_each_step_asks_for_what_the_bytes_have_room_for_and_one_more(
     assert steps == [1, 4]
 
 
+def test_it_ends_when_fewer_messages_come_than_a_step_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = UnsettledMessage(1, False, "", "k", b"", b".")
+    steps = iter([([message], 1), ([message], 1)])  # the second one asks for more
+    monkeypatch.setattr(QueueConsumer, "_consume", lambda *_: next(steps))
+    assert consumer_of(None, None, {}).take("q", 10, 100) == [message, message]
+
+
 @pytest.mark.parametrize(("last", "requeued"), [(2, [3, 7]), (3, [7]), (5, [7]), (7, [])])
 def test_messages_behind_an_acknowledged_one_are_requeued_at_once(last: int, requeued: list[int]) -> None:
     """Else no other consumer gets them until the connection ends. The last messages of two consumers have the tags 3 and 7."""
