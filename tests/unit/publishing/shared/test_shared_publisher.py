@@ -324,7 +324,7 @@ def test_a_callback_that_raises_system_exit_does_not_end_the_thread(peer: Peer, 
 def test_closing_does_not_wait_for_a_connection_without_a_message() -> None:
     with black_hole() as port:
         publisher = SharedPublisher(f"amqp://127.0.0.1:{port}?connection_timeout=600000", "orders")
-        publisher.close()
+        publisher.close(timeout_s=600.0)
 
 
 def test_a_span_is_in_the_headers(peer: Peer, shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
