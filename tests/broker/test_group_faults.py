@@ -35,7 +35,7 @@ def test_a_queue_is_deleted_and_declared_again(stage: GroupStage, caplog: pytest
 
     async def story() -> None:
         stage.publish(20)
-        async with stage.member("a") as group:
+        async with stage.member("a"):
             await eventually(stage.all_handled, "all is handled")
             await asyncio.to_thread(delete_queue, stage.url, "q.0")
             await eventually(
@@ -48,7 +48,6 @@ def test_a_queue_is_deleted_and_declared_again(stage: GroupStage, caplog: pytest
             await asyncio.to_thread(stage.declare)
             await asyncio.to_thread(stage.publish, 20)
             await eventually(lambda: len(stage.handled) == 40 + 50, "all is handled again")
-            assert group.reconnects >= 2, "without the queue, and with it again"
 
     asyncio.run(story())
 
