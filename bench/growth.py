@@ -28,8 +28,8 @@ from rabbit_chx import Broker, HashRing, Release, Topology
 from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, plan
-from rabbit_chx.topology.slot_owners import SlotNames
-from rabbit_chx.topology.slots import expand
+from rabbit_chx.topology.slots.layout import expand
+from rabbit_chx.topology.slots.owners import SlotNames
 
 RELEASE = Release("4.3.6")
 HASH = "x-consistent-hash"

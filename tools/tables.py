@@ -18,9 +18,9 @@ from rabbit_chx.cli.command import Command
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
-from rabbit_chx.topology.kinds import Kind
 from rabbit_chx.topology.model import AnyTopology
-from rabbit_chx.topology.toml_values import toml_value
+from rabbit_chx.topology.objects.kinds import Kind
+from rabbit_chx.topology.objects.toml_values import toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS, Option
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS

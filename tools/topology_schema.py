@@ -11,8 +11,8 @@ from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.topology.file import fields
 from rabbit_chx.topology.file.fields import EntryType
 from rabbit_chx.topology.file.variables import TABLE as VARIABLES
-from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind
-from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.objects.kinds import FLAG, KEY, NAME, STRING, Kind
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
 #: A reference to a variable, as the whole of a value; and a text that contains one.
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"}

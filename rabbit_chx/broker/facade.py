@@ -35,9 +35,9 @@ from rabbit_chx.topology.live.reading import (
 )
 from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
 from rabbit_chx.topology.live.recording import record_rings
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
-from rabbit_chx.topology.shards import ShardedExchange
+from rabbit_chx.topology.rules.shards import ShardedExchange
 
 #: What tells the rings of a broker: a source that reads them, or the record of one ring in a file.
 Source: TypeAlias = RingSource | RingRecord

@@ -17,8 +17,8 @@ from pika import exceptions as pika_errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.live_broker import try_count
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

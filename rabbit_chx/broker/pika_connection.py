@@ -36,9 +36,9 @@ from rabbit_chx.connection.failures import (
 from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.objects.argument_table import plain
+from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

@@ -22,7 +22,7 @@ from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.result_fields import shown
 from rabbit_chx.topology.file.toml_file import members_text, rearrange
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
-from rabbit_chx.topology.slots import slot_layouts
+from rabbit_chx.topology.slots.layout import slot_layouts
 from rabbit_chx.words import percent
 
 

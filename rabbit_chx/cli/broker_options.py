@@ -316,7 +316,7 @@ def why_nothing_hashes(
         types: the exchange types of the broker, as ``GET /api/overview`` lists them.
         exchanges: all exchanges that the user may list.
     """
-    from rabbit_chx.topology.objects import (  # late: other commands do without a topology
+    from rabbit_chx.topology.objects.objects import (  # late: other commands do without a topology
         HASH_EXCHANGE,
         MODULUS_EXCHANGE,
     )

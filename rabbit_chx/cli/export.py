@@ -21,11 +21,11 @@ from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
-from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
-from rabbit_chx.topology.plugin_objects import without_plugin_objects, without_shards
-from rabbit_chx.topology.reach import select_reached
-from rabbit_chx.topology.slots import collapse, explain_not_collapsed
-from rabbit_chx.topology.toml_values import toml_value
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.objects.toml_values import toml_value
+from rabbit_chx.topology.rules.plugin_objects import without_plugin_objects, without_shards
+from rabbit_chx.topology.rules.reach import select_reached
+from rabbit_chx.topology.slots.layout import collapse, explain_not_collapsed
 
 #: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2

@@ -26,7 +26,7 @@ from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.live.reading import LiveExchange
-from rabbit_chx.topology.objects import MODULUS_EXCHANGE
+from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:

@@ -76,7 +76,7 @@ def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
     """Raise an error that names each value that a variable cannot have, with its line in the file of values."""
     from rabbit_chx.topology.file.fields import file_finding
     from rabbit_chx.topology.file.toml_file import FileLines
-    from rabbit_chx.topology.toml_values import toml_key
+    from rabbit_chx.topology.objects.toml_values import toml_key
 
     lines, message = (
         FileLines(text.split("\n"), values),
@@ -287,7 +287,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
     Other programs may have sorted its fields, so its format may be anywhere.
     """
     from rabbit_chx.topology.file.fields import file_finding
-    from rabbit_chx.topology.toml_values import toml_key, toml_value
+    from rabbit_chx.topology.objects.toml_values import toml_key, toml_value
 
     text = text.removeprefix("\ufeff")
     if f'"{_TOPOLOGY_FORMAT}"' not in text:
@@ -317,7 +317,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
 def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the path of each null in a JSON document."""
-    from rabbit_chx.topology.toml_values import toml_key
+    from rabbit_chx.topology.objects.toml_values import toml_key
 
     levels: list[tuple[str, Any]] = [("", document)]
     while levels:

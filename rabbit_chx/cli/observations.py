@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.analysis.key_routing import Hashing
     from rabbit_chx.topology import LiveTopology
-    from rabbit_chx.topology.objects import ExchangeDefinition
+    from rabbit_chx.topology.objects.objects import ExchangeDefinition
 
 #: The contents of the columns, and their names in the file that `ConsumerGroup(observe=)` writes.
 _COLUMNS = ("key", "queue", "time", "exchange")

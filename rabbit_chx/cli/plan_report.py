@@ -18,15 +18,15 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember
 from rabbit_chx.topology import plan as planned
-from rabbit_chx.topology.argument_table import ArgumentValue, plain
-from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.live.applying import DRAIN_S
-from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
+from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
+from rabbit_chx.topology.objects.objects import QueueDefinition
+from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.planning.movement import SlotHandOver
 from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
-from rabbit_chx.topology.toml_values import toml_value
 from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from rabbit_chx.topology import LiveTopology, check
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, make_settled_record_of, record_of
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
-from rabbit_chx.topology.live_slots import live_slots
-from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, record_arguments, records_of
+from rabbit_chx.topology.slots.live_slots import live_slots
 from rabbit_chx.words import percent, plural
 
 

@@ -498,7 +498,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     """Return the routing of a hash exchange of a topology file."""
     from rabbit_chx.topology.model import LiveTopology
     from rabbit_chx.topology.modulus import modulo_map_of
-    from rabbit_chx.topology.reach import Reach
+    from rabbit_chx.topology.rules.reach import Reach
 
     topology, exchange = file.topology, exchange_in(file, name)
     modulo = modulo_map_of(exchange, topology.bindings, topology.release)
@@ -531,7 +531,7 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     """Return the hash exchange of that name in a topology file; without a name, the only one."""
     from rabbit_chx.topology.modulus import is_super_stream
-    from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+    from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 
     hashing = {
         exchange.name: exchange
@@ -561,7 +561,7 @@ def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
 def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
-    from rabbit_chx.topology.objects import HASH_EXCHANGE
+    from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}

@@ -10,11 +10,11 @@ from rabbit_chx.analysis.wording import document, finding_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
 from rabbit_chx.rendering import Block, Facts, sign_of_life, table_of
-from rabbit_chx.topology.shards import Shard
+from rabbit_chx.topology.rules.shards import Shard
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.shards import ShardedExchange
+    from rabbit_chx.topology.rules.shards import ShardedExchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,12 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import balance as balanced
-from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.live.reading import PublishRates
-from rabbit_chx.topology.objects import order_of_name
+from rabbit_chx.topology.objects.objects import order_of_name
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS
-from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
+from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import percent, percent_or_blank, plural
 
 _DEFAULT_TARGET = "1.2"

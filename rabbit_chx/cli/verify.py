@@ -45,7 +45,7 @@ from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.objects import MODULUS_EXCHANGE
+from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 _log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from rabbit_chx.consuming.ownership import (
 )
 from rabbit_chx.consuming.settings import GroupMember, Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
-from rabbit_chx.topology.hand_over_marker import make_consumer_tag
+from rabbit_chx.topology.slots.hand_over_marker import make_consumer_tag
 from rabbit_chx.tracing import handler_span
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import moment_as_json, moment_text
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.hand_over_marker import parse_member
+from rabbit_chx.topology.slots.hand_over_marker import parse_member
 from rabbit_chx.words import listed
 
 _PRIORITIES_SINCE = (4, 0, 0)

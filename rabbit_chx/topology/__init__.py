@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rabbit_chx.topology.balance import balance
 from rabbit_chx.topology.checking.check import TopologyCheck, check
 from rabbit_chx.topology.model import BrokerFacts, Imported, LiveTopology, Topology
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -15,6 +14,7 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.planning.plan import arrange, plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.repair import repair_target
+from rabbit_chx.topology.slots.balance import balance
 
 __all__ = [
     "BindingDefinition",

@@ -17,9 +17,14 @@ from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, RingMember
+from rabbit_chx.topology.objects.objects import (
+    BROKERS_EXCHANGES,
+    HASH_EXCHANGE,
+    ExchangeDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.topology.ring_records import RingRecord, fit_state, records_of
-from rabbit_chx.topology.vhost_objects import assume_ring
 
 
 class LiveRing(NamedTuple):

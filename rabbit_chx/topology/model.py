@@ -19,10 +19,8 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
-from rabbit_chx.topology.arguments import find_ignored
-from rabbit_chx.topology.live_slots import live_slots
 from rabbit_chx.topology.modulus import modulus_of
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     ExchangeDefinition,
@@ -32,9 +30,11 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.topology.ring_records import BrokerStart, Records
-from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
-from rabbit_chx.topology.vhost_objects import assume_ring
+from rabbit_chx.topology.rules.arguments import find_ignored
+from rabbit_chx.topology.slots.live_slots import live_slots
+from rabbit_chx.topology.slots.owners import SlotNames, owners_of_slots
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rabbit_chx.routing.modulo_shares import modulo_share_moved
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.objects import (
     MODULUS_EXCHANGE,
     PARTITION_ORDER,
     SUPER_STREAM,

@@ -25,8 +25,8 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
 from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_command, repair_fix
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts
-from rabbit_chx.topology.reach import transient_destinations
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts
+from rabbit_chx.topology.rules.reach import transient_destinations
 from rabbit_chx.words import percent
 
 #: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.

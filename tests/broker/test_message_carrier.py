@@ -16,7 +16,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 pytestmark = pytest.mark.broker
 

@@ -10,8 +10,6 @@ from unittest.mock import patch
 
 from hand_over_model import slot_name
 
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.applying import apply_changes
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
@@ -21,7 +19,9 @@ from rabbit_chx.topology.live.hand_over import (
     parts_of,
 )
 from rabbit_chx.topology.live.live_broker import Operation
-from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 
 class Request(NamedTuple):

@@ -17,15 +17,15 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.argument_table import plain
-from rabbit_chx.topology.arguments import (
+from rabbit_chx.topology.objects.argument_table import plain
+from rabbit_chx.topology.objects.changes import fields_between
+from rabbit_chx.topology.objects.objects import QUEUE_TYPES
+from rabbit_chx.topology.rules.arguments import (
     POLICY_KEYS,
     QUEUE_ARGUMENTS,
     declaration_faults,
     find_ignored_arguments,
 )
-from rabbit_chx.topology.changes import fields_between
-from rabbit_chx.topology.objects import QUEUE_TYPES
 from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker

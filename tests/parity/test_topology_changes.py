@@ -31,8 +31,8 @@ from rabbit_chx.topology import (
     plan,
     repair_target,
 )
-from rabbit_chx.topology.reach import select_reached
-from rabbit_chx.topology.slots import collapse
+from rabbit_chx.topology.rules.reach import select_reached
+from rabbit_chx.topology.slots.layout import collapse
 from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker

@@ -19,10 +19,10 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, Shape, shape_fault
 from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
 _WITH_KHEPRI = (3, 13, 0)

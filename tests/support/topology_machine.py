@@ -18,7 +18,7 @@ from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, plan, repair_target
 from rabbit_chx.topology.live.applying import Applied
-from rabbit_chx.topology.slots import collapse
+from rabbit_chx.topology.slots.layout import collapse
 
 _CHX = "x-consistent-hash"
 OWNED = ("q*", "x*", "hash*", "p*", "events*")

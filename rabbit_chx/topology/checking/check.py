@@ -17,8 +17,6 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.arguments import find_ignored, limit_faults
-from rabbit_chx.topology.changes import NamedObject
 from rabbit_chx.topology.checking.check_queues import (
     CheckedQueues,
     ignored_argument_findings,
@@ -42,7 +40,8 @@ from rabbit_chx.topology.checking.check_slots import slot_findings
 from rabbit_chx.topology.live_rings import live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.changes import NamedObject
+from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -51,10 +50,11 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare, live_side
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, KNOW_RINGS, vhost_refusals
-from rabbit_chx.topology.plugin_objects import federation_links, is_sharded
-from rabbit_chx.topology.policies import find_applying_policy, policy_in_the_way
-from rabbit_chx.topology.reach import Reach, transient_destinations
-from rabbit_chx.topology.slot_owners import number_slots
+from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
+from rabbit_chx.topology.rules.plugin_objects import federation_links, is_sharded
+from rabbit_chx.topology.rules.policies import find_applying_policy, policy_in_the_way
+from rabbit_chx.topology.rules.reach import Reach, transient_destinations
+from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
 
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))

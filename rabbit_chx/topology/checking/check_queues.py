@@ -11,12 +11,12 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
-from rabbit_chx.topology.arguments import find_ignored, limit_faults
-from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.checking.check_rings import describe_differences
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects import QueueDefinition
-from rabbit_chx.topology.policies import QueueSetting, find_applying_policy, queue_setting
+from rabbit_chx.topology.objects.changes import FieldChange
+from rabbit_chx.topology.objects.objects import QueueDefinition
+from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
+from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.words import FEW, listed, percent, plural
 
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"

@@ -13,7 +13,7 @@ from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_else
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, records_of
-from rabbit_chx.topology.slot_owners import number_slots
+from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
 
 

@@ -18,16 +18,16 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import ORIGINS
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.live_rings import LiveRing, find_recorded_ring
-from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects import ExchangeDefinition, RingMember
+from rabbit_chx.topology.objects.changes import FieldChange
+from rabbit_chx.topology.objects.objects import ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.planning.refusals import READ_RINGS
-from rabbit_chx.topology.reach import Reach, UnroutableKeys
-from rabbit_chx.topology.slot_owners import number_slots, queues_of_slots, repair_members
-from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys
+from rabbit_chx.topology.slots.layout import SlotLayout
+from rabbit_chx.topology.slots.live_slots import LiveSlots, live_slots
+from rabbit_chx.topology.slots.owners import number_slots, queues_of_slots, repair_members
 from rabbit_chx.words import percent, plural
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from rabbit_chx.analysis import Finding
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.checking.check_rings import CheckedExchange, apply_fix, describe_differences
-from rabbit_chx.topology.objects import ALTERNATE_EXCHANGE, order_of_name
+from rabbit_chx.topology.objects.changes import fields_between
+from rabbit_chx.topology.objects.objects import ALTERNATE_EXCHANGE, order_of_name
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
-from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.words import FEW, listed, percent, plural
 
 

@@ -28,15 +28,15 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.argument_table import argument_fault, is_utf8, unsendable
 from rabbit_chx.topology.file.fields import APPLY_TO, PRIORITY, FileEntry, Problems, file_finding
 from rabbit_chx.topology.file.file_rules import (
     match_fault,
     object_faults,
     operator_policy_faults,
 )
-from rabbit_chx.topology.kinds import FLAG, NAME, STRING, Kind
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, unsendable
+from rabbit_chx.topology.objects.kinds import FLAG, NAME, STRING, Kind
+from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
     BROKERS_OWN,
@@ -50,7 +50,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.vhost_objects import FIELDS, OPEN, ListedObject, make_object, vhost_objects
+from rabbit_chx.topology.objects.vhost_objects import FIELDS, OPEN, ListedObject, make_object, vhost_objects
 from rabbit_chx.words import plural
 
 _WHAT = "the definitions file"

@@ -17,9 +17,9 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.argument_table import argument_fault, unsendable
 from rabbit_chx.topology.file.ranges import Items, RangeError, expand
-from rabbit_chx.topology.kinds import (
+from rabbit_chx.topology.objects.argument_table import argument_fault, unsendable
+from rabbit_chx.topology.objects.kinds import (
     FLAG,
     KEY,
     NAME,
@@ -31,7 +31,7 @@ from rabbit_chx.topology.kinds import (
     name_fault,
     whole_number,
 )
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     OBJECT_LISTS,
@@ -44,7 +44,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
     SuperStreamDefinition,
 )
-from rabbit_chx.topology.toml_values import show_value, toml_key
+from rabbit_chx.topology.objects.toml_values import show_value, toml_key
 
 Entry = Mapping[str, Any]
 #: The binding key of a weight: Erlang's ``binary_to_integer/1`` accepts a sign and leading zeros.

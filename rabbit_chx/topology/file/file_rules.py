@@ -21,10 +21,9 @@ from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, weight_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
-from rabbit_chx.topology.arguments import POLICY_KEYS, declaration_faults, limit_faults
 from rabbit_chx.topology.file.fields import FileEntry, FileObjects, Problems, file_finding
-from rabbit_chx.topology.kinds import choice
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.kinds import choice
+from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -36,8 +35,9 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.policies import SHARDS_PER_NODE, find_applying_policy
-from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.topology.rules.arguments import POLICY_KEYS, declaration_faults, limit_faults
+from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, find_applying_policy
+from rabbit_chx.topology.slots.owners import SlotNames
 
 #: The field or its path, its value, the fault and the remedy.
 _Found: TypeAlias = Iterator[tuple[str, Any, str, str]]

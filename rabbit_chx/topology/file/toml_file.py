@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
-from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.file.fields import (
     FILE,
     QUEUE_LIST,
@@ -32,7 +31,8 @@ from rabbit_chx.topology.file.fields import (
 from rabbit_chx.topology.file.file_rules import check_rules
 from rabbit_chx.topology.file.ranges import fold
 from rabbit_chx.topology.file.variables import Value, escape, has_reference, resolve, with_variables
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.argument_table import plain
+from rabbit_chx.topology.objects.objects import (
     OBJECT_LISTS,
     QUEUE_TYPE,
     ExchangeDefinition,
@@ -40,8 +40,8 @@ from rabbit_chx.topology.objects import (
     RingMember,
     order_of_name,
 )
-from rabbit_chx.topology.slot_owners import slot_width
-from rabbit_chx.topology.toml_values import toml_value
+from rabbit_chx.topology.objects.toml_values import toml_value
+from rabbit_chx.topology.slots.owners import slot_width
 
 BYTE_ORDER_MARK = "\ufeff"
 _MOST_LEVELS = 100

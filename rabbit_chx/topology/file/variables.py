@@ -25,7 +25,7 @@ from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.file.fields import Problems
 from rabbit_chx.topology.file.ranges import Items
-from rabbit_chx.topology.toml_values import show_value, toml_key
+from rabbit_chx.topology.objects.toml_values import show_value, toml_key
 
 #: The value of a variable.
 Value: TypeAlias = str | int | float | bool | list[Any]

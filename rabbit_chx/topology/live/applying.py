@@ -29,9 +29,6 @@ from rabbit_chx.errors import (
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.topology.argument_table import ArgumentTable, plain
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over_marker import parse_member
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
     HandOverLevel,
@@ -53,11 +50,14 @@ from rabbit_chx.topology.live.live_broker import (
 from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects import BindingDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
 from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.slots.hand_over_marker import parse_member
 from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.

@@ -26,16 +26,21 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.message import HashedOn, refuse_misspelt
-from rabbit_chx.topology.arguments import limit_faults
-from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_changes, apply_plan
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
 from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_ring, read_topology
 from rabbit_chx.topology.live.recording import forget_records
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import (
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    RingMember,
+)
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.ring_records import records_of
+from rabbit_chx.topology.rules.arguments import limit_faults
 
 _NOT_FOUND = 404
 #: How long another application of a plan is awaited, as of services that declare one exchange when they start.

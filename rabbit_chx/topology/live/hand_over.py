@@ -18,10 +18,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 from uuid import uuid4
 
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.hand_over_marker import HandOverMarker
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
-from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)

@@ -15,8 +15,8 @@ from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.checks import check_name, is_finite
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
@@ -25,8 +25,8 @@ from rabbit_chx.topology.objects import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.hand_over_marker import HandOverMarker
     from rabbit_chx.topology.ring_records import RingRecord
+    from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 _ACCESS_REFUSED = 403
 #: JSON can write half of a surrogate pair, which no text has.

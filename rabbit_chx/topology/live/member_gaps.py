@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rabbit_chx.routing import Destination
-from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live.applying import group_changes
-from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition
 from rabbit_chx.topology.planning.plan_value import Plan
 
 

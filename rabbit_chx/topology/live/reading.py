@@ -35,7 +35,6 @@ from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
-from rabbit_chx.topology.kinds import FLAG
 from rabbit_chx.topology.live.live_broker import (
     LiveBroker,
     ManagementApi,
@@ -44,10 +43,10 @@ from rabbit_chx.topology.live.live_broker import (
     shape_fault,
     try_count,
 )
-from rabbit_chx.topology.live_slots import LiveSlots, live_slots
 from rabbit_chx.topology.model import BrokerFacts, LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.kinds import FLAG
+from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -57,6 +56,7 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.vhost_objects import FIELDS, ListedObject, make_object, vhost_objects
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
     START_MARK,
@@ -69,8 +69,8 @@ from rabbit_chx.topology.ring_records import (
     ring_by_records,
     start_mark_in,
 )
-from rabbit_chx.topology.slots import queues_behind_slots
-from rabbit_chx.topology.vhost_objects import FIELDS, ListedObject, make_object, vhost_objects
+from rabbit_chx.topology.slots.layout import queues_behind_slots
+from rabbit_chx.topology.slots.live_slots import LiveSlots, live_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"

@@ -10,9 +10,9 @@ from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, try_count
 from rabbit_chx.topology.live.reading import PAGE, WITHOUT_STATISTICS, LiveExchange, read_node_starts
-from rabbit_chx.topology.plugin_objects import ShardName
-from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.shards import Shard, ShardedExchange
+from rabbit_chx.topology.rules.plugin_objects import ShardName
+from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
+from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 
 
 def read_sharded_exchange(

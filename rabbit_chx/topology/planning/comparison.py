@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple, TypeAlias
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.changes import (
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
+from rabbit_chx.topology.objects.changes import (
     FieldChange,
     NamedObject,
     fields_between,
 )
-from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
     BindingDefinition,
@@ -25,14 +25,14 @@ from rabbit_chx.topology.objects import (
     RingMember,
     list_onward,
 )
-from rabbit_chx.topology.plugin_objects import (
+from rabbit_chx.topology.rules.plugin_objects import (
     find_kept_shards,
     is_of,
     plugin_objects,
     shard_binding,
     with_links,
 )
-from rabbit_chx.topology.slots import SlotLayout, expand_slots
+from rabbit_chx.topology.slots.layout import SlotLayout, expand_slots
 
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the
 #: `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.

@@ -19,9 +19,9 @@ from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.jump import SEEDS
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.live_slots import is_slot
-from rabbit_chx.topology.objects import ALTERNATE_EXCHANGE, BindingDefinition, ExchangeDefinition
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import ALTERNATE_EXCHANGE, BindingDefinition, ExchangeDefinition
+from rabbit_chx.topology.slots.live_slots import is_slot
 
 if TYPE_CHECKING:
     import numpy as np

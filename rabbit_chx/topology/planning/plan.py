@@ -18,11 +18,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
-from rabbit_chx.topology.arguments import find_ignored
-from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
+from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
+from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
@@ -41,8 +40,9 @@ from rabbit_chx.topology.planning.key_map_plans import plan_moduli, plan_rings, 
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
 from rabbit_chx.topology.planning.ring_plan import RingPlan
-from rabbit_chx.topology.policies import SHARDS_PER_NODE
-from rabbit_chx.topology.slot_owners import SlotNames
+from rabbit_chx.topology.rules.arguments import find_ignored
+from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
+from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import listed, percent
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.

@@ -51,9 +51,9 @@ from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.planning.refusals import is_allowed
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.words import percent, plural

@@ -22,10 +22,10 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live_rings import LiveRing, make_members
-from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.ring_plan import RingProposal, Strategy, count_kept_members, find_best_steps
-from rabbit_chx.topology.slot_owners import SlotNames, owners_of_slots
+from rabbit_chx.topology.slots.owners import SlotNames, owners_of_slots
 from rabbit_chx.words import percent
 
 if TYPE_CHECKING:

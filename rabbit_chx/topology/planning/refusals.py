@@ -16,17 +16,16 @@ from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.topology.argument_table import plain, unsendable
-from rabbit_chx.topology.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
-from rabbit_chx.topology.changes import (
+from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.objects.argument_table import plain, unsendable
+from rabbit_chx.topology.objects.changes import (
     FieldChange,
     NamedObject,
     PlannedChange,
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects import (
+from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -36,11 +35,12 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
-from rabbit_chx.topology.plugin_objects import federation_links, is_of
-from rabbit_chx.topology.policies import policy_in_the_way
-from rabbit_chx.topology.toml_values import show_value
+from rabbit_chx.topology.rules.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
+from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
+from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.words import percent, plural
 
 ALLOW_DELETE = Argument("allow_delete")

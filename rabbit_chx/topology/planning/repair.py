@@ -8,8 +8,8 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.planning.comparison import check_wanted, live_side
-from rabbit_chx.topology.slot_owners import repair_members
-from rabbit_chx.topology.slots import expand
+from rabbit_chx.topology.slots.layout import expand
+from rabbit_chx.topology.slots.owners import repair_members
 
 
 def repair_target(live: LiveTopology, exchange: str, wanted: Topology | None = None) -> Topology:

@@ -21,9 +21,9 @@ from rabbit_chx.routing import Destination, HashRing, ring_changes
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.ring_changes import RingState
-from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_rings import LiveRing, make_ring
-from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
 from rabbit_chx.topology.planning.movement import (
     MovementCounter,
     SlotHandOver,

@@ -24,7 +24,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.pika_connection import PikaConnection, _make_opening_error
 from rabbit_chx.topology.live.live_broker import Operation
-from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.objects.objects import QueueDefinition
 
 SETTINGS = ConnectionSettings(host="broker.example")
 

@@ -17,8 +17,8 @@ from rabbit_chx.cli.samples import SampleOptions
 from rabbit_chx.cli.slots import BalanceReport, LiveTable, LoadOptions, SlotSample, SlotsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import balance
-from rabbit_chx.topology.balance import LoadTarget
 from rabbit_chx.topology.live.reading import PublishRates
+from rabbit_chx.topology.slots.balance import LoadTarget
 
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
 TABLE = SlotTable(HashRing.from_buckets(SLOTS), {slot: f"events.{n % 2 + 1}" for n, slot in enumerate(SLOTS)})

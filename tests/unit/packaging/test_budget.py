@@ -29,7 +29,8 @@ NO_CODE = (
 
 def code_lines(source: str) -> list[str]:
     """Return the lines of code of a file, stripped, without docstrings, comments and blank lines."""
-    code, docs = set(), set()
+    code: set[int] = set()
+    docs: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0] if node.body else None

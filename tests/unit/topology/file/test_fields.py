@@ -21,8 +21,8 @@ from topology_schema import topology_schema
 from rabbit_chx import Topology, TopologyError
 from rabbit_chx.topology.file import fields
 from rabbit_chx.topology.file.fields import FILE, EntryType, read_document
-from rabbit_chx.topology.kinds import Kind
-from rabbit_chx.topology.toml_values import toml_value
+from rabbit_chx.topology.objects.kinds import Kind
+from rabbit_chx.topology.objects.toml_values import toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
 _TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)

@@ -11,9 +11,9 @@ from rabbit_chx import errors
 from rabbit_chx.broker.pika_connection import _call
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live import live_broker
 from rabbit_chx.topology.live.live_broker import Operation, make_refusal
+from rabbit_chx.topology.objects.changes import PlannedChange
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}

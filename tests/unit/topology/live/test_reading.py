@@ -28,7 +28,7 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live.live_broker import QueueCounts
 from rabbit_chx.topology.live.reading import APPLY_LOCK
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
-from rabbit_chx.topology.slots import expand
+from rabbit_chx.topology.slots.layout import expand
 
 PLAIN = expand(slotted(8, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), LiveTopology())
 BY_POLICY = replace(

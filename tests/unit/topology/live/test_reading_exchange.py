@@ -13,7 +13,7 @@ from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Mo
 from rabbit_chx.topology.live import reading_shards
 from rabbit_chx.topology.live.reading import LiveExchange, read_ring
 from rabbit_chx.topology.ring_records import make_settled_record, record_arguments, record_names
-from rabbit_chx.topology.shards import Shard, shard_names
+from rabbit_chx.topology.rules.shards import Shard, shard_names
 
 RELEASE = Release("4.3.6")
 ORDERS = {

@@ -16,10 +16,10 @@ from slot_files import NEWEST, live_of, slotted
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember, plan
-from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.movement import OwnersDuringPlan
-from rabbit_chx.topology.slot_owners import SlotNames, _count_kept_seeds
-from rabbit_chx.topology.slots import expand
+from rabbit_chx.topology.slots.layout import expand
+from rabbit_chx.topology.slots.owners import SlotNames, _count_kept_seeds
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'

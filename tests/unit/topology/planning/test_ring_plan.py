@@ -9,8 +9,8 @@ import pytest
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.live_rings import LiveRing
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.ring_plan import RingPlan, count_kept_members, find_best_steps
 

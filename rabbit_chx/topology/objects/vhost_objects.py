@@ -1,0 +1,155 @@
+"""The objects of a vhost, of all entries that a definitions file or the management API lists.
+
+Both have the same fields in JSON, in `FIELDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.topology.objects.kinds import FLAG, KEY, NAME, STRING, Kind, name_fault
+from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
+    BROKERS_OWN,
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
+
+#: The name of an exchange, also of the default exchange.
+_EXCHANGE_NAME = Kind("name", lambda value: None if value == "" else name_fault(value))
+#: A table, or a field of policies. A reader has its own rules for its values.
+OPEN = Kind("any value", lambda _: None)
+#: The fields of an entry, and the values that AMQP can carry. An attribute has the name of its field, with ``_`` for ``-``.
+FIELDS: Mapping[type, Mapping[str, Kind]] = {
+    ExchangeDefinition: {
+        "name": _EXCHANGE_NAME, "type": STRING, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": OPEN,
+    },
+    QueueDefinition: {"name": NAME, "durable": FLAG, "exclusive": FLAG, "auto_delete": FLAG, "arguments": OPEN},
+    BindingDefinition: {
+        "source": _EXCHANGE_NAME, "destination": NAME, "destination_type": STRING, "routing_key": KEY, "arguments": OPEN,
+    },
+    PolicyDefinition: {"name": NAME, "pattern": STRING, "apply-to": OPEN, "definition": OPEN, "priority": OPEN},
+}  # fmt: skip
+
+ListedObject = TypeVar(
+    "ListedObject", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition
+)
+
+
+def make_object(model: type[ListedObject], entry: Mapping[str, Any]) -> ListedObject:
+    """Return the object of an entry whose names and keys are valid. A field that is missing or null has the default of the attribute."""
+    values = {
+        name.replace("-", "_"): value for name in FIELDS[model] if (value := entry.get(name)) is not None
+    }
+    if values.pop("destination_type", "queue") != "queue":
+        values["destination"] = ExchangeRef(values["destination"])
+    return model(**values)
+
+
+class VhostObjects(NamedTuple):
+    """The objects of a vhost.
+
+    Attributes:
+        lists: the lists of a topology, by their names.
+        rings: the ring that the members make as listed, which is assumed, of each ``x-consistent-hash`` exchange.
+        left_out: descriptions of what a topology does not contain.
+        sources_left_out: the exchanges whose bindings to server-named queues are left out.
+    """
+
+    lists: dict[str, Any]
+    rings: dict[str, HashRing]
+    left_out: tuple[str, ...]
+    sources_left_out: frozenset[str]
+
+
+def vhost_objects(
+    exchanges: Iterable[ExchangeDefinition],
+    queues: Iterable[QueueDefinition],
+    bindings: Iterable[BindingDefinition],
+    policies: Iterable[PolicyDefinition],
+    *,
+    release: Release | None,
+    absence: str = "bindings or arguments name it, but it does not exist",
+) -> VhostObjects:
+    """Return what a topology has of all objects of a vhost.
+
+    Args:
+        exchanges: all exchanges.
+        queues: all queues.
+        bindings: all bindings, including those of the default exchange and of rings.
+        policies: all policies.
+        release: the broker's release.
+        absence: why a referenced exchange may be missing, for the warning.
+    """
+    queues = tuple(queues)
+    exchanges = [
+        exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(BROKERS_OWN)
+    ]
+    # Each queue is bound to the default exchange.
+    bindings = [binding for binding in bindings if binding.source]
+    unnamed = [queue.name for queue in queues if queue.name.startswith(BROKERS_OWN)]
+    left_out = [f"queue {name}: the broker generated its name" for name in unnamed]
+    named = {queue.name for queue in queues}.difference(unnamed)
+    members: dict[str, list[RingMember]] = {
+        exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
+    }
+    plain_bindings, sources_left_out = [], set()
+    for binding in bindings:
+        source, place = binding.source, binding.destination
+        is_transient = isinstance(place, str) and place not in named
+        if source in members:
+            members[source].append(RingMember(place, binding.routing_key, binding.arguments))
+            if is_transient:
+                left_out.append(f"queue {place}: a member of {source} that is not among the queues")
+        elif is_transient:
+            sources_left_out.add(source)
+            left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
+        else:
+            plain_bindings.append(binding)
+    left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
+    rings = {}
+    for name, ring in members.items():
+        try:
+            rings[name] = assume_ring(ring, release)
+        except InputError as error:
+            left_out.append(f"the ring of {name}: {error}")
+    lists = {
+        "exchanges": tuple(
+            replace(exchange, ring=tuple(members[exchange.name])) if exchange.name in members else exchange
+            for exchange in exchanges
+        ),
+        "queues": tuple(queue for queue in queues if queue.name in named),
+        "bindings": tuple(plain_bindings),
+        "policies": tuple(policies),
+    }
+    return VhostObjects(lists, rings, tuple(left_out), frozenset(sources_left_out))
+
+
+def assume_ring(members: Sequence[RingMember], release: Release | None) -> HashRing:
+    """Return the ring that members make in the order in which they are listed, which is not known to be that of their binds.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+    """
+    return replace(HashRing.from_bindings([member.binding for member in members], release), ground=UNORDERED)
+
+
+def _find_missing_exchanges(
+    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
+) -> list[str]:
+    """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
+    named = {binding.source for binding in bindings}
+    named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
+    alternates = (exchange.arguments.get(ALTERNATE_EXCHANGE) for exchange in exchanges)
+    named |= {name for name in alternates if isinstance(name, str)}
+    missing = named - {exchange.name for exchange in exchanges}
+    return [name for name in sorted(missing) if name and not name.startswith(BROKERS_OWN)]

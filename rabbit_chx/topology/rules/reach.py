@@ -1,0 +1,329 @@
+"""The objects that messages of an exchange can reach, and the keys of a hash exchange that reach no queue.
+
+A bucket may have no destination, or one that does not exist, or an exchange from which no path leads to a queue. An alternate exchange gets
+only messages for which its exchange has no destination: those of a hole, and not those of a ghost bucket (rabbitmq-server
+``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tested on 3.8.9 and 4.3.6).
+
+Only certain losses are counted. Behind an exchange that hashes routing keys, a direct exchange passes only the few keys of its bindings on:
+all others are lost there, or go to its alternate exchange. A topic or headers exchange counts as a path to a queue, because its routing
+depends on the message; `Reach.filters_of` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from rabbit_chx.checks import similar
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.topology.model import AnyTopology, LiveTopology
+from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
+    BROKERS_EXCHANGES,
+    BROKERS_OWN,
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    list_onward,
+)
+from rabbit_chx.topology.rules.policies import policy_matches, setting_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Nowhere: TypeAlias = bool | NDArray[np.bool_]
+
+#: The types of exchanges that may drop a message although they have bindings.
+_FILTERING = ("direct", "topic", "headers")
+_MADE_BY_BROKER = "amq.gen-"
+
+
+@dataclass(frozen=True, slots=True)
+class UnroutableKeys:
+    """The keys of a hash exchange that reach no queue.
+
+    Attributes:
+        share: their exact share of all keys.
+        by_place: the share at each destination that has any; that of keys without a destination is under None.
+    """
+
+    share: float
+    by_place: dict[Place, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """An exchange at a destination of a ring that passes only some messages on.
+
+    Attributes:
+        place: the destination of the ring that leads to it.
+        exchange: the direct, topic or headers exchange.
+        alternate: its alternate exchange, which gets the other messages; None: they are lost.
+    """
+
+    place: Destination
+    exchange: ExchangeDefinition
+    alternate: str | None
+
+
+class Reach:
+    """The queues and exchanges that messages of a live topology, with its rings, can reach."""
+
+    def __init__(self, live: LiveTopology) -> None:
+        self._live = live
+        self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
+        self._bound: dict[str, list[Destination]] = {}
+        self._to_all: dict[str, list[Destination]] = {}
+        self._queues = {queue.name for queue in live.queues}
+        for binding in live.bindings:
+            self._bound.setdefault(binding.source, []).append(binding.destination)
+            source = self._exchange(binding.source)
+            if source is not None and _passes_all(source.type, binding):
+                self._to_all.setdefault(binding.source, []).append(binding.destination)
+        for exchange in live.exchanges:
+            for member in exchange.ring or ():
+                self._bound.setdefault(exchange.name, []).append(member.destination)
+        # A bound queue exists, even if no list shows it.
+        self._queues.update(
+            place for bound in self._bound.values() for place in bound if isinstance(place, str)
+        )
+
+    def exists(self, destination: Destination) -> bool:
+        """Return True if a queue or an exchange exists."""
+        if isinstance(destination, ExchangeRef):
+            return destination.name in self._exchanges or destination.name.startswith(BROKERS_OWN)
+        return destination in self._queues
+
+    def leads_nowhere(self, name: str) -> bool:
+        """Return True if an exchange does not exist or none of its messages reaches a queue."""
+        return self._nowhere(ExchangeRef(name), None, frozenset()) is True
+
+    def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
+        """Return the alternate exchange, by argument or policy; None if it has none."""
+        name = setting_of(exchange, ALTERNATE_EXCHANGE, self._live.policies)
+        return name if isinstance(name, str) else None
+
+    def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:
+        """Return the keys of a hash exchange that reach no queue."""
+        import numpy as np
+
+        ring = self._live.rings[exchange.name]
+        seeds = self._nowhere_of_ring(exchange, ring, frozenset())
+        if seeds is False:
+            return UnroutableKeys(0.0, {})
+        index = ring.indices_of_all_seeds()
+        counts = np.bincount(index[seeds] + 1, minlength=len(ring.destinations) + 1)
+        places: tuple[Place, ...] = (None, *ring.destinations)
+        by_place = {
+            place: int(count) / len(index) for place, count in zip(places, counts, strict=True) if count
+        }
+        return UnroutableKeys(int(np.count_nonzero(seeds)) / len(index), by_place)
+
+    def filters_of(self, exchange: ExchangeDefinition) -> Iterator[Filter]:
+        """Yield the first exchange behind each destination of a hash exchange that passes only some messages on."""
+        for place in self._live.rings[exchange.name].destinations:
+            if isinstance(place, ExchangeRef) and self._nowhere(place, None, frozenset()) is not True:
+                found = self._filter_at(place, frozenset({exchange.name}))
+                if found is not None:
+                    yield Filter(place, found, self.alternate_of(found))
+
+    def _filter_at(self, place: Destination, seen: frozenset[str]) -> ExchangeDefinition | None:
+        """Return an exchange at which some messages end, or leave for an alternate exchange; None if all reach a queue by bindings."""
+        exchange = self._exchange(place.name) if isinstance(place, ExchangeRef) else None
+        if exchange is None or exchange.name in seen or exchange.name in self._live.sources_left_out:
+            return None
+        visited = seen | {exchange.name}
+        if exchange.type in _FILTERING and not self._to_all.get(exchange.name):
+            return exchange if self._bound.get(exchange.name) else None
+        if exchange.type in (*_FILTERING, "fanout"):  # each of these bindings gets every message
+            ends = [self._filter_at(end, visited) for end in self._to_all.get(exchange.name, ())]
+            return None if None in ends else next(iter(ends), None)
+        ends = [self._filter_at(end, visited) for end in self._bound.get(exchange.name, ())]
+        return next(filter(None, ends), None)
+
+    def _exchange(self, name: str) -> ExchangeDefinition | None:
+        # No list shows the broker's own exchanges.
+        if name not in self._exchanges and name.startswith(BROKERS_OWN):
+            return ExchangeDefinition(name, BROKERS_EXCHANGES.get(name, "topic"))
+        return self._exchanges.get(name)
+
+    def _nowhere_of_ring(self, exchange: ExchangeDefinition, ring: HashRing, seen: frozenset[str]) -> Nowhere:
+        """Return for each of the 2^21 seeds whether it reaches no queue; False if all do, which most rings show at once."""
+        import numpy as np
+
+        hashed, visited = _find_hashed(exchange), seen | {exchange.name}
+        ends = [self._nowhere(place, hashed, visited) for place in ring.destinations]
+        if ring.bucket_count and None not in ring.buckets and all(end is False for end in ends):
+            return False
+        # -1, a hole, is the last place.
+        ends.append(self._nowhere_without_destination(exchange, hashed, visited))
+        index = ring.indices_of_all_seeds()
+        seeds: NDArray[np.bool_] = np.array([end is True for end in ends])[index]
+        for number, end in enumerate(ends):
+            if not isinstance(end, bool):
+                seeds |= end & (index == (number if number < len(ring.destinations) else -1))
+        return seeds
+
+    def _nowhere(self, place: Destination, hashed: HashedOn | None, seen: frozenset[str]) -> Nowhere:
+        if not isinstance(place, ExchangeRef):
+            return place not in self._queues
+        exchange = self._exchange(place.name)
+        if exchange is None or place.name in seen:  # a broker visits no exchange twice
+            return True
+        return self._nowhere_after(exchange, hashed, seen)
+
+    def _nowhere_after(
+        self, exchange: ExchangeDefinition, hashed: HashedOn | None, seen: frozenset[str]
+    ) -> Nowhere:
+        import numpy as np
+
+        ring = self._live.rings.get(exchange.name)
+        if exchange.type == HASH_EXCHANGE and ring is not None:
+            if hashed is not None and _find_hashed(exchange) == hashed:
+                return self._nowhere_of_ring(exchange, ring, seen)
+            # An exchange that hashes something else has other seeds: only a result for all of them is certain.
+            return bool(np.all(self._nowhere_of_ring(exchange, ring, seen)))
+        if exchange.name in self._live.sources_left_out:
+            return False
+        visited = seen | {exchange.name}
+        bound = self._bound.get(exchange.name, ())
+        passes_few = exchange.type == "direct" and hashed is not None and hashed.kind == "routing-key"
+        ends = [] if passes_few else [self._nowhere(place, hashed, visited) for place in bound]
+        if passes_few or not bound or exchange.type != "fanout":
+            ends.append(self._nowhere_without_destination(exchange, hashed, visited))
+        return _all_of(ends)
+
+    def _nowhere_without_destination(
+        self, exchange: ExchangeDefinition, hashed: HashedOn | None, seen: frozenset[str]
+    ) -> Nowhere:
+        name = self.alternate_of(exchange)
+        return True if not name else self._nowhere(ExchangeRef(name), hashed, seen)
+
+
+def _passes_all(type_: str, binding: BindingDefinition) -> bool:
+    """Return True if a binding of an exchange of this type gets every message."""
+    if type_ == "topic":
+        return set(binding.routing_key.split(".")) == {"#"}
+    if type_ == "headers":
+        match = binding.arguments.get("x-match", "all")
+        counted = [name for name in binding.arguments if match == "all-with-x" or not name.startswith("x-")]
+        return match in ("all", "all-with-x") and not [name for name in counted if name != "x-match"]
+    return type_ != "direct"
+
+
+def _find_hashed(exchange: ExchangeDefinition) -> HashedOn | None:
+    named = {name: value for name, value in exchange.arguments.items() if name.startswith("hash-")}
+    try:
+        return HashedOn.from_arguments(
+            {name: value for name, value in named.items() if isinstance(value, str)}
+        )
+    except InputError:
+        return None
+
+
+def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
+    result: Nowhere = True
+    for end in ends:
+        if end is False or result is False:
+            return False
+        result = end if result is True else result if end is True else result & end
+    return result
+
+
+def transient_destinations(live: AnyTopology) -> dict[Destination, str]:
+    """Return the queues and exchanges that the broker deletes automatically, with the reason."""
+    reasons: dict[Destination, str] = {
+        member.destination: "has a name that the broker made: the next such queue has another"
+        for exchange in live.exchanges
+        for member in exchange.ring or ()
+        if isinstance(member.destination, str) and member.destination.startswith(_MADE_BY_BROKER)
+    }
+    for queue in live.queues:
+        if queue.exclusive:
+            reasons[queue.name] = "is exclusive: it is deleted with the connection that declared it"
+        elif queue.auto_delete:
+            reasons[queue.name] = "is auto-delete: it is deleted with its last consumer"
+        elif not queue.durable:
+            reasons[queue.name] = "is not durable: it is deleted when its node stops"
+    for exchange in live.exchanges:
+        if exchange.auto_delete:
+            reasons[ExchangeRef(exchange.name)] = "is auto-delete: it is deleted with its last binding"
+        elif not exchange.durable:
+            reasons[ExchangeRef(exchange.name)] = "is not durable: it is deleted when the broker stops"
+    return reasons
+
+
+def select_reached(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:
+    """Return these exchanges, the objects that their messages reach, and the policies that match one of those.
+
+    Messages follow rings, bindings, alternate exchanges and dead-letter exchanges.
+
+    Raises:
+        InputError: an exchange does not exist, or it is predeclared and has no bindings.
+    """
+    exchanges = {exchange.name: exchange for exchange in topology.exchanges}
+    sources = {binding.source for binding in topology.bindings}
+    places: dict[Destination, None] = {}
+    for name in names:
+        if name not in exchanges and name not in sources:
+            raise InputError(_not_listed(name, exchanges))
+        places[ExchangeRef(name)] = None
+    onwards = _links(topology)
+    waiting = list(places)
+    while waiting:
+        for place in onwards.get(waiting.pop(), ()):
+            if place not in places:
+                places[place] = None
+                waiting.append(place)
+    reached = {place.name for place in places if isinstance(place, ExchangeRef)}
+    return replace(
+        topology,
+        exchanges=tuple(exchange for exchange in topology.exchanges if exchange.name in reached),
+        queues=tuple(queue for queue in topology.queues if queue.name in places),
+        bindings=tuple(binding for binding in topology.bindings if binding.source in reached),
+        policies=tuple(
+            policy for policy in topology.policies if any(_may_match(policy, place) for place in places)
+        ),
+        rings={name: ring for name, ring in topology.rings.items() if name in reached},
+    )
+
+
+def _not_listed(name: str, exchanges: Iterable[str]) -> str:
+    if (type_ := BROKERS_EXCHANGES.get(name)) is not None:
+        return (
+            f"exchange {name!r} is a {type_} exchange that each broker has, so no file declares it, and nothing is bound to "
+            "it here: pass another one"
+        )
+    meant = similar(name, exchanges)
+    return f"there is no exchange {name}: {'correct the name' if meant is None else f'did you mean {meant}?'}"
+
+
+def _links(topology: AnyTopology) -> dict[Destination, list[Destination]]:
+    links: dict[Destination, list[Destination]] = {}
+    for exchange in topology.exchanges:
+        places = links.setdefault(ExchangeRef(exchange.name), [])
+        places += [member.destination for member in exchange.ring or exchange.members or ()]
+        places += list_onward(exchange.arguments)
+    for queue in topology.queues:
+        links.setdefault(queue.name, []).extend(list_onward(queue.arguments))
+    for binding in topology.bindings:
+        links.setdefault(ExchangeRef(binding.source), []).append(binding.destination)
+    for policy in topology.policies:
+        if targets := list_onward(policy.definition):
+            listed: list[Destination] = [ExchangeRef(exchange.name) for exchange in topology.exchanges]
+            listed += [queue.name for queue in topology.queues]
+            for place in listed:
+                if _may_match(policy, place):
+                    links[place] += targets
+    return links
+
+
+def _may_match(policy: PolicyDefinition, place: Destination) -> bool:
+    """Return True if a policy may match an exchange or a queue. It may if Python cannot compile its pattern."""
+    return policy_matches(policy, place) is not False

@@ -1,0 +1,79 @@
+"""What the messages of an exchange reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from sides import as_live
+
+from rabbit_chx import ExchangeRef, HashRing, Release, Topology
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveTopology,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.rules.reach import Reach, _all_of, select_reached
+
+A, RELEASE = ExchangeRef("a"), Release("3.8.9")
+
+TOPOLOGY = Topology.from_toml(Path(__file__).with_name("reach.toml").read_text(encoding="utf-8"))
+
+
+def test_an_exchange_includes_everything_that_its_messages_reach() -> None:
+    found = select_reached(as_live(TOPOLOGY), ["orders"])
+    assert " ".join(exchange.name for exchange in found.exchanges) == "audit dead late orders unroutable"
+    assert [queue.name for queue in found.queues] == ["audit.all", "dead.all", "orders.1", "orders.2"]
+    assert {binding.source for binding in found.bindings} == {"audit", "dead"}
+    assert [policy.name for policy in found.policies] == ["dead letters", "of exchanges"]
+    assert found.cluster == "rabbit@prod"
+
+
+def test_several_exchanges_come_together() -> None:
+    found = select_reached(as_live(TOPOLOGY), ["other", "dead"])
+    assert [exchange.name for exchange in found.exchanges] == ["dead", "other"]
+    assert [queue.name for queue in found.queues] == ["dead.all", "others"]
+
+
+def test_a_circle_ends_and_a_policy_whose_pattern_python_cannot_read_counts() -> None:
+    circle = '[[exchanges]]\nname = "{0}"\n[[bindings]]\nsource = "{0}"\nexchange = "{1}"\n'
+    policy = '[[policies]]\nname = "p"\npattern = "(?<n"\ndefinition = { max-length = 5 }\n'
+    topology = Topology.from_toml(circle.format("a", "b") + circle.format("b", "a") + policy)
+    assert select_reached(as_live(topology), ["a"]).objects == topology
+
+
+def test_a_ring_behind_a_ring_that_hashes_the_same_is_exact() -> None:
+    outer: list[Place] = ["q1", A, A]
+    inner: list[Place] = ["q1", None, "q2"]
+    rings = {"x": HashRing.from_buckets(outer, RELEASE), "a": HashRing.from_buckets(inner, RELEASE)}
+    x, a = (ExchangeDefinition(name, "x-consistent-hash", ring=()) for name in "xa")
+    live = LiveTopology((x, a), (QueueDefinition("q1"), QueueDefinition("q2")))
+    found = Reach(as_live(live, rings=rings)).unroutable_of(x)
+    both = (rings["x"].indices_of_all_seeds() == 1) & (rings["a"].indices_of_all_seeds() == -1)
+    assert found.share == sum(found.by_place.values()) == both.mean() > 0
+    by_header = replace(live, exchanges=(x, replace(a, arguments={"hash-header": "h"})))
+    for buckets, share in ((inner, 0.0), ([], rings["x"].shares()[A])):
+        there = as_live(by_header, rings={**rings, "a": HashRing.from_buckets(buckets, RELEASE)})
+        assert Reach(there).unroutable_of(x).share == share
+
+
+def test_places_are_lost_behind_a_copy_only_if_they_are_behind_each() -> None:
+    some, others = np.array([True, False, True]), np.array([True, True, False])
+    assert _all_of([some, others]).tolist() == [True, False, False]  # type: ignore[union-attr]
+    assert _all_of([False, some]) is False
+    assert _all_of([]) is True
+
+
+def test_an_exchange_that_filters_is_found_behind_one_that_copies() -> None:
+    places = (
+        ExchangeDefinition("x", "x-consistent-hash", ring=(RingMember(A),)),
+        ExchangeDefinition("a", "fanout"),
+    )
+    bound = (BindingDefinition("a", ExchangeRef("t")), BindingDefinition("t", "q", "k"))
+    live = LiveTopology((*places, ExchangeDefinition("t", "topic")), (QueueDefinition("q"),), bound)
+    (found,) = Reach(as_live(live, rings={"x": HashRing.from_buckets([A])})).filters_of(places[0])
+    assert (found.place, found.exchange.name) == (A, "t")
