@@ -14,7 +14,7 @@ from functools import partial, update_wrapper
 from inspect import cleandoc
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rabbit_chx.checks import check_seconds, check_whole, shown
+from rabbit_chx.checks import check_seconds, check_whole, shown, similar
 from rabbit_chx.errors import InputError
 
 _P = ParamSpec("_P")
@@ -134,6 +134,7 @@ def takes(
     """
     values = {name: each.default for name, each in options_of(options).items() if is_dataclass(each.default)}
     renamed = {each.former: name for name, each in options_of(options).items() if each.former}
+    known = [*options_of(options), *(name for default in values.values() for name in options_of(default))]
 
     def decorate(construct: Callable[[Any, _Options], None]) -> Callable[Concatenate[Any, _P], None]:
         def __init__(self: Any, /, *arguments: _P.args, **named: _P.kwargs) -> None:  # noqa: N807
@@ -141,6 +142,10 @@ def takes(
             try:
                 for name in named.keys() & renamed.keys():
                     raise TypeError(f"the argument {name!r} is called {renamed[name]!r}")
+                for name in named.keys() - known:
+                    meant = similar(name, known)
+                    remedy = f"did you mean {meant!r}?" if meant else "leave it out"
+                    raise InputError(f"{type(self).__name__} has no argument {name!r}: {remedy}")
                 for value, default in values.items():
                     single[value] = {name: named.pop(name) for name in options_of(default) if name in named}
                 given = _with_single(options(*arguments, **named), single)
