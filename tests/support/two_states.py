@@ -69,7 +69,8 @@ def _one(kind: str, *fields: str) -> _Edit:
         if not objects:
             return topology
         position = draw(st.integers(0, len(objects) - 1))
-        return replace(topology, **{kind: _edited(draw, objects, position, draw(st.sampled_from(fields)))})
+        changed: dict[str, Any] = {kind: _edited(draw, objects, position, draw(st.sampled_from(fields)))}
+        return replace(topology, **changed)
 
     return edit
 
