@@ -228,7 +228,7 @@ SHARED_OPTIONS = {
     "Ring": "route",
     "Message": "route",
     "Sample": "simulate",
-    "Streams": "verify",
+    "Streams": "replay",
     "Broker": "route",
 }
 
