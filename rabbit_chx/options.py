@@ -14,7 +14,7 @@ from functools import partial, update_wrapper
 from inspect import cleandoc
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rabbit_chx.checks import check_seconds, check_whole, shown
+from rabbit_chx.checks import check_seconds, check_whole, shown, similar
 from rabbit_chx.errors import InputError
 
 _P = ParamSpec("_P")
@@ -30,7 +30,7 @@ _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """The type of an option.
 
     Attributes:
@@ -55,7 +55,7 @@ class Option:
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     meaning: str
     default: Any
     otherwise: str = ""
@@ -75,13 +75,13 @@ class Option:
 
 
 def option(
-    kind: Kind, meaning: str, default: object, *, otherwise: str = "", former: str = ""
+    kind: ValueKind, meaning: str, default: object, *, otherwise: str = "", former: str = ""
 ) -> Any:  # a field of any type
     """Return the dataclass field of an option with a default; `otherwise` words what None means, `former` is an old name."""
     return field(default=default, metadata={**declared(kind, meaning, otherwise), "former": former})
 
 
-def declared(kind: Kind, meaning: str, otherwise: str = "") -> Mapping[str, Any]:
+def declared(kind: ValueKind, meaning: str, otherwise: str = "") -> Mapping[str, Any]:
     """Return the metadata of the field of an option, for a field that `option` cannot make."""
     return {"kind": kind, "meaning": meaning, "otherwise": otherwise}
 
@@ -134,6 +134,7 @@ def takes(
     """
     values = {name: each.default for name, each in options_of(options).items() if is_dataclass(each.default)}
     renamed = {each.former: name for name, each in options_of(options).items() if each.former}
+    known = [*options_of(options), *(name for default in values.values() for name in options_of(default))]
 
     def decorate(construct: Callable[[Any, _Options], None]) -> Callable[Concatenate[Any, _P], None]:
         def __init__(self: Any, /, *arguments: _P.args, **named: _P.kwargs) -> None:  # noqa: N807
@@ -141,6 +142,10 @@ def takes(
             try:
                 for name in named.keys() & renamed.keys():
                     raise TypeError(f"the argument {name!r} is called {renamed[name]!r}")
+                for name in named.keys() - known:
+                    meant = similar(name, known)
+                    remedy = f"did you mean {meant!r}?" if meant else "leave it out"
+                    raise InputError(f"{type(self).__name__} has no argument {name!r}: {remedy}")
                 for value, default in values.items():
                     single[value] = {name: named.pop(name) for name in options_of(default) if name in named}
                 given = _with_single(options(*arguments, **named), single)
@@ -164,13 +169,13 @@ def _with_single(given: Any, single: Mapping[str, Mapping[str, Any]]) -> Any:
     return replace(given, **changed) if changed else given
 
 
-def whole(least: int, most: int | None = None, *, unit: str = "") -> Kind:
+def whole(least: int, most: int | None = None, *, unit: str = "") -> ValueKind:
     """Return the kind of a whole number within these bounds."""
     bounds = f"{least} or more" if most is None else f"{least} to {most}"
-    return Kind(f"`int`, {unit}{bounds}", lambda name, value: check_whole(name, value, least, most))
+    return ValueKind(f"`int`, {unit}{bounds}", lambda name, value: check_whole(name, value, least, most))
 
 
-def one_of(*words: str) -> Kind:
+def one_of(*words: str) -> ValueKind:
     """Return the kind of one of these texts."""
     texts = " or ".join(map(repr, words))
 
@@ -178,23 +183,23 @@ def one_of(*words: str) -> Kind:
         if value not in words:
             raise InputError(f"{name} is {shown(value)}: pass {texts}")
 
-    return Kind(" or ".join(f'`"{word}"`' for word in words), check)
+    return ValueKind(" or ".join(f'`"{word}"`' for word in words), check)
 
 
-def value_of(kind: type) -> Kind:
+def value_of(kind: type) -> ValueKind:
     """Return the kind of a value of options."""
 
     def check(name: str, value: object) -> None:
         if not isinstance(value, kind):
             raise InputError(f"{name} is {shown(value)}: pass {kind.__name__}(...)")
 
-    return Kind(f"`{kind.__name__}`", check)
+    return ValueKind(f"`{kind.__name__}`", check)
 
 
-FLAG = Kind("`bool`")
+FLAG = ValueKind("`bool`")
 COUNT = whole(1)
 WHOLE = whole(0)
 BYTES = whole(1, unit="bytes, ")
-SECONDS = Kind("`float`, seconds, 0 or more", check_seconds)
-POSITIVE_SECONDS = Kind("`float`, seconds, more than 0", partial(check_seconds, zero=False))
-TEXT = Kind("`str`")
+SECONDS = ValueKind("`float`, seconds, 0 or more", check_seconds)
+POSITIVE_SECONDS = ValueKind("`float`, seconds, more than 0", partial(check_seconds, zero=False))
+TEXT = ValueKind("`str`")
