@@ -220,7 +220,7 @@ SHARED_OPTIONS = {
     "Ring": "route",
     "Message": "route",
     "Sample": "simulate",
-    "Streams": "verify",
+    "Streams": "replay",
     "Broker": "route",
 }
 
