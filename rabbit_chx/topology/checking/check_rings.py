@@ -13,7 +13,7 @@ from rabbit_chx.analysis.observations import Contradiction, comparable
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import ORIGINS
 from rabbit_chx.routing.key_map import KeyMap
@@ -26,8 +26,8 @@ from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.planning.refusals import READ_RINGS
 from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.slots.layout import SlotLayout
-from rabbit_chx.topology.slots.live_slots import LiveSlots, live_slots
-from rabbit_chx.topology.slots.owners import number_slots, queues_of_slots, repair_members
+from rabbit_chx.topology.slots.owners import number_slots, repair_members
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import percent, plural
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
@@ -140,9 +140,27 @@ class CheckedExchange:
         return self.reach.unroutable_of(self.exchange)
 
     @cached_property
-    def slots(self) -> LiveSlots:
+    def slots(self) -> SlotView:
         """The slots in the ring, with their bindings."""
-        return live_slots(self.name, self.ring, self.live.exchanges, self.live.bindings)
+        return view_slots(self.name, self.ring, self.live.exchanges, self.live.bindings)
+
+    def map_of(self, ring: HashRing) -> HashRing:
+        """Return a ring with queues in place of slots: the live queue of each.
+
+        If a slot has several queues, that of the topology counts, because it gets the keys too. So does that of a slot that is neither in the
+        live ring nor bound.
+        """
+        layout = self.layout
+        if layout is None:
+            return self.slots.map_of(ring)
+        live, names = self.live, layout.names.refs
+        slots = view_slots(self.name, self.ring, live.exchanges, live.bindings, members=names)
+        owners: dict[Place, Place] = {}
+        for slot, queues in slots.queues.items():
+            wanted = layout.owners.get(slot.name)
+            if wanted in queues or not (queues or slot in self.slots.bound):
+                owners[slot] = slot if wanted is None else wanted
+        return slots.map_of(ring, owners)
 
     @cached_property
     def parks(self) -> dict[str, list[ExchangeRef]]:
@@ -342,8 +360,8 @@ def share_misplaced(checked: CheckedExchange, members: Sequence[RingMember]) -> 
         return None
     if checked.layout is None:
         return share_elsewhere(checked, wanted)
-    owners = {ExchangeRef(slot): queue for slot, queue in checked.layout.owners.items()}
-    return _by_queue(wanted, owners).share_moved(_by_queue(checked.ring, _live_owners(checked)))
+    owners: dict[Place, Place] = {ExchangeRef(slot): queue for slot, queue in checked.layout.owners.items()}
+    return checked.map_of(checked.ring).share_moved(checked.slots.map_of(wanted, owners))
 
 
 def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]) -> Iterator[Finding]:
@@ -457,52 +475,17 @@ def share_elsewhere(checked: CheckedExchange, wanted: HashRing) -> float:
     """Return the exact share of keys that another ring sends elsewhere. Slots that stay count by their queue."""
     if wanted.buckets == checked.ring.buckets:
         return 0.0
-    owners = _live_owners(checked)
-    return _by_queue(checked.ring, owners).share_moved(_by_queue(wanted, owners))
+    return checked.map_of(checked.ring).share_moved(checked.map_of(wanted))
 
 
 def _moved_of_each(checked: CheckedExchange, wanted: HashRing) -> dict[Place, float]:
     """Return for each destination of the wanted ring the exact share of keys that belong to it and have another queue now."""
-    import numpy as np
-
-    owners = _live_owners(checked)
-    numbers: dict[Place, int] = {None: -1}
-    queues = []
-    for key_map in (_by_queue(checked.ring, owners), _by_queue(wanted, owners)):
-        for place in key_map.destinations:
-            numbers.setdefault(place, len(numbers))
-        of_index = np.array([*(numbers[place] for place in key_map.destinations), -1])
-        queues.append(of_index[key_map.indices_of_all_seeds()])
-    places = wanted.indices_of_all_seeds()
-    moved = np.bincount(places[(queues[0] != queues[1]) & (places >= 0)], minlength=len(wanted.destinations))
-    return {place: int(n) / len(places) for place, n in zip(wanted.destinations, moved, strict=True)}
-
-
-def _live_owners(checked: CheckedExchange) -> dict[ExchangeRef, str]:
-    """Return the queue of each slot that has one, also of slots that are not in the ring.
-
-    If a slot has several queues, that of the topology counts, because it gets the keys too. A slot without bindings that is not in the ring
-    has the queue of the topology.
-    """
-    wanted = {} if checked.layout is None else checked.layout.owners
-    owners = checked.slots.sole_owners
-    for slot, queues in checked.slots.queues.items():
-        if len(queues) > 1 and wanted.get(slot.name) in queues:
-            owners[slot] = wanted[slot.name]
-    bound = queues_of_slots(checked.live)
-    for name, queue in wanted.items():
-        if ExchangeRef(name) not in checked.slots.queues:
-            queues = bound.get(name, (queue,))
-            owners[ExchangeRef(name)] = queue if queue in queues else queues[0]
-    return owners
-
-
-def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> HashRing | SlotTable:
-    if not owners:
-        return ring
-    exchanges = {place for place in ring.destinations if isinstance(place, ExchangeRef)}
-    present = {slot: queue for slot, queue in owners.items() if slot in exchanges}
-    return SlotTable(ring, present, frozenset(exchanges - owners.keys()))
+    places = dict(zip(wanted.buckets, checked.map_of(wanted).buckets, strict=True))
+    moved: dict[Place, float] = {}
+    for (queue, place), share in checked.map_of(checked.ring).flows(wanted).items():
+        if queue != places.get(place):
+            moved[place] = moved.get(place, 0.0) + share
+    return moved
 
 
 def _by_destination(members: Iterable[RingMember]) -> dict[Destination, list[RingMember]]:

@@ -13,6 +13,7 @@ from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import ALTERNATE_EXCHANGE, order_of_name
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.slots.layout import SlotLayout
+from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import FEW, listed, percent, plural
 
 
@@ -90,7 +91,8 @@ def _find_slots_with_several_queues(checked: CheckedExchange) -> Iterator[Findin
 
 
 def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    owners, wanted = checked.slots.sole_owners, layout.owners
+    wanted = layout.owners
+    owners = {slot: queues[0] for slot, queues in checked.slots.queues.items() if len(queues) == 1}
     misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
     if not misplaced:
         return
@@ -112,12 +114,12 @@ def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) 
 
 
 def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
-    name = checked.name
+    name, prefix = checked.name, SlotNames(checked.name, 1).prefix
     with_alternate = {slot for slots in checked.parks.values() for slot in slots}
     bare = [
         slot
         for slot in checked.slots.queues
-        if slot not in with_alternate and slot.name.startswith(f"{name}.slot.") and checked.reach.exists(slot)
+        if slot not in with_alternate and slot.name.startswith(prefix) and checked.reach.exists(slot)
     ]
     if not bare:
         return
