@@ -15,6 +15,7 @@ import click
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
+from rabbit_chx.options import Option
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
@@ -22,7 +23,7 @@ from rabbit_chx.topology.model import AnyTopology
 from rabbit_chx.topology.objects.kinds import Kind
 from rabbit_chx.topology.objects.toml_values import toml_value
 from spark_connector.columns import COLUMNS
-from spark_connector.options.common import ADDRESS_OPTIONS, Option
+from spark_connector.options.common import ADDRESS_OPTIONS
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 
@@ -108,23 +109,14 @@ def queue_options() -> str:
     return _option_lists(QUEUE_OPTIONS[len(ADDRESS_OPTIONS) :])
 
 
-#: Shorter names of the kinds of options, as Spark's documentation has them.
-_TYPES = {
-    "text": "string",
-    "true or false": "boolean",
-    "whole number, 1 or more": "integer",
-    "whole number": "integer",
-}
-
-
 def _option_lists(options: Iterable[Option]) -> str:
     heading = ""
     groups: dict[str, list[str]] = {}
     for option in options:
         heading = option.heading or heading  # that of the options before
-        type_ = _TYPES.get(option.kind.label, option.kind.label)
+        type_ = option.kind.text_label or option.kind.label
         default = f", default `{option.default_text}`" if option.default_text else ""
-        groups.setdefault(heading, []).append(f"- `{option.name}` ({type_}{default}): {option.meaning}")
+        groups.setdefault(heading, []).append(f"- `{option.spark_name}` ({type_}{default}): {option.meaning}")
     return "\n\n".join(f"### {heading}\n\n" + "\n".join(group) for heading, group in groups.items())
 
 
@@ -228,7 +220,7 @@ SHARED_OPTIONS = {
     "Ring": "route",
     "Message": "route",
     "Sample": "simulate",
-    "Streams": "verify",
+    "Streams": "replay",
     "Broker": "route",
 }
 

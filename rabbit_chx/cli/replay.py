@@ -83,15 +83,16 @@ def replay(
 
     at = broker.live(streams=True)
     (since, until), addresses = stream.range, parse_addresses(stream.addresses)
-    placement = stream.placement(at, exchange, topology)
+    name, ring = stream.placement(at, exchange, topology)
+    published_to = stream.published_to or name
     counts = Counter[str]()
     batches = replay_rows(
         stream_settings(at.settings),
         keys,
-        **{"super_stream": placement.exchange, "routing": stream.routing}
-        if stream.super_stream
-        else {"ring": placement.source},
-        exchange=stream.published_to or placement.exchange,
+        ring=ring,
+        super_stream=stream.super_stream,
+        routing=stream.routing,
+        exchange=published_to,
         key_column=stream.key_column,
         filter_value=None if filter_value is None else partial(_filter_of, filter_value),
         since=since,
@@ -110,7 +111,7 @@ def replay(
             found += (
                 f", of {plural(counts['read'], 'row')} that {'was' if counts['read'] == 1 else 'were'} read"
             )
-        say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
+        say(f"{found or no_rows_text(keys, published_to, counts)}{older}")
 
     return Outcome(batches=_records(batches, shown), finish=finish)
 
