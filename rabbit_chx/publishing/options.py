@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.tokens import Credentials
-from rabbit_chx.errors import InputError
 from rabbit_chx.options import (
     BYTES,
     COUNT,
@@ -44,12 +43,9 @@ NACK_RETRIES = 3
 _LONGEST_BACKOFF_S = 5.0
 
 
-def _check_mapping(name: str, value: object) -> None:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{name} is of type {type(value).__name__}: pass a dict of values by name")
-
-
-_MAPPING = ValueKind("mapping of names to values", _check_mapping)
+_MAPPING = ValueKind(
+    "mapping of names to values", lambda value: isinstance(value, Mapping), "a dict of values by name"
+)
 _FUNCTION = ValueKind("function")
 _URL = ValueKind("`str` or `ConnectionSettings`, or a list of them")
 _RING = ValueKind("`HashRing`, `ConsistentHashExchange`, or a function that reads one")

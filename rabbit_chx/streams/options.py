@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.options import (
+    BYTES,
     COUNT,
     FLAG,
     POSITIVE_SECONDS,
@@ -25,12 +26,13 @@ from rabbit_chx.options import (
     documented,
     one_of,
     option,
+    size,
     value_of,
     whole,
 )
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Codec, Fingerprint
+from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_BYTES, MAX_SUB_ENTRY_ROWS, Codec, Fingerprint
 from rabbit_chx.streams.frames import LARGEST_FRAME, OffsetSpec
 from rabbit_chx.streams.rows import FilterValue
 from rabbit_chx.streams.subscription import BATCH_ROWS
@@ -80,12 +82,12 @@ class ReadLimits:
         60.0,
     )
     max_frame_bytes: int = option(
-        whole(1 << 20, unit="bytes, "),
+        size(1 << 20),
         "size of the largest chunk that is received. Brokers send chunks of hundreds of MiB where messages are large",
         LARGEST_FRAME,
     )
     max_sub_entry_bytes: int = option(
-        whole(1, unit="bytes, "),
+        BYTES,
         "size of the rows of the largest sub-entry that is unpacked; a larger one is an error before it is unpacked",
         MAX_SUB_ENTRY_BYTES,
     )
@@ -194,6 +196,7 @@ class WriteLimits:
             TEXT,
             "``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default that of `url`",
             "the names are not counted",
+            None,
         ),
     )
 
@@ -251,14 +254,12 @@ class WriterOptions:
         None,
     )
     sub_entry_rows: int | None = option(
-        ValueKind("`int`, 1 to 65535"),
+        whole(1, MAX_SUB_ENTRY_ROWS),
         "maximum number of rows of a sub-entry: rows that are stored, compressed and confirmed together, which is faster for small rows. "
         "Delivery is then at least once: the rows of a sub-entry have one id. AMQP consumers receive only sub-entries that are not compressed",
         None,
         otherwise="single rows",
     )
-    compression: Codec = option(
-        ValueKind('`"none"`, `"gzip"`, `"snappy"`, `"lz4"` or `"zstd"`'), "that of sub-entries", "none"
-    )
+    compression: Codec = option(one_of(*CODECS), "compression of sub-entries", "none")
     addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING, None)
     credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING, None)
