@@ -18,9 +18,9 @@ from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
-from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
 from rabbit_chx.topology.model import AnyTopology
 from rabbit_chx.topology.objects.kinds import Kind
+from rabbit_chx.topology.objects.schema import FILE, EntryType
 from rabbit_chx.topology.objects.toml_values import toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS
@@ -177,25 +177,10 @@ def _default(type_: EntryType, name: str) -> str:
     return "" if default in (None, (), {}) else f", default `{toml_value(default)}`"
 
 
-#: The meanings of the fields of a file that are not attributes of the same name.
-_MEANINGS = {
-    "queue": "The destination queue.",
-    "exchange": "The destination exchange, instead of `queue`.",
-    "super_streams": "The super streams, each short for an exchange, streams and bindings.",
-    "weight": 'The number of its buckets. A string is used as the binding key unchanged: `"007"` and 7 are two bindings.',
-}
-_OF_SLOT_MEMBER = {
-    "weight": "Its share of the slots, relative to the other members.",
-    "slots": 'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds.',
-}
-
-
 def meaning(type_: EntryType, name: str) -> str:
-    """Return the description of a field of a topology file: that of the attribute, from the docstring of the class."""
-    if type_ is SLOT_MEMBER and name in _OF_SLOT_MEMBER:
-        return _OF_SLOT_MEMBER[name]
-    if name in _MEANINGS:
-        return _MEANINGS[name]
+    """Return the description of a field of a topology file: that of its row, or else of the attribute, from the docstring of the class."""
+    if written := next(row.meaning for row in type_.rows if row.name == name):
+        return written
     model = AnyTopology if type_ is FILE else type_.model
     found = re.search(rf"^    {name}: (.*(?:\n {{5,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
     assert found is not None, (model, name)
