@@ -13,14 +13,19 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[1]
 _UNIT = "tests/unit"
 _WITHOUT_BROKER = ("unit", "models", "fuzz", "simulation")
-#: Links and the lengths of pages, which any change of a page may break: two seconds.
-_ALWAYS = "tests/docs/test_pages.py"
+#: Links, words, messages, names and imports, which a change of any file may break.
+_ALWAYS = ("tests/docs/test_pages.py", f"{_UNIT}/packaging")
+#: What commands print of any package.
+_PRINTED = f"{_UNIT}/cli/test_transcripts.py"
+#: Spark has the options of the publishers under their names and with their words.
+_OF_SPARK = f"{_UNIT}/spark_connector/options"
 
 
 def changed_tests(files: Iterable[str]) -> list[str]:
     """Return the files and folders of the tests of changed files, as paths in the repository."""
     found = {test for file in files for test in _tests_of(Path(file))}
-    return [_ALWAYS, *sorted(test for test in found if not {*map(str, Path(test).parents)} & found)]
+    found.update(_ALWAYS)
+    return sorted(test for test in found if not {*map(str, Path(test).parents)} & found)
 
 
 def _tests_of(file: Path) -> Iterator[str]:
@@ -32,12 +37,15 @@ def _tests_of(file: Path) -> Iterator[str]:
         )  # else a fixture, or what a test compares with
     elif top == "rabbit_chx" and len(inner) == 1:
         yield from (str(test.relative_to(_ROOT)) for test in (_ROOT / _UNIT).glob("test_*.py"))
+        yield from (_PRINTED, _OF_SPARK)
     elif top == "rabbit_chx":
-        yield f"{_UNIT}/{inner[0]}"
+        yield from (f"{_UNIT}/{inner[0]}", _PRINTED)
+        if inner[0] in ("publishing", "streams"):
+            yield _OF_SPARK
+        if inner[-1] == "finding_kinds.py":  # for commands, metrics, schemas and checks
+            yield from (f"{_UNIT}/cli", f"{_UNIT}/tools", f"{_UNIT}/topology/checking")
     elif top in ("spark_connector", "tools"):
         yield f"{_UNIT}/{top}"
-    elif file.suffix != ".md" and top != "tests":
-        yield f"{_UNIT}/packaging"
 
 
 def _changed_files() -> list[str]:

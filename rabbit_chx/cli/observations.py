@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology import LiveTopology
     from rabbit_chx.topology.objects.objects import ExchangeDefinition
 
-#: The contents of the columns, and their names in the file that `ConsumerGroup(observe=)` writes.
+#: The contents of the columns, and their names if no others are given.
 _COLUMNS = ("key", "queue", "time", "exchange")
 _NEEDED = ("key", "queue")
 _MOST_NAMED = 5
@@ -37,8 +37,8 @@ class ObservedOptions:
     section: ClassVar = OWN
     observed: str | None = option(
         metavar="FILE",
-        help="Keys and the queues that received them, as .csv or .parquet, such as ConsumerGroup(observe=) writes. A key is the hashed "
-        "value. Only messages that were published to the exchange after the last change of its ring may be in the file.",
+        help="Keys and the queues that received them, as .csv or .parquet, such as consumers write. A key is the hashed value. "
+        "Only messages that were published to the exchange after the last change of its ring may be in the file.",
     )
     columns: tuple[str, ...] = option(
         "--column",

@@ -17,8 +17,8 @@ A `ConsumerGroup` is one member of a group of processes. Its queues are quorum q
 
 The modules, in the order in which to read them: `journal` derives the shared state. `ownership` decides for one queue, without I/O.
 `runner` executes these decisions. `session` is one connection of a member, `group` spans several connections, and `channels` adapts
-aio-pika. `queue_checks` has the checks of queues, `settings` the options of groups, `message` what its handler receives, `waits` the waits with a limit, `observing` the file
-of observed keys, and `status` the view of the management API.
+aio-pika. `queue_checks` has the checks of queues, `settings` the options of groups, `message` what its handler receives, `waits` the waits
+with a limit, and `status` the view of the management API.
 
 A `StreamGroup` is a member of a group of streams. It shares `ownership`, `runner`, `session`, `group` and `journal` with `ConsumerGroup`.
 `stream_channels` reads a stream, `stream_connection` adapts the stream protocol, and `stream_status` has the view of the journal.

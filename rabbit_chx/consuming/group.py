@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
-from rabbit_chx.analysis.observations import Contradiction
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import connect_timeout_error
 from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
-from rabbit_chx.consuming.observing import Observer
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.queue_checks import check_queues, prefetch_of, queue_warnings
 from rabbit_chx.consuming.runner import QueueRunner
@@ -365,12 +363,7 @@ class ConsumerGroup(Group):
                 f"data. {WITHOUT_JOURNAL}"
             )
         self.queues = _static_share(_queue_names(queues), options.static)
-        key_map = queues if isinstance(queues, KeyMap) else None
-        observed = options.observe
-        path, header = observed if isinstance(observed, tuple) else (observed, None)
-        self._observer = None if path is None else Observer(path, header, key_map)
-        observe = None if self._observer is None else self._observer.observe
-        super().__init__(self._settings, member_of(options, observe=observe))
+        super().__init__(self._settings, member_of(options))
         self._static = options.static
 
     def __repr__(self) -> str:
@@ -387,31 +380,9 @@ class ConsumerGroup(Group):
             BrokerRefusedError: the broker refuses the login or the vhost.
             UnreachableError: the broker cannot be reached.
             MissingExtraError: aio-pika is not installed.
-            InputError: the file of `observe` is another kind of file, or cannot be written.
         """
-        if self._observer is not None:
-            self._observer.open()
         await self._enter()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            await super().__aexit__(kind, error, traceback)
-        finally:
-            if self._observer is not None:
-                self._observer.close()
-
-    @property
-    def contradiction(self) -> Contradiction | None:
-        """The first observed key that came from another queue than that of the ring or slot table in `queues`, which then is not that of
-        the broker; None if there was none, or nothing is compared. It needs `observe`.
-        """
-        return None if self._observer is None else self._observer.contradiction
 
     async def run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
         """Handle messages until `stop` is called or the task is cancelled.

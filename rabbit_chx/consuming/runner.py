@@ -247,8 +247,6 @@ class QueueRunner:
             self._errors.pop(key, None)
             if not _is_election(start.delivery.content):
                 self.handled_at = datetime.now(UTC)
-            if self.session.member.observe is not None:
-                self.session.member.observe(start.delivery.content)
         else:
             self._errors[key] = error
             _log.info(

@@ -12,10 +12,9 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.checks import check_seconds, check_whole, is_finite, shown
+from rabbit_chx.checks import check_seconds, check_whole, is_finite
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import (
     COUNT,
@@ -43,8 +42,6 @@ GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable | ModulusHashExch
 Hook: TypeAlias = Callable[[str], Awaitable[None]]
 #: Returns where to start, or None for the offset after the stored one.
 GainedHook: TypeAlias = "Callable[[str], Awaitable[OffsetSpec | None]]"
-#: The path of a file, or (path, header).
-ObservedFile: TypeAlias = "str | os.PathLike[str] | tuple[str | os.PathLike[str], str | None]"
 
 _MAX_NAME_BYTES = 100
 _MAX_CONCURRENCY = 256
@@ -52,14 +49,7 @@ _MAX_PREFETCH = 1000
 _MAX_BACKOFF_S = 30.0
 
 
-def _check_observed(name: str, value: object) -> None:
-    path, header = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(header, str | None):
-        raise InputError(f"{name} is {shown(value)}: pass the path of a file, or (path, header)")
-
-
 _HOOK = Kind("async function")
-_OBSERVED = Kind("path, or (path, header)", _check_observed)
 _JOURNAL_MEANING = "the stream that announces members and assigns generations"
 
 
@@ -243,15 +233,6 @@ class QueueGroupOptions(GroupOptions):
         "this member consumes every count-th queue only. For releases before 4.0 without a journal",
         None,
     )
-    observe: ObservedFile | None = option(
-        _OBSERVED,
-        "a file for the keys of handled messages, each with its queue, the time in UTC and the exchange that it was published to. A key is the "
-        "routing key, or with (path, header) the text of the header that the exchange hashes. The file is CSV, one for each member, and has "
-        "each key once; at most 100,000. An existing file is continued. The commands ``ring record`` and ``ring check`` read it, with the "
-        "option ``observed``: a ring is made of it, or compared with it. Dead-lettered messages and those that were published straight to a queue are left out. If "
-        "`queues` is a ring or a slot table, the keys are compared with it",
-        None,
-    )
 
 
 @dataclass(frozen=True)
@@ -307,7 +288,6 @@ class GroupMember:
     timing: GroupTiming = field(default_factory=GroupTiming)
     journal: str | None = JOURNAL
     group: str = ""  # of a `StreamGroup`
-    observe: Callable[[GroupMessage], None] | None = None  # called with each message that was handled
 
     def __post_init__(self) -> None:
         name = self.name

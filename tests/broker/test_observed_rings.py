@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,13 +11,10 @@ import pytest
 from bounded import until
 from exchange_types import CHX
 from group_members import ORDERED
-from group_stage import QUICK
 from pika import BasicProperties
 from shop import Shop
 
-from rabbit_chx import Broker, ConsumerGroup, HashRing
 from rabbit_chx.cli import main
-from rabbit_chx.consuming import GroupMessage
 
 pytestmark = pytest.mark.broker
 
@@ -47,9 +43,9 @@ def publish(shop: Shop, keys: Iterable[str], header: str | None = None) -> None:
         )
 
 
-def received(shop: Shop, path: Path) -> str:
+def received(shop: Shop, path: Path, header: str | None = None) -> str:
     """Publish a message for each of KEYS, take them out of the queues, and write a file of where each was."""
-    publish(shop, KEYS)
+    publish(shop, KEYS, header)
     pairs: list[tuple[str, str]] = []
 
     def note(_channel: object, method: Any, _properties: object, body: bytes) -> None:
@@ -101,45 +97,13 @@ def test_observed_keys_become_the_record(
     assert "--observed has the keys of one exchange" in capsys.readouterr().err
 
 
-def test_a_group_writes_what_it_handles(
-    bound: Shop, answer: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_observed_values_of_a_header_determine_the_ring(
+    bound: Shop, answer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The ring of its file equals the broker's ring, and a wrong ring is contradicted. docs/managed-brokers.md does it with routing keys."""
     bound.channel.exchange_delete("o")
     bound.channel.exchange_declare("o", CHX, durable=True, arguments={"hash-header": HEADER})
     for queue, weight in WEIGHTS.items():
         bound.channel.queue_bind(queue, "o", str(weight))
-    path = tmp_path / "seen.csv"
-    with Broker(bound.broker.url, ring_source=bound.ring_via) as live:
-        ring = live.ring("o")
-    handled: list[str] = []
-    group = ConsumerGroup(
-        bound.broker.url,
-        HashRing.from_bindings(sorted(WEIGHTS.items()), ring.release),
-        member="a",
-        timing=QUICK,
-        journal=None,
-        static=(0, 1),
-        observe=(path, HEADER),
-    )
-
-    async def handle(message: GroupMessage) -> None:
-        handled.append(message.body.decode())
-        if len(handled) == 151:
-            group.stop()
-
-    async def story() -> None:
-        async with group:
-            await asyncio.wait_for(group.run(handle), 60)
-
-    publish(bound, KEYS, HEADER)
-    bound.channel.basic_publish("", "o.a", b"straight")
-    asyncio.run(story())
-    assert "and the ring sends it to" in str(group.contradiction)
-    assert "a message of the exchange 'o' contradicts the ring" in caplog.text
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 150
-    assert {row["exchange"] for row in rows} == {"o"}
-    document = answer("ring", "check", "o", *bound.live, "--observed", str(path))
+    file = received(bound, tmp_path / "seen.csv", HEADER)
+    document = answer("ring", "check", "o", *bound.live, "--observed", file)
     assert (document["findings"], document["rings"][0]["provenance"]) == ([], "observed")

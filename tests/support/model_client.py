@@ -10,7 +10,7 @@ from typing import Any, Literal
 from definitions_file import EXPORTED
 from model_broker import ModelBroker
 
-from rabbit_chx.errors import AccessRefusedError, RabbitChxError
+from rabbit_chx.errors import AccessRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -201,12 +201,26 @@ class ModelClient:
     def get(
         self,
         *path: str,
-        query: Mapping[str, str] | None = None,  # noqa: ARG002
+        query: Mapping[str, str] | None = None,
         fields: Mapping[str, Shape] | None = None,  # noqa: ARG002
     ) -> Any:
-        """Return what is listed, or the messages of a queue."""
-        is_queue = path[0] == "queues" and path[2:]
-        return {"messages": self.messages_in(path[2])} if is_queue else self._listed(*path)
+        """Return what is listed, or one object.
+
+        Raises:
+            NotFoundError: it does not exist.
+        """
+        kind, *names = path
+        if kind == "queues" and names[1:]:
+            return {"messages": self.messages_in(names[1])}
+        if kind == "exchanges" and names[2:]:  # its bindings
+            return [entry for entry in self._listed("bindings") if entry["source"] == names[1]]
+        if kind in ("exchanges", "policies") and names[1:]:
+            found = [entry for entry in self._listed(kind) if entry["name"] == names[1]]
+            if not found:
+                raise NotFoundError(f"there is no {kind} {names[1]}", reply_code=404)
+            return found[0]
+        listed = self._listed(*path)
+        return {"items": listed} if query and "page" in query else listed
 
     def get_list(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape]
@@ -226,6 +240,7 @@ class ModelClient:
                 {"name": "rabbit@model", "running": True, "uptime": (time.time() - _NODE_START) * 1000}
             ],
             "vhosts": {"name": "/"},
+            "overview": self.overview(),
         }
         if kind in of_broker:
             return of_broker[kind]
@@ -235,7 +250,7 @@ class ModelClient:
             "policies": model.policies.values(),
             "bindings": model.bindings,
         }
-        listed = [EXPORTED[kind](each) for each in objects.get(kind, ())]
+        listed = [{**EXPORTED[kind](each), "vhost": "/"} for each in objects.get(kind, ())]
         if kind == "queues":
             return [
                 {"exclusive": False, **entry, "messages": self.messages_in(entry["name"])} for entry in listed

@@ -1,4 +1,4 @@
-"""The commands of ``rabbit-chx topology`` on a broker made of values.
+"""Commands on a broker made of values, which answers at each address that a command asks: AMQP, the management API, rabbitmqctl.
 
 It is a fake, to script what a broker does not do at will: messages wait in a parking queue when a command begins, or something is
 refused in the middle of a plan. It shows what a command asks and returns. What a plan does on a real broker is in tests/broker.
@@ -15,6 +15,7 @@ from model_client import ModelClient
 from slot_files import NEWEST
 
 from rabbit_chx import Topology
+from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.topology import LiveTopology, QueueDefinition
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 
@@ -47,10 +48,18 @@ class ModelledCommands:
             return _Client(self)
 
         monkeypatch.setattr("rabbit_chx.broker.facade._Connected", connected)
+        monkeypatch.setattr(BrokerAddresses, "management", connected)
+        monkeypatch.setattr(
+            "rabbit_chx.broker.ring_source.rings_by", lambda *asked: _Client(self).read_rings(*asked[2:])
+        )
 
     def holds(self, topology: Topology | LiveTopology) -> None:
         """Let the broker have what a topology says, and nothing else."""
         self.model = ModelBroker.holding(topology, NEWEST)
+
+    def of_broker(self, *command: str) -> tuple[str, ...]:
+        """Return the command line of a command that asks the broker."""
+        return (*command, *_OPTIONS)
 
     def arguments(self, command: str, text: str, *options: str) -> tuple[str, ...]:
         """Write a file, and return the command line of a command about it."""

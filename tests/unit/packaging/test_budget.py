@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,6 +53,7 @@ def rooms() -> Iterator[tuple[str, list[str]]]:
             yield room, code_lines(path.read_text(encoding="utf-8"))
 
 
+@cache
 def numbers() -> tuple[Counter[str], int]:
     lines: Counter[str] = Counter()
     characters = 0
