@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, NoReturn
 
-import click
-
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.analysis.wording import document, finding_as_json
@@ -25,6 +23,7 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.options import one_of
 from rabbit_chx.rendering import FORMATS, Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
@@ -32,8 +31,8 @@ from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
-from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.planning.plan_value import count_kind
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.words import listed, plural
@@ -426,7 +425,7 @@ def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
 def _ignore() -> Any:  # a field's default
     return option(
         "--ignore",
-        type=click.Choice(CHECK_KINDS),
+        type=one_of(*CHECK_KINDS),
         multiple=True,
         metavar="KIND",
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",

@@ -11,11 +11,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.objects.changes import (
-    FieldChange,
-    NamedObject,
-    fields_between,
-)
+from rabbit_chx.topology.objects.changes import FieldChange, NamedObject
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -25,6 +21,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     list_onward,
 )
+from rabbit_chx.topology.rules.arguments import fields_for
 from rabbit_chx.topology.rules.plugin_objects import (
     find_kept_shards,
     is_of,
@@ -169,7 +166,7 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
 
 
 def _compare_object(wanted: NamedObject, live: NamedObject | None, release: Release) -> ObjectPair:
-    return ObjectPair(wanted, live, () if live is None else fields_between(live, wanted, release))
+    return ObjectPair(wanted, live, () if live is None else fields_for(live, wanted, release))
 
 
 def _find_unwanted(
