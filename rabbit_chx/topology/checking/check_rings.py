@@ -155,11 +155,13 @@ class CheckedExchange:
             return self.slots.map_of(ring)
         live, names = self.live, layout.names.refs
         slots = view_slots(self.name, self.ring, live.exchanges, live.bindings, members=names)
+        bound = slots.queues
         owners: dict[Place, Place] = {}
-        for slot, queues in slots.queues.items():
-            wanted = layout.owners.get(slot.name)
-            if wanted in queues or not (queues or slot in self.slots.bound):
-                owners[slot] = slot if wanted is None else wanted
+        for name, queue in layout.owners.items():
+            slot = ExchangeRef(name)
+            queues = bound.get(slot, ())
+            if queue in queues or not (queues or slot in self.slots.bound):
+                owners[slot] = queue
         return slots.map_of(ring, owners)
 
     @cached_property
