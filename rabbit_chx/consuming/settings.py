@@ -163,7 +163,6 @@ class GroupOptions:
     member: str | None = option(
         TEXT,
         "a name that is unique among the members and stays the same after a restart, such as that of the pod",
-        None,
         otherwise="the host's name and the process id",
     )
     weight: float = option(
@@ -172,9 +171,7 @@ class GroupOptions:
         1.0,
     )
     on_lost: Hook | None = option(
-        _HOOK,
-        "called with the name of a queue or stream when this member no longer owns it",
-        None,
+        _HOOK, "called with the name of a queue or stream when this member no longer owns it"
     )
     failures: FailurePolicy = option(
         value_of(FailurePolicy),
@@ -182,13 +179,12 @@ class GroupOptions:
         FailurePolicy(),
     )
     timing: GroupTiming | None = option(
-        ValueKind("`GroupTiming`"), "the times of the group", None, otherwise="`GroupTiming()`", former="pace"
+        ValueKind("`GroupTiming`"), "the times of the group", otherwise="`GroupTiming()`", former="pace"
     )
     credentials: Credentials | None = option(
         ValueKind("function"),
         "returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password in the URL. It is called "
         "again, also in other threads, before the token expires; open connections get the new token",
-        None,
     )
 
 
@@ -223,15 +219,12 @@ class QueueGroupOptions(GroupOptions):
         32,
     )
     on_gained: Hook | None = option(
-        _HOOK,
-        "called with the name of a queue before the first message of a queue that this member gains",
-        None,
+        _HOOK, "called with the name of a queue before the first message of a queue that this member gains"
     )
     journal: str | None = option(TEXT, f"{_JOURNAL_MEANING}. None for no journal", JOURNAL)
     static: tuple[int, int] | None = option(
         ValueKind("(index, count)"),
         "this member consumes every count-th queue only. For releases before 4.0 without a journal",
-        None,
     )
 
 
@@ -247,9 +240,9 @@ class StreamGroupOptions(GroupOptions):
         ),
     )
     _: KW_ONLY
-    streams: Iterable[str] | None = option(ValueKind("list of `str`"), "the names of the streams", None)
+    streams: Iterable[str] | None = option(ValueKind("list of `str`"), "the names of the streams")
     super_stream: str | None = option(
-        TEXT, "the super stream whose partitions are shared, instead of `streams`", None
+        TEXT, "the super stream whose partitions are shared, instead of `streams`"
     )
     name: str = field(
         metadata=declared(TEXT, "the name of the group. The broker stores the offsets under it")
@@ -261,13 +254,11 @@ class StreamGroupOptions(GroupOptions):
         _HOOK,
         "called with the name of a stream before the first batch of a stream that this member gains. It returns where to start, as `GroupReading.start`; "
         "None for the offset after the stored one. If it raises, it is called again, like a handler",
-        None,
     )
     journal: str = option(TEXT, _JOURNAL_MEANING, JOURNAL)
     addresses: Mapping[str, str] | None = option(
         ValueKind("mapping of `str` to `str`"),
         'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``',
-        None,
     )
 
 
