@@ -28,6 +28,7 @@ from rabbit_chx.options import (
     one_of,
     option,
     value_of,
+    whole,
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.retry import Backoff
@@ -50,6 +51,14 @@ _MAX_BACKOFF_S = 30.0
 
 
 _HOOK = ValueKind("async function")
+_MEMBER = ValueKind(
+    "`str`",
+    lambda name: isinstance(name, str) and 0 < len(name.encode(errors="replace")) <= _MAX_NAME_BYTES,
+    f"text of 1 to {_MAX_NAME_BYTES} bytes, such as the name of the pod",
+)
+_WEIGHT = ValueKind(
+    "`float`, more than 0", lambda weight: is_finite(weight) and weight > 0, "a finite number, more than 0"
+)
 _JOURNAL_MEANING = "the stream that announces members and assigns generations"
 
 
@@ -161,12 +170,12 @@ class GroupOptions:
     """The options of every group. It is not validated: a traceback of its constructor would show the password."""
 
     member: str | None = option(
-        TEXT,
+        _MEMBER,
         "a name that is unique among the members and stays the same after a restart, such as that of the pod",
         otherwise="the host's name and the process id",
     )
     weight: float = option(
-        ValueKind("`float`, more than 0"),
+        _WEIGHT,
         "this member's relative share: a member of weight 2 is assigned twice as many queues or streams as one of weight 1",
         1.0,
     )
@@ -206,7 +215,7 @@ class QueueGroupOptions(GroupOptions):
     )
     _: KW_ONLY
     concurrency: int = option(
-        ValueKind(f"`int`, 1 to {_MAX_CONCURRENCY}"),
+        whole(1, _MAX_CONCURRENCY),
         "the number of messages of one queue that are handled at a time. The messages of a key are handled one after the other",
         1,
         former="lanes",
@@ -267,7 +276,7 @@ class StreamGroupOptions(GroupOptions):
 
 @dataclass(frozen=True)
 class GroupMember:
-    """What a member of either kind of group is made of, validated. `member_of` takes each field from the option of its name."""
+    """What a member of either kind of group is made of. `member_of` takes each field from the option of its name."""
 
     name: str
     weight: float = GroupOptions.weight
@@ -281,14 +290,6 @@ class GroupMember:
     group: str = ""  # of a `StreamGroup`
 
     def __post_init__(self) -> None:
-        name = self.name
-        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _MAX_NAME_BYTES:
-            raise InputError(
-                f"member is {name!r:.60}: pass text of 1 to {_MAX_NAME_BYTES} bytes, such as the name of the pod"
-            )
-        if not is_finite(self.weight) or self.weight <= 0:
-            raise InputError(f"weight is {self.weight!r}: pass a finite number, more than 0")
-        check_whole("concurrency", self.concurrency, 1, _MAX_CONCURRENCY)
         check_whole("prefetch", self.prefetch, self.concurrency, _MAX_PREFETCH)
 
     def retry_delay_s(self, attempts: int) -> float:
