@@ -21,7 +21,7 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, Topology, check, plan, repair_target
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
-from rabbit_chx.topology.checking.check_rings import apply_fix
+from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange

@@ -11,6 +11,8 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.planning.diff import diff
+from rabbit_chx.topology.planning.difference import Difference
 from rabbit_chx.topology.planning.plan import arrange, plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.repair import repair_target
@@ -19,6 +21,7 @@ from rabbit_chx.topology.slots.balance import balance
 __all__ = [
     "BindingDefinition",
     "BrokerFacts",
+    "Difference",
     "ExchangeDefinition",
     "Imported",
     "LiveTopology",
@@ -31,6 +34,7 @@ __all__ = [
     "arrange",
     "balance",
     "check",
+    "diff",
     "plan",
     "repair_target",
 ]
