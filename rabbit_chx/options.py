@@ -1,20 +1,22 @@
-"""Declarations of options: name, type with unit and range, default and meaning, once for each.
+"""Declarations of options: name, type with unit and range, default and meaning, once for Python, Spark and the command line.
 
-An option is a field of a dataclass. From it follow an argument of a constructor (`takes`), its entry in a docstring (`documented`), and its
-line in a page. Options that belong together are a value, such as the limits of a publisher, which is one argument.
+An option is a field of a dataclass. From it follow an argument of a constructor (`takes`), its entry in a docstring (`documented`), its
+line in a page, and an option of Spark. Options that belong together are a value, such as the limits of a publisher, which is one argument.
+Python gives an option as a value, which `ValueKind.fits` judges. Spark and the command line give a text, which `ValueKind.parse` reads.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from inspect import cleandoc
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rabbit_chx.checks import check_seconds, check_whole, shown
+from rabbit_chx.checks import is_finite, is_whole, shown, similar
 from rabbit_chx.errors import InputError
 
 _P = ParamSpec("_P")
@@ -24,22 +26,51 @@ _Options = TypeVar("_Options")
 _DOC_WIDTH = 110
 _SECTION = re.compile(r"\n\n(?=[A-Z]\w+::?\n)")
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
+_IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+_SIZE = re.compile(r"(\d+)\s*(b|k|kib|m|mib|g|gib)?", re.IGNORECASE)
+_IN_BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_FLAGS = {"true": True, "false": False}
 
 
 # -- a declaration
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """The type of an option.
 
     Attributes:
         label: type, unit and range, for documents.
-        check: raises an InputError for a value that cannot be; the name is for the error.
+        fits: tells whether a value can be.
+        remedy: the values that can be, for errors.
+        parse: returns the value of a text. Raises an InputError with its own message, or a ValueError.
+        write: the inverse of `parse`, for a default in documents.
+        text_label: the type of a text, for documents, if it is not `label`.
+        texts: the texts that can be, for errors, if they are not `remedy`.
+        words: the values, if they can be listed.
     """
 
     label: str
-    check: Callable[[str, object], None] = lambda _name, _value: None
+    fits: Callable[[Any], bool] = lambda _: True
+    remedy: str = ""
+    parse: Callable[[str], Any] = str
+    write: Callable[[Any], str] = str
+    text_label: str = ""
+    texts: str = ""
+    words: tuple[str, ...] = ()
+
+    def check(self, name: str, value: object) -> None:
+        """Raise an InputError for a value that cannot be; the name is for the error."""
+        if not self.fits(value):
+            raise InputError(f"{name} is {shown(value)}: pass {self.remedy}")
+
+    def value_of(self, text: str) -> Any:  # each kind has its own type
+        """Return the value of a text; an InputError with its own message, or a ValueError, if there is none."""
+        value = self.parse(text)
+        if not self.fits(value):
+            raise ValueError(text)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +83,21 @@ class Option:
         default: the value if the option is not given; MISSING for a required one.
         otherwise: the meaning of a default of None, in words.
         former: its name before; an error for this name tells the new one.
+        spark: its name in Spark, if it does not follow from `name`; users may write it in any case.
+        heading: the heading of this and the following options of Spark in the documents; empty for the one before.
+        only: the kind of write (``amqp``, ``streams``, ``exactly-once``) or read (``batch``, ``streaming``) of Spark that has the option;
+            empty for all.
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     meaning: str
-    default: Any
+    default: Any = None
     otherwise: str = ""
     former: str = ""
+    spark: str = ""
+    heading: str = ""
+    only: str = ""
 
     @property
     def type_text(self) -> str:
@@ -73,24 +111,44 @@ class Option:
             text = f"{type(default).__name__}()" if is_dataclass(default) else repr(default)
         return f"{self.kind.label}; default {self.otherwise or f'`{text}`'}"
 
+    @property
+    def spark_name(self) -> str:
+        """The name in camelCase, without the unit: a text has its own."""
+        first, *others = self.name.removesuffix("_s").split("_")
+        return self.spark or first + "".join(map(str.capitalize, others))
 
-def option(
-    kind: Kind, meaning: str, default: object, *, otherwise: str = "", former: str = ""
-) -> Any:  # a field of any type
-    """Return the dataclass field of an option with a default; `otherwise` words what None means, `former` is an old name."""
-    return field(default=default, metadata={**declared(kind, meaning, otherwise), "former": former})
+    @property
+    def default_text(self) -> str:
+        """The default as text; empty if the option has none."""
+        return "" if self.default in (None, "", (), {}) else self.kind.write(self.default)
 
 
-def declared(kind: Kind, meaning: str, otherwise: str = "") -> Mapping[str, Any]:
+def option(kind: ValueKind, meaning: str, default: object = None, **more: str) -> Any:  # a field of any type
+    """Return the dataclass field of an option with a default; `more` are attributes of `Option`."""
+    return field_of(Option("", kind, meaning, default, **more))
+
+
+def field_of(declaration: Option, **other: Any) -> Any:  # a field of any type
+    """Return the dataclass field of an option that is declared elsewhere; `other` are the attributes that differ here."""
+    here = replace(declaration, **other)
+    if isinstance(here.default, dict):
+        return field(default_factory=here.default.copy, metadata={"option": here})
+    return field(default=here.default, metadata={"option": here})
+
+
+def declared(
+    kind: ValueKind, meaning: str, otherwise: str = "", default: object = MISSING
+) -> Mapping[str, Any]:
     """Return the metadata of the field of an option, for a field that `option` cannot make."""
-    return {"kind": kind, "meaning": meaning, "otherwise": otherwise}
+    return {"option": Option("", kind, meaning, default, otherwise)}
 
 
 def options_of(values: Any) -> dict[str, Option]:
     """Return the options of a class or value by name, in the order of its arguments."""
     return {
-        member.name: Option(member.name, default=member.default, **member.metadata)
+        member.name: replace(member.metadata["option"], name=member.name)
         for member in sorted(fields(values), key=lambda member: member.kw_only is True)
+        if member.metadata
     }
 
 
@@ -134,6 +192,7 @@ def takes(
     """
     values = {name: each.default for name, each in options_of(options).items() if is_dataclass(each.default)}
     renamed = {each.former: name for name, each in options_of(options).items() if each.former}
+    known = [*options_of(options), *(name for default in values.values() for name in options_of(default))]
 
     def decorate(construct: Callable[[Any, _Options], None]) -> Callable[Concatenate[Any, _P], None]:
         def __init__(self: Any, /, *arguments: _P.args, **named: _P.kwargs) -> None:  # noqa: N807
@@ -141,6 +200,10 @@ def takes(
             try:
                 for name in named.keys() & renamed.keys():
                     raise TypeError(f"the argument {name!r} is called {renamed[name]!r}")
+                for name in named.keys() - known:
+                    meant = similar(name, known)
+                    remedy = f"did you mean {meant!r}?" if meant else "leave it out"
+                    raise InputError(f"{type(self).__name__} has no argument {name!r}: {remedy}")
                 for value, default in values.items():
                     single[value] = {name: named.pop(name) for name in options_of(default) if name in named}
                 given = _with_single(options(*arguments, **named), single)
@@ -164,37 +227,97 @@ def _with_single(given: Any, single: Mapping[str, Mapping[str, Any]]) -> Any:
     return replace(given, **changed) if changed else given
 
 
-def whole(least: int, most: int | None = None, *, unit: str = "") -> Kind:
+# -- kinds
+
+
+def whole(least: int, most: int | None = None, *, unit: str = "") -> ValueKind:
     """Return the kind of a whole number within these bounds."""
     bounds = f"{least} or more" if most is None else f"{least} to {most}"
-    return Kind(f"`int`, {unit}{bounds}", lambda name, value: check_whole(name, value, least, most))
+    return ValueKind(
+        f"`int`, {unit}{bounds}",
+        lambda value: is_whole(value, least, math.inf if most is None else most),
+        f"a whole number{', ' if most is None else ' from '}{bounds}",
+        int,
+        text_label="integer",
+    )
 
 
-def one_of(*words: str) -> Kind:
-    """Return the kind of one of these texts."""
-    texts = " or ".join(map(repr, words))
+def size(least: int) -> ValueKind:
+    """Return the kind of a number of bytes."""
+    return replace(
+        whole(least, unit="bytes, "),
+        parse=_size,
+        write=_size_text,
+        text_label="size",
+        texts="bytes, as 65536 or with a unit of 1,024: 64KiB, 8MiB, 1GiB (or k, m, g)",
+    )
 
-    def check(name: str, value: object) -> None:
-        if value not in words:
-            raise InputError(f"{name} is {shown(value)}: pass {texts}")
 
-    return Kind(" or ".join(f'`"{word}"`' for word in words), check)
+def one_of(*words: str) -> ValueKind:
+    """Return the kind of one of these words; a text may be in any case."""
+    return ValueKind(
+        " or ".join(f'`"{word}"`' for word in words),
+        lambda value: value in words,
+        " or ".join(map(repr, words)),
+        lambda text: text.strip().lower(),
+        text_label=" or ".join(words),
+        words=words,
+    )
 
 
-def value_of(kind: type) -> Kind:
+def value_of(kind: type) -> ValueKind:
     """Return the kind of a value of options."""
-
-    def check(name: str, value: object) -> None:
-        if not isinstance(value, kind):
-            raise InputError(f"{name} is {shown(value)}: pass {kind.__name__}(...)")
-
-    return Kind(f"`{kind.__name__}`", check)
+    return ValueKind(f"`{kind.__name__}`", lambda value: isinstance(value, kind), f"{kind.__name__}(...)")
 
 
-FLAG = Kind("`bool`")
+def _flag(text: str) -> bool:
+    try:
+        return _FLAGS[text.strip().lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+def _seconds(text: str) -> float:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError
+    return float(match[1]) * _IN_SECONDS[match[2] or "s"]
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError
+    return int(match[1]) * _IN_BYTES[(match[2] or "b")[0].lower()]
+
+
+def _size_text(size: int) -> str:
+    for unit in ("g", "m", "k"):
+        if size % _IN_BYTES[unit] == 0:
+            return f"{size // _IN_BYTES[unit]}{unit.upper()}iB"
+    return str(size)
+
+
+FLAG = ValueKind(
+    "`bool`", parse=_flag, write=lambda flag: str(flag).lower(), text_label="boolean", texts="true or false"
+)
 COUNT = whole(1)
 WHOLE = whole(0)
-BYTES = whole(1, unit="bytes, ")
-SECONDS = Kind("`float`, seconds, 0 or more", check_seconds)
-POSITIVE_SECONDS = Kind("`float`, seconds, more than 0", partial(check_seconds, zero=False))
-TEXT = Kind("`str`")
+BYTES = size(1)
+SECONDS = ValueKind(
+    "`float`, seconds, 0 or more",
+    lambda value: is_finite(value) and value >= 0,
+    "a finite number of seconds, 0 or more",
+    _seconds,
+    lambda seconds: f"{seconds:g}s",
+    text_label="duration",
+    texts="seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
+)
+POSITIVE_SECONDS = replace(
+    SECONDS,
+    label="`float`, seconds, more than 0",
+    fits=lambda value: is_finite(value) and value > 0,
+    remedy="a finite number of seconds, more than 0",
+    texts="more than 0 seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
+)
+TEXT = ValueKind("`str`", text_label="string")

@@ -62,13 +62,10 @@ _SHAPES = {
     "slotted": "exchange: text  vhost: text  provenance: text  rate: number?"
     "  sample: {source: text messages: int nowhere: int}?"
     "  heaviest: [{key: text slot: text? queue: text? least: int most: int}]",
-    "rows": "rows: int  right: int  wrong: int  without_key: int  other_exchange: int",
     "moves": "keys: int  moved: int  refused_before: int  refused_after: int  matrix: matrix?"
     "  moves: [{key: text before: outcome after: outcome}]",
     "upgrade": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
     "  order: kept|lost|none  findings: [{kind: text advice}]",
-    "end": "offset: int  time: text",
-    "lag": "lag_rows: int?  lag_s: number?",
 }
 #: The fields of each document, besides `format` and `format_version`.
 FORMATS = {
@@ -111,18 +108,14 @@ FORMATS = {
     "slots": "slotted  queues: [{queue: text? slots: int keys: number load: number? rate: number?}]"
     "  slots: [{slot: text queue: text? keys: number load: number?}]",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
-    "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag}]"
+    "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
     "  members: [{name: text weight: number heard_at: text assigned: int}]",
-    "streams": "vhost: text  version: text  group: text?"
-    "  streams: [{name: text exchange: text? first: end? last: end? offsets: int? writers: any lag}]",
     "topology": "cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"
     "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
-    "verify": "way: scratch|applied|stored  exchange: text?  vhost: text  source  determined: bool"
-    "  findings: [{kind: finding destination: place share: number? advice}]  arguments?: object?  compared?: int"
-    "  mismatches?: int  heaviest_key?: {key: text share: number}?  rows?: int  right?: int  wrong?: int"
-    "  without_key?: int  other_exchange?: int  seconds?: number  streams?: [{stream: text rows}]"
-    "  destinations?: [{destination: place messages: int predicted: int}]"
-    "  examples: [{key?: text? key_base64?: text predicted?: outcome found?: place stream?: text offset?: int belongs_to?: place}]",
+    "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
+    "  findings: [{kind: finding destination: place share: number? advice}]  compared: int  mismatches: int"
+    "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]"
+    "  examples: [{key: text predicted: outcome found: place}]",
 }
 #: The meaning of fields whose name does not say it, wherever they are.
 _SAYS = {
@@ -147,7 +140,7 @@ _SAYS = {
     "moved": "The share of keys, or the number, with another destination afterwards.",
     "moved_at_worst": "The peak of `moved` between two steps.",
     "nodes": "Null without the tag `monitoring`.",
-    "offsets": "An upper bound of the number of messages.",
+    "oldest_s": "The age of the oldest message of the stream, in seconds.",
     "overtaken": "Sentences about messages that lost their order.",
     "parked": "The messages in parking queues of slots.",
     "pinned": "The exchanges whose members now list their slots.",
@@ -158,7 +151,6 @@ _SAYS = {
     "share": "The share of the keys, in a finding of those affected.",
     "unmanaged": "Objects of the broker that the file neither has nor owns.",
     "unparked": "The number of messages published again from the parking queue.",
-    "way": "`scratch`: a copy in a temporary vhost; `applied`: a file that the broker lacks; `stored`: streams.",
 }
 
 

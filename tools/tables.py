@@ -15,14 +15,15 @@ import click
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
 from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
 from rabbit_chx.cli.command import Command
+from rabbit_chx.options import Option
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
-from rabbit_chx.topology.file.fields import FILE, SLOT_MEMBER, EntryType
 from rabbit_chx.topology.model import AnyTopology
 from rabbit_chx.topology.objects.kinds import Kind
+from rabbit_chx.topology.objects.schema import FILE, EntryType
 from rabbit_chx.topology.objects.toml_values import toml_value
 from spark_connector.columns import COLUMNS
-from spark_connector.options.common import ADDRESS_OPTIONS, Option
+from spark_connector.options.common import ADDRESS_OPTIONS
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 
@@ -108,23 +109,14 @@ def queue_options() -> str:
     return _option_lists(QUEUE_OPTIONS[len(ADDRESS_OPTIONS) :])
 
 
-#: Shorter names of the kinds of options, as Spark's documentation has them.
-_TYPES = {
-    "text": "string",
-    "true or false": "boolean",
-    "whole number, 1 or more": "integer",
-    "whole number": "integer",
-}
-
-
 def _option_lists(options: Iterable[Option]) -> str:
     heading = ""
     groups: dict[str, list[str]] = {}
     for option in options:
         heading = option.heading or heading  # that of the options before
-        type_ = _TYPES.get(option.kind.label, option.kind.label)
+        type_ = option.kind.text_label or option.kind.label
         default = f", default `{option.default_text}`" if option.default_text else ""
-        groups.setdefault(heading, []).append(f"- `{option.name}` ({type_}{default}): {option.meaning}")
+        groups.setdefault(heading, []).append(f"- `{option.spark_name}` ({type_}{default}): {option.meaning}")
     return "\n\n".join(f"### {heading}\n\n" + "\n".join(group) for heading, group in groups.items())
 
 
@@ -185,25 +177,10 @@ def _default(type_: EntryType, name: str) -> str:
     return "" if default in (None, (), {}) else f", default `{toml_value(default)}`"
 
 
-#: The meanings of the fields of a file that are not attributes of the same name.
-_MEANINGS = {
-    "queue": "The destination queue.",
-    "exchange": "The destination exchange, instead of `queue`.",
-    "super_streams": "The super streams, each short for an exchange, streams and bindings.",
-    "weight": 'The number of its buckets. A string is used as the binding key unchanged: `"007"` and 7 are two bindings.',
-}
-_OF_SLOT_MEMBER = {
-    "weight": "Its share of the slots, relative to the other members.",
-    "slots": 'Instead of `weight`: the slots that it owns, such as `["00..11", "37"]` or `[0, 1, 2]`. A range includes both bounds.',
-}
-
-
 def meaning(type_: EntryType, name: str) -> str:
-    """Return the description of a field of a topology file: that of the attribute, from the docstring of the class."""
-    if type_ is SLOT_MEMBER and name in _OF_SLOT_MEMBER:
-        return _OF_SLOT_MEMBER[name]
-    if name in _MEANINGS:
-        return _MEANINGS[name]
+    """Return the description of a field of a topology file: that of its row, or else of the attribute, from the docstring of the class."""
+    if written := next(row.meaning for row in type_.rows if row.name == name):
+        return written
     model = AnyTopology if type_ is FILE else type_.model
     found = re.search(rf"^    {name}: (.*(?:\n {{5,}}.*)*)", inspect.getdoc(model) or "", re.MULTILINE)
     assert found is not None, (model, name)
@@ -228,7 +205,7 @@ SHARED_OPTIONS = {
     "Ring": "route",
     "Message": "route",
     "Sample": "simulate",
-    "Streams": "verify",
+    "Streams": "replay",
     "Broker": "route",
 }
 

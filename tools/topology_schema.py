@@ -8,11 +8,12 @@ from typing import Any
 from tables import meaning
 
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.topology.file import fields
-from rabbit_chx.topology.file.fields import EntryType
 from rabbit_chx.topology.file.variables import TABLE as VARIABLES
+from rabbit_chx.topology.objects import kinds
+from rabbit_chx.topology.objects import schema as tables
 from rabbit_chx.topology.objects.kinds import FLAG, KEY, NAME, STRING, Kind
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.objects.schema import EntryType
 
 #: A reference to a variable, as the whole of a value; and a text that contains one.
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"}
@@ -24,18 +25,18 @@ def _or_reference(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 _VALUE = {"$ref": "#/definitions/value"}
-_SLOT = {"type": "integer", "minimum": 0, "maximum": fields.MAX_SLOTS - 1}
-_SLOTS = {"type": "string", "pattern": f"^{fields.SLOT_PATTERN}$"}
+_SLOT = {"type": "integer", "minimum": 0, "maximum": kinds.MAX_SLOTS - 1}
+_SLOTS = {"type": "string", "pattern": f"^{kinds.SLOT_PATTERN}$"}
 #: The schema of the kinds whose values cannot be listed.
 _KINDS: dict[Kind, dict[str, Any]] = {
     NAME: {"type": "string", "minLength": 1},
     KEY: {"type": "string"},
     STRING: {"type": "string"},
-    fields.NAMES: _or_reference({"type": "array", "items": {"type": "string", "minLength": 1}}),
-    fields.QUEUE_LIST: _or_reference(
+    kinds.NAMES: _or_reference({"type": "array", "items": {"type": "string", "minLength": 1}}),
+    kinds.QUEUE_LIST: _or_reference(
         {"type": "array", "uniqueItems": True, "items": {"type": "string", "minLength": 1}}
     ),
-    fields.KEY_LIST: _or_reference(
+    kinds.KEY_LIST: _or_reference(
         {
             "type": "array",
             "minItems": 1,
@@ -44,17 +45,17 @@ _KINDS: dict[Kind, dict[str, Any]] = {
         }
     ),
     FLAG: _or_reference({"type": "boolean"}),
-    fields.SHARE: _or_reference({"type": "number", "minimum": 0, "maximum": 1}),
-    fields.WEIGHT: {
+    kinds.SHARE: _or_reference({"type": "number", "minimum": 0, "maximum": 1}),
+    kinds.WEIGHT: {
         "anyOf": [
             {"type": "integer", "minimum": 1, "maximum": MAX_BUCKETS},
-            {"type": "string", "pattern": f"^{fields.WEIGHT_PATTERN}$", "maxLength": 255},
+            {"type": "string", "pattern": f"^{kinds.WEIGHT_PATTERN}$", "maxLength": 255},
             _WITH_REFERENCE,
         ]
     },
     # Draft 7 ignores the keywords next to a $ref.
-    fields.TABLE: {"allOf": [{"$ref": "#/definitions/table"}]},
-    fields.SLOT_LIST: _or_reference(
+    kinds.TABLE: {"allOf": [{"$ref": "#/definitions/table"}]},
+    kinds.SLOT_LIST: _or_reference(
         {
             "type": "array",
             "minItems": 1,
@@ -81,11 +82,11 @@ _DESTINATION = {"oneOf": [_has("queue"), _has("exchange")]}
 _HAS_SLOTS = {"anyOf": [_has("slots"), _has("members")]}
 #: The rules about several fields of an entry.
 _RULES: dict[EntryType, list[dict[str, Any]]] = {
-    fields.MEMBER: [_DESTINATION],
-    fields.BINDING: [_DESTINATION],
-    fields.SLOT_MEMBER: [{"not": _has("weight", "slots")}],
-    fields.SUPER_STREAM: [{"oneOf": [_has("partitions"), _has("binding_keys")]}],
-    fields.EXCHANGE: [
+    tables.MEMBER: [_DESTINATION],
+    tables.BINDING: [_DESTINATION],
+    tables.SLOT_MEMBER: [{"not": _has("weight", "slots")}],
+    tables.SUPER_STREAM: [{"oneOf": [_has("partitions"), _has("binding_keys")]}],
+    tables.EXCHANGE: [
         {
             "if": {"not": _may_be_of_type(HASH_EXCHANGE)},
             "then": {
@@ -131,7 +132,7 @@ def topology_schema() -> str:
 
 
 def _file() -> dict[str, Any]:
-    schema = _entry(fields.FILE)
+    schema = _entry(tables.FILE)
     schema["properties"][VARIABLES] = {
         "description": "The variables of the file, with their defaults.",
         "type": "object",
@@ -161,6 +162,7 @@ def _field(type_: EntryType, name: str) -> dict[str, Any]:
         schema["default"] = default
     if isinstance(kind, EntryType):
         return {**schema, **_or_reference({"type": "array", "items": _entry(kind)})}
+    assert kind in _KINDS or kind.allowed, f"no schema for {kind.label}"
     return schema | (_KINDS[kind] if kind in _KINDS else _listed(kind.allowed))
 
 

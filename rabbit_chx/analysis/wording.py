@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _NOWHERE = "(nowhere)"
 #: The versions of the formats of documents that lost a field since version 1.
 _VERSIONS = dict.fromkeys(
-    ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards", "streams", "verify"), 2
-)
+    ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards"), 2
+) | {"verify": 3}
 
 
 def rounded(value: float | None) -> float | None:

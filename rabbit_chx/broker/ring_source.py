@@ -39,7 +39,7 @@ _NO_RING = "Exchange does not exist or is of a different type"
 _UNREAD = "the ring was not read: "
 
 
-class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a subclass of tuple cannot have nonempty slots
+class ReadBuckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a subclass of tuple cannot have nonempty slots
     """The destination of bucket 0, 1 and so on, None at a hole: a tuple.
 
     Attributes:
@@ -96,7 +96,7 @@ def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
 
 def read_eval_of_all(
     text: str, vhost: str, exchanges: Sequence[str]
-) -> tuple[dict[str, Buckets], int | None]:
+) -> tuple[dict[str, ReadBuckets], int | None]:
     """Read the rings by name, and the timeout, from the output of `eval_of_all` for the same exchanges.
 
     An exchange that does not exist is left out. The timeout is None if the broker has none.
@@ -105,7 +105,7 @@ def read_eval_of_all(
         RingSourceError: the text is not such output, or has the ring of another exchange.
     """
     plain = "".join(text.split())
-    rings: dict[str, Buckets] = {}
+    rings: dict[str, ReadBuckets] = {}
     start = len(_RINGS)
     end = _TIMEOUT.search(plain, start)
     if plain.startswith(_RINGS) and end is not None:
@@ -137,7 +137,7 @@ def eval_of_exchange(vhost: str, exchange: str) -> str:
     )
 
 
-def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
+def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[ReadBuckets, dict[str, str]]:
     """Read the ring, and the arguments that determine the hashed value, from the output of `eval_of_exchange`.
 
     Raises:
@@ -151,7 +151,7 @@ def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[Buckets
     return read_eval(match[2], vhost, exchange), {_name(name): _name(value) for name, value in pairs}
 
 
-def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
+def read_eval(text: str, vhost: str, exchange: str) -> ReadBuckets:
     """Read the ring from the output of the eval expression.
 
     Raises:
@@ -173,7 +173,7 @@ def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
     return _in_order(buckets, int(ring["next"]))
 
 
-def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
+def read_saved(text: str, vhost: str, exchange: str) -> ReadBuckets:
     """Read the ring from output of any of the three forms.
 
     Raises:
@@ -195,7 +195,7 @@ def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
     return read_eval(text, vhost, exchange)
 
 
-def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets:
+def _read_json(document: Any, text: str, vhost: str, exchange: str) -> ReadBuckets:
     ring = document if isinstance(document, dict) else {}
     buckets = ring.get("buckets")
     if buckets is None and ring.get("message") == _NO_RING:
@@ -217,7 +217,7 @@ def _vhost_in(ring: dict[str, Any]) -> str | None:
     return message[len(start) : -1] if isinstance(message, str) and message.startswith(start) else None
 
 
-def _read_lines(lines: list[str], vhost: str, exchange: str) -> Buckets:
+def _read_lines(lines: list[str], vhost: str, exchange: str) -> ReadBuckets:
     if lines[0].startswith(_BANNER):
         banner = lines.pop(0)
         if banner != f"{_BANNER}{exchange} in virtual host '{vhost}'...":
@@ -252,12 +252,12 @@ def _name(number: str) -> str:
     raise RingSourceError(f"{_UNREAD}the name {raw!r} is not UTF-8: rename it")
 
 
-def _in_order(buckets: dict[int, Any], next_bucket: int | None = None) -> Buckets:
+def _in_order(buckets: dict[int, Any], next_bucket: int | None = None) -> ReadBuckets:
     size = max(buckets, default=-1) + 1
     if next_bucket is not None and next_bucket < size:
         # A release that counts wrong: a bind would overwrite buckets, which HashRing cannot express.
         next_bucket = None
-    return Buckets((buckets.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
+    return ReadBuckets((buckets.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
 
 
 def _fail_not_found(vhost: str, exchange: str) -> NoReturn:
@@ -276,7 +276,7 @@ class RingSource(Protocol):
     """A source of the broker's actual ring."""
 
     def read(self, vhost: str, exchange: str) -> tuple[Destination | None, ...]:
-        """Return the destination of bucket 0, 1 and so on; None at a hole. :class:`Buckets` also contain the number of the next bucket.
+        """Return the destination of bucket 0, 1 and so on; None at a hole. :class:`ReadBuckets` also contain the number of the next bucket.
 
         Args:
             vhost: the exchange's vhost.
@@ -317,7 +317,7 @@ def rings_by(
 
 
 def _ring_of(buckets: tuple[Destination | None, ...], release: Release) -> HashRing:
-    next_bucket = buckets.next_bucket if isinstance(buckets, Buckets) else None
+    next_bucket = buckets.next_bucket if isinstance(buckets, ReadBuckets) else None
     return HashRing.from_buckets(buckets, release, next_bucket=next_bucket)
 
 
@@ -345,7 +345,7 @@ class DiagnosticsRing:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shlex.join(self._prefix)!r})"
 
-    def read(self, vhost: str, exchange: str) -> Buckets:
+    def read(self, vhost: str, exchange: str) -> ReadBuckets:
         """Return the current ring.
 
         Args:
@@ -360,7 +360,7 @@ class DiagnosticsRing:
             eval_expression(vhost, exchange), lambda output: read_eval(output, vhost, exchange)
         )
 
-    def read_exchange(self, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
+    def read_exchange(self, vhost: str, exchange: str) -> tuple[ReadBuckets, dict[str, str]]:
         """Return the current ring, and the arguments of the exchange that determine the hashed value.
 
         Args:
@@ -375,7 +375,7 @@ class DiagnosticsRing:
             eval_of_exchange(vhost, exchange), lambda output: read_eval_of_exchange(output, vhost, exchange)
         )
 
-    def read_all(self, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
+    def read_all(self, vhost: str, exchanges: Sequence[str]) -> dict[str, ReadBuckets]:
         """Return the rings of several exchanges, by name. Exchanges that do not exist or have another type are left out.
 
         One command reads many rings, because its start takes longer than the reading.
@@ -387,7 +387,7 @@ class DiagnosticsRing:
         Raises:
             RingSourceError: a command cannot be run or fails, or its output is not a list of rings.
         """
-        rings: dict[str, Buckets] = {}
+        rings: dict[str, ReadBuckets] = {}
         for start in range(0, max(len(exchanges), 1), _RINGS_AT_ONCE):
             names = exchanges[start : start + _RINGS_AT_ONCE]
             read, self.consumer_timeout_ms = self._evaluate(
@@ -490,7 +490,7 @@ class SavedRing:
                 f"the saved ring {os.fspath(path)!r} cannot be read ({cause}): check its name and its encoding"
             ) from None
 
-    def read(self, vhost: str, exchange: str) -> Buckets:
+    def read(self, vhost: str, exchange: str) -> ReadBuckets:
         """Return the saved ring.
 
         Args:

@@ -32,8 +32,8 @@ from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
-from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.planning.plan_value import count_kind
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.words import listed, plural

@@ -15,15 +15,16 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import address_option, find_streams, parse_addresses
+from rabbit_chx.cli.stream_options import address_option, parse_addresses
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, MemberStatus, group_findings
-from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
+from rabbit_chx.errors import EmptyRingError, InputError, NotFoundError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, sign_of_life, table_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
@@ -241,9 +242,30 @@ def _stream_group(
 
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
-        streams = [*find_streams(connection, names)]
+        streams = _find_streams(connection, names)
     shares, members, ignored = read_stream_group(settings, group, streams, journal, addresses)
     return StreamGroupReport(at.address, group, settings.vhost, shares, members, ignored)
+
+
+def _find_streams(connection: StreamConnection, names: Sequence[str]) -> list[str]:
+    """Return the streams of these names, each of a stream, a super stream, or an exchange to which only streams are bound."""
+    found: list[str] = []
+    of_name = connection.metadata(names, missing_ok=True)
+    for name in names:
+        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
+            connection.metadata([name])  # raises an error if the user may not read it
+            found.append(name)
+            continue
+        try:
+            partitions = connection.partitions(name)
+        except NotFoundError:
+            raise NotFoundError(
+                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
+                queue=name,
+            ) from None
+        connection.metadata(partitions)
+        found += partitions
+    return [*dict.fromkeys(found)]
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:

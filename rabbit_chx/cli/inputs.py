@@ -403,7 +403,7 @@ def expand_ranges(texts: Sequence[str]) -> list[str]:
     """Return the texts with each range expanded as in a topology file: ``q{1..3}=1`` is three bindings."""
     if not any("{" in text for text in texts):
         return list(texts)
-    from rabbit_chx.topology.file.ranges import RangeError, expand
+    from rabbit_chx.topology.objects.ranges import RangeError, expand
 
     expanded: list[str] = []
     for text in texts:

@@ -18,11 +18,12 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember
 from rabbit_chx.topology import plan as planned
-from rabbit_chx.topology.file.ranges import expand, fold
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.objects.objects import QueueDefinition
+from rabbit_chx.topology.objects.ranges import expand, fold
+from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.planning.movement import SlotHandOver
 from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
@@ -40,8 +41,6 @@ _FIRST_ROWS, _LAST_ROWS = 30, 10
 #: The option that permits a refusal that none permits.
 NOT_PERMITTED = "no option permits it"
 _ORDERED = ("least-moving-order", "fewest-steps")
-#: The defaults of a created object.
-_DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
 #: The fields that the name of a binding contains.
 _NAMED = ("source", "destination", "routing_key")
 
@@ -152,9 +151,7 @@ def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
 
 
 def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
-    after = (
-        f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
-    )
+    after = f"{plural(len(ring.after.buckets), ring.after.traits.part)}, {plural(len(ring.after.destinations), 'destination')}"
     if not ring.before.buckets:
         now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
         yield Facts([("now", now), ("then", after)])
@@ -290,13 +287,14 @@ def _fold_changes(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[
 
 
 def _fields(change: PlannedChange) -> Iterator[str]:
-    """Yield the differences; for a created object the non-default values; for a deleted object only its type."""
+    """Yield the differences; for a created object its type and the non-default values; for a deleted object nothing."""
+    defaults = {**SCHEMA[change.kind].defaults, "type": None}
     for field in change.fields:
         if change.action in ("update", "replace"):
             yield f"{field.field}: {_value(field, field.old)} -> {_value(field, field.new)}"
         elif field.field in _NAMED and isinstance(change.subject, BindingDefinition):
             continue
-        elif change.action in ("create", "bind") and _DEFAULTS.get(field.field, ...) != field.new:
+        elif change.action in ("create", "bind") and defaults.get(field.field, ...) != field.new:
             yield f"{field.field}: {_value(field, field.new)}"
 
 

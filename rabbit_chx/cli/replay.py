@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, text_or_base64, time_text
+from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.result_fields import SPREAD, facts_of, shown
 from rabbit_chx.streams.nodes import stream_settings
@@ -22,8 +23,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def _text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    """Return bytes for JSON: as text, or in base64 under another name if they are not UTF-8."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def _time_text(moment: datetime) -> str:
+    """Return a time in UTC, with the milliseconds of a chunk's time."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _text(value: bytes) -> str:
-    (name, text), *_ = text_or_base64("text", value).items()
+    (name, text), *_ = _text_or_base64("text", value).items()
     return text if name == "text" else f"base64:{text}"
 
 
@@ -34,10 +48,10 @@ class ReplayedRow(Document):
     format_name: ClassVar = "row"
     stream: str = field(metadata=shown("stream"))
     offset: int = field(metadata=shown("offset"))
-    timestamp: datetime = field(metadata=shown("time", time_text, as_json=time_text))
-    key: bytes = field(metadata=shown("key", _text, json=SPREAD, as_json=partial(text_or_base64, "key")))
+    timestamp: datetime = field(metadata=shown("time", _time_text, as_json=_time_text))
+    key: bytes = field(metadata=shown("key", _text, json=SPREAD, as_json=partial(_text_or_base64, "key")))
     value: bytes = field(
-        metadata=shown("value", _text, json=SPREAD, as_json=partial(text_or_base64, "value"))
+        metadata=shown("value", _text, json=SPREAD, as_json=partial(_text_or_base64, "value"))
     )
 
     def as_row(self) -> Sequence[tuple[str, str]]:
@@ -83,15 +97,16 @@ def replay(
 
     at = broker.live(streams=True)
     (since, until), addresses = stream.range, parse_addresses(stream.addresses)
-    placement = stream.placement(at, exchange, topology)
+    name, ring = stream.placement(at, exchange, topology)
+    published_to = stream.published_to or name
     counts = Counter[str]()
     batches = replay_rows(
         stream_settings(at.settings),
         keys,
-        **{"super_stream": placement.exchange, "routing": stream.routing}
-        if stream.super_stream
-        else {"ring": placement.source},
-        exchange=stream.published_to or placement.exchange,
+        ring=ring,
+        super_stream=stream.super_stream,
+        routing=stream.routing,
+        exchange=published_to,
         key_column=stream.key_column,
         filter_value=None if filter_value is None else partial(_filter_of, filter_value),
         since=since,
@@ -110,7 +125,7 @@ def replay(
             found += (
                 f", of {plural(counts['read'], 'row')} that {'was' if counts['read'] == 1 else 'were'} read"
             )
-        say(f"{found or no_rows_text(keys, stream.published_to or placement.exchange, counts)}{older}")
+        say(f"{found or no_rows_text(keys, published_to, counts)}{older}")
 
     return Outcome(batches=_records(batches, shown), finish=finish)
 

@@ -1,36 +1,27 @@
-"""The options of streams that `stream show`, `replay` and `verify` share: the range, the addresses, and the ring that places the rows."""
+"""The options of streams: the addresses, which `group show` has too, the range, and the ring that places the rows."""
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import click
 
-from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.routing import SuperStream
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Code
-from rabbit_chx.streams.nodes import node_addresses, stream_settings
-from rabbit_chx.words import listed
+from rabbit_chx.streams.nodes import node_addresses
 
 if TYPE_CHECKING:
-    from rabbit_chx.streams import StreamReader
     from rabbit_chx.streams.keys import KeyColumn
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
@@ -39,29 +30,6 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
 _DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
 _TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 _MOST_KEYS = 5
-
-
-class StreamMap(NamedTuple):
-    """The mapping of keys to streams.
-
-    Attributes:
-        exchange: the exchange, or the super stream.
-        source: maps keys to streams.
-        title: what `exchange` is.
-    """
-
-    exchange: str
-    source: KeyMap
-    title: str = "exchange"
-
-    @property
-    def streams(self) -> list[str]:
-        """The streams that keys can belong to."""
-        places = self.source.destinations
-        for place in places:
-            if not isinstance(place, str):
-                raise InputError(f"{place_text(place)} is not a stream: pass the streams with --stream")
-        return [str(place) for place in places]
 
 
 def address_option() -> Any:  # a field's default
@@ -108,8 +76,8 @@ class StreamOptions:
     routing: StreamRouting | None = option(
         is_rare=True,
         type=click.Choice(get_args(StreamRouting)),
-        help="How clients route to the super stream: by murmur3, or by its binding keys, as AMQP clients do.  [default: hash; if the "
-        "binding keys are not 0, 1, ..., verify accepts both, and replay requires the option]",
+        help="How clients route to the super stream: by murmur3, or by its binding keys, as AMQP clients do.  [default: hash; required "
+        "if the binding keys are not 0, 1, ...]",
     )
 
     @property
@@ -126,8 +94,10 @@ class StreamOptions:
             raise InputError(f"--until {self.until} is before --since {self.since}: exchange them")
         return since, until
 
-    def placement(self, at: BrokerAddresses, exchange: str | None, topology: str | None) -> StreamMap:
-        """Return the placement of keys by the options."""
+    def placement(
+        self, at: BrokerAddresses, exchange: str | None, topology: str | None
+    ) -> tuple[str, KeyMap | None]:
+        """Return the exchange and its ring, or the super stream and None."""
         ways = {
             "--super-stream": self.super_stream,
             "--ring": self.ring,
@@ -143,7 +113,7 @@ class StreamOptions:
                 raise InputError(
                     f"exchange {exchange!r} and --super-stream {self.super_stream}: leave one of them out"
                 )
-            return _super_stream(at, self.super_stream, self.routing)
+            return self.super_stream, None
         if self.routing is not None:
             raise InputError(
                 "--routing applies to super streams: pass --super-stream NAME too, or leave it out"
@@ -151,28 +121,14 @@ class StreamOptions:
         if topology is not None:
             read = read_topology(topology, at.settings.vhost)
             exchange = exchange_in(read, exchange).name
-            return _place_by_exchange(exchange, ring_of_topology(read, exchange, None))
+            return exchange, _ring_of_keys(exchange, ring_of_topology(read, exchange, None))
         if exchange is None:
             raise InputError(
                 "the placement of the rows is not given: pass the exchange that they were published to, or --super-stream NAME"
             )
         if self.ring is not None:
-            return _place_by_exchange(exchange, ring_of_file(self.ring))
-        return _place_by_exchange(exchange, ring_of_broker(at, exchange))
-
-    def reader(self, at: BrokerAddresses, stream: str, **arguments: Any) -> StreamReader:
-        """Return a reader of the range of a stream."""
-        from rabbit_chx.streams import StreamReader
-
-        since, until = self.range
-        return StreamReader(
-            stream_settings(at.settings),
-            stream,
-            start=since or "first",
-            end=until,
-            addresses=parse_addresses(self.addresses),
-            **arguments,
-        )
+            return exchange, _ring_of_keys(exchange, ring_of_file(self.ring))
+        return exchange, _ring_of_keys(exchange, ring_of_broker(at, exchange))
 
 
 def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
@@ -196,11 +152,6 @@ def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
     return moment
 
 
-def time_text(moment: datetime) -> str:
-    """Return a time in UTC, with the milliseconds of a chunk's time."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     """Return the address to connect to for each advertised address."""
     addresses: dict[str, str] = {}
@@ -213,40 +164,8 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     return addresses
 
 
-@sign_of_life("reading the super stream")
-def _super_stream(at: BrokerAddresses, name: str, routing: StreamRouting | None) -> StreamMap:
-    if at.management_url is not None:
-        try:
-            source = at.exchange(name, "").key_map()
-        except MismatchError:
-            source = None
-        if not isinstance(source, SuperStream):
-            raise InputError(
-                f"exchange {name!r} is not a super stream: leave --super-stream out, and pass it as the exchange"
-            )
-        return _place_by_super_stream(source, routing)
-    with closing(StreamConnection(stream_settings(at.settings))) as connection:
-        partitions = connection.partitions(name)
-        keys = connection.binding_keys(name, partitions)
-    if routing != "hash" and None in keys:
-        raise InputError(
-            f"the binding key of partition {partitions[keys.index(None)]!r} is not known over the stream protocol: pass --management-url, or "
-            "--routing hash"
-        )
-    known = [key or "" for key in keys]
-    return _place_by_super_stream(SuperStream(partitions, known, name=name, provenance="read"), routing)
-
-
-def _place_by_super_stream(source: SuperStream, routing: StreamRouting | None) -> StreamMap:
-    if routing is None and source.has_named_keys:
-        say(
-            f"the binding keys of super stream {source.name!r} are names ({listed(source.binding_keys, _MOST_KEYS)}): AMQP clients and the "
-            "Java client's .key() route by them, other clients by a hash; --routing key and --routing hash compare with one of them"
-        )
-    return StreamMap(source.name, replace(source, routing=routing), "super stream")
-
-
-def _place_by_exchange(exchange: str, ring: RingInput) -> StreamMap:
+def _ring_of_keys(exchange: str, ring: RingInput) -> KeyMap:
+    """Return a ring whose keys are routing keys; an InputError for another."""
     if ring.type == "super-stream":
         raise InputError(f"exchange {exchange!r} is a super stream: pass --super-stream {exchange}")
     if ring.arguments:
@@ -257,33 +176,4 @@ def _place_by_exchange(exchange: str, ring: RingInput) -> StreamMap:
         say(ring.guess)
     if ring.arguments is None:
         say(f"{ring.doubt}, so the routing key is assumed")
-    return StreamMap(exchange, ring.source)
-
-
-def find_streams(connection: StreamConnection, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the streams of these names, each with the super stream or exchange that was named; None if the stream itself was."""
-    found: dict[str, str | None] = {}
-    of_name = connection.metadata(names, missing_ok=True)
-    for name in names:
-        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
-            connection.metadata([name])  # raises an error if the user may not read it
-            found.setdefault(name, None)
-            continue
-        try:
-            partitions = connection.partitions(name)
-        except NotFoundError:
-            raise NotFoundError(
-                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
-                queue=name,
-            ) from None
-        connection.metadata(partitions)
-        found |= dict.fromkeys(partitions, name)
-    return found
-
-
-def text_or_base64(name: str, value: bytes) -> dict[str, str]:
-    """Return bytes for JSON: as text, or in base64 under another name if they are not UTF-8."""
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
+    return ring.source

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 MemberChannel: TypeAlias = "ConsumerChannel | StreamChannel"
 
 
-class Session(Protocol):
+class RunnerSession(Protocol):
     """What the runners of queues need of their session, which ends with its connection."""
 
     connection: GroupConnection | StreamGroupConnection
@@ -86,7 +86,7 @@ class QueueRunner:
     The event `changed` is set after each event of the queue.
     """
 
-    def __init__(self, ownership: QueueOwnership, session: Session, prefetch: int) -> None:
+    def __init__(self, ownership: QueueOwnership, session: RunnerSession, prefetch: int) -> None:
         self.ownership = ownership
         self.session = session
         self._prefetch = prefetch
@@ -324,7 +324,7 @@ class QueueRunner:
         session.on_subscribed(queue)
         self.execute(self.ownership.on_subscribed(number))
 
-    def _on_closed(self, number: int, session: Session, refusal: RabbitChxError | None) -> None:
+    def _on_closed(self, number: int, session: RunnerSession, refusal: RabbitChxError | None) -> None:
         if session is self.session and self._channels.pop(number, None) is not None:
             session.on_channel_closed(self.ownership.queue, refusal)
 

@@ -21,7 +21,7 @@ from rabbit_chx.options import (
     SECONDS,
     TEXT,
     WHOLE,
-    Kind,
+    ValueKind,
     check_options,
     declared,
     documented,
@@ -49,7 +49,7 @@ _MAX_PREFETCH = 1000
 _MAX_BACKOFF_S = 30.0
 
 
-_HOOK = Kind("async function")
+_HOOK = ValueKind("async function")
 _JOURNAL_MEANING = "the stream that announces members and assigns generations"
 
 
@@ -137,12 +137,12 @@ class GroupReading:
     """How a member of a `StreamGroup` reads its streams. The group validates it."""
 
     start: OffsetSpec = option(
-        Kind("as for `StreamReader` with a name"),
+        ValueKind("as for `StreamReader` with a name"),
         "where to start in a stream without a stored offset",
         "first",
     )
     include: Collection[str] = option(
-        Kind("list of `str`"), "further columns of the batches, as for `StreamReader`", ()
+        ValueKind("list of `str`"), "further columns of the batches, as for `StreamReader`", ()
     )
     on_missing: Literal["raise", "count"] = option(
         one_of("raise", "count"),
@@ -167,7 +167,7 @@ class GroupOptions:
         otherwise="the host's name and the process id",
     )
     weight: float = option(
-        Kind("`float`, more than 0"),
+        ValueKind("`float`, more than 0"),
         "this member's relative share: a member of weight 2 is assigned twice as many queues or streams as one of weight 1",
         1.0,
     )
@@ -182,10 +182,10 @@ class GroupOptions:
         FailurePolicy(),
     )
     timing: GroupTiming | None = option(
-        Kind("`GroupTiming`"), "the times of the group", None, otherwise="`GroupTiming()`", former="pace"
+        ValueKind("`GroupTiming`"), "the times of the group", None, otherwise="`GroupTiming()`", former="pace"
     )
     credentials: Credentials | None = option(
-        Kind("function"),
+        ValueKind("function"),
         "returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password in the URL. It is called "
         "again, also in other threads, before the token expires; open connections get the new token",
         None,
@@ -199,24 +199,24 @@ class QueueGroupOptions(GroupOptions):
     url: str | ConnectionSettings = field(
         repr=False,
         metadata=declared(
-            Kind("`str` or `ConnectionSettings`"), "the AMQP URI, or the settings of a connection"
+            ValueKind("`str` or `ConnectionSettings`"), "the AMQP URI, or the settings of a connection"
         ),
     )
     queues: GroupQueues = field(
         metadata=declared(
-            Kind("list of `str`, `HashRing`, `SlotTable` or `ModulusHashExchange`"),
+            ValueKind("list of `str`, `HashRing`, `SlotTable` or `ModulusHashExchange`"),
             "the names of the queues; or a ring, slot table or exchange, whose queues are consumed",
         )
     )
     _: KW_ONLY
     concurrency: int = option(
-        Kind(f"`int`, 1 to {_MAX_CONCURRENCY}"),
+        ValueKind(f"`int`, 1 to {_MAX_CONCURRENCY}"),
         "the number of messages of one queue that are handled at a time. The messages of a key are handled one after the other",
         1,
         former="lanes",
     )
     prefetch: int = option(
-        Kind(f"`int`, `concurrency` to {_MAX_PREFETCH}"),
+        ValueKind(f"`int`, `concurrency` to {_MAX_PREFETCH}"),
         "the number of messages of one queue that the broker may deliver ahead. When a queue moves to another member, messages that were not started are "
         "requeued in their place. A queue with a delivery limit delivers `concurrency` messages at a time, and one with the argument "
         "``x-consumer-timeout`` one message from RabbitMQ 4.3 on",
@@ -229,7 +229,7 @@ class QueueGroupOptions(GroupOptions):
     )
     journal: str | None = option(TEXT, f"{_JOURNAL_MEANING}. None for no journal", JOURNAL)
     static: tuple[int, int] | None = option(
-        Kind("(index, count)"),
+        ValueKind("(index, count)"),
         "this member consumes every count-th queue only. For releases before 4.0 without a journal",
         None,
     )
@@ -242,12 +242,12 @@ class StreamGroupOptions(GroupOptions):
     url: StreamTargets = field(
         repr=False,
         metadata=declared(
-            Kind("`str` or `ConnectionSettings`, or a list of them"),
+            ValueKind("`str` or `ConnectionSettings`, or a list of them"),
             "as for `StreamReader`; several are tried in turn",
         ),
     )
     _: KW_ONLY
-    streams: Iterable[str] | None = option(Kind("list of `str`"), "the names of the streams", None)
+    streams: Iterable[str] | None = option(ValueKind("list of `str`"), "the names of the streams", None)
     super_stream: str | None = option(
         TEXT, "the super stream whose partitions are shared, instead of `streams`", None
     )
@@ -265,7 +265,7 @@ class StreamGroupOptions(GroupOptions):
     )
     journal: str = option(TEXT, _JOURNAL_MEANING, JOURNAL)
     addresses: Mapping[str, str] | None = option(
-        Kind("mapping of `str` to `str`"),
+        ValueKind("mapping of `str` to `str`"),
         'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``',
         None,
     )

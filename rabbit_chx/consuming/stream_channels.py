@@ -47,7 +47,7 @@ from rabbit_chx.streams.nodes import open_any, open_at
 from rabbit_chx.streams.offsets import log_start_without_position
 from rabbit_chx.streams.progress import NEVER, DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
-from rabbit_chx.streams.subscription import BATCH_BYTES, BATCH_ROWS, Subscription
+from rabbit_chx.streams.subscription import BATCH_BYTES, BATCH_ROWS, StreamSubscription
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -176,7 +176,7 @@ class Feed:
         self.connection = reading.open(stream, timeout_s=open_s)
         self._reading = reading
         self._stream = stream
-        self._subscription = Subscription(stream)
+        self._subscription = StreamSubscription(stream)
         self._first = 0  # rows before this offset are not returned
         self._begin(start)
         try:

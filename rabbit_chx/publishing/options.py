@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.tokens import Credentials
-from rabbit_chx.errors import InputError
 from rabbit_chx.options import (
     BYTES,
     COUNT,
@@ -21,7 +20,7 @@ from rabbit_chx.options import (
     SECONDS,
     TEXT,
     WHOLE,
-    Kind,
+    ValueKind,
     check_options,
     declared,
     documented,
@@ -44,15 +43,12 @@ NACK_RETRIES = 3
 _LONGEST_BACKOFF_S = 5.0
 
 
-def _check_mapping(name: str, value: object) -> None:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{name} is of type {type(value).__name__}: pass a dict of values by name")
-
-
-_MAPPING = Kind("mapping of names to values", _check_mapping)
-_FUNCTION = Kind("function")
-_URL = Kind("`str` or `ConnectionSettings`, or a list of them")
-_RING = Kind("`HashRing`, `ConsistentHashExchange`, or a function that reads one")
+_MAPPING = ValueKind(
+    "mapping of names to values", lambda value: isinstance(value, Mapping), "a dict of values by name"
+)
+_FUNCTION = ValueKind("function")
+_URL = ValueKind("`str` or `ConnectionSettings`, or a list of them")
+_RING = ValueKind("`HashRing`, `ConsistentHashExchange`, or a function that reads one")
 
 
 @documented()
@@ -197,7 +193,7 @@ class PublishOptions(CommonOptions):
         "raise",
     )
     progress: Callable[[PublishReport], None] | None = option(
-        Kind("function of a `PublishReport`"),
+        ValueKind("function of a `PublishReport`"),
         "[progress callback](publishing.md#the-report): called at most four times a second, after each reconnect, and at the end of a flush "
         "or with an error; its exceptions end the call",
         None,

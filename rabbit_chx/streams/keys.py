@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import bytes_of, check_name
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
-from rabbit_chx.result_fields import shown
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
@@ -64,13 +64,13 @@ class StreamParity:
         examples: the first wrong rows.
     """
 
-    stream: str = field(metadata=shown("stream"))
-    rows: int = field(default=0, metadata=shown("rows", number=True, summed=True))
-    right: int = field(default=0, metadata=shown("right", number=True, summed=True))
-    wrong: int = field(default=0, metadata=shown("wrong", number=True, summed=True))
-    without_key: int = field(default=0, metadata=shown("without key", number=True, summed=True))
-    other_exchange: int = field(default=0, metadata=shown("other exchange", number=True, summed=True))
-    examples: tuple[MisplacedRow, ...] = field(default=(), metadata=shown(json=None))
+    stream: str
+    rows: int = 0
+    right: int = 0
+    wrong: int = 0
+    without_key: int = 0
+    other_exchange: int = 0
+    examples: tuple[MisplacedRow, ...] = ()
 
 
 def columns_with(key_column: KeyColumn) -> list[str]:
@@ -347,9 +347,12 @@ def check_stream_ring(ring: object, how_to_read: str = "") -> KeyMap:
 
 def named_keys_text(super_stream: str) -> str:
     """Return what is not known of a super stream whose binding keys are names, and the remedy."""
-    return (
+    return Fix(
         f"the binding keys of super stream {super_stream!r} are names: AMQP clients and the Java client's .key() route by them, and other "
-        "clients by a hash: pass routing='key' or routing='hash'"
+        "clients by a hash: pass ",
+        Argument("routing", "key"),
+        " or ",
+        Argument("routing", "hash"),
     )
 
 

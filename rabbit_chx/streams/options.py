@@ -13,24 +13,26 @@ from typing import Literal, TypeAlias
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.options import (
+    BYTES,
     COUNT,
     FLAG,
     POSITIVE_SECONDS,
     SECONDS,
     TEXT,
     WHOLE,
-    Kind,
+    ValueKind,
     check_options,
     declared,
     documented,
     one_of,
     option,
+    size,
     value_of,
     whole,
 )
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.chunks import MAX_SUB_ENTRY_BYTES, Codec, Fingerprint
+from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_BYTES, MAX_SUB_ENTRY_ROWS, Codec, Fingerprint
 from rabbit_chx.streams.frames import LARGEST_FRAME, OffsetSpec
 from rabbit_chx.streams.rows import FilterValue
 from rabbit_chx.streams.subscription import BATCH_ROWS
@@ -38,18 +40,18 @@ from rabbit_chx.streams.subscription import BATCH_ROWS
 #: The addresses of a broker, or of several that are tried in turn.
 StreamTargets: TypeAlias = "str | ConnectionSettings | Sequence[str | ConnectionSettings]"
 
-_URL = Kind("`str` or `ConnectionSettings`, or a list of them")
+_URL = ValueKind("`str` or `ConnectionSettings`, or a list of them")
 _URL_MEANING = (
     "``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of the same host; or "
     "settings of a connection; several are tried in turn"
 )
-_ADDRESSES = Kind("mapping of `str` to `str`")
+_ADDRESSES = ValueKind("mapping of `str` to `str`")
 _ADDRESSES_MEANING = 'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``'
-_CREDENTIALS = Kind("function")
+_CREDENTIALS = ValueKind("function")
 _CREDENTIALS_MEANING = (
     "returns an OAuth 2 token and its expiry, instead of a password in the URL; as of `Publisher`"
 )
-_FINGERPRINT = Kind("`Fingerprint`")
+_FINGERPRINT = ValueKind("`Fingerprint`")
 _BATCH_BYTES = "16 MiB"
 
 
@@ -80,12 +82,12 @@ class ReadLimits:
         60.0,
     )
     max_frame_bytes: int = option(
-        whole(1 << 20, unit="bytes, "),
+        size(1 << 20),
         "size of the largest chunk that is received. Brokers send chunks of hundreds of MiB where messages are large",
         LARGEST_FRAME,
     )
     max_sub_entry_bytes: int = option(
-        whole(1, unit="bytes, "),
+        BYTES,
         "size of the rows of the largest sub-entry that is unpacked; a larger one is an error before it is unpacked",
         MAX_SUB_ENTRY_BYTES,
     )
@@ -102,25 +104,25 @@ class ReaderOptions:
     stream: str = field(metadata=declared(TEXT, "the stream's name"))
     _: KW_ONLY
     start: OffsetSpec = option(
-        Kind('`"first"`, `"last"`, `"next"`, an offset, or an aware datetime'),
+        ValueKind('`"first"`, `"last"`, `"next"`, an offset, or an aware datetime'),
         '``"last"`` is the last chunk, ``"next"`` after the last row, a datetime the first chunk of that time or later. The time of a chunk is '
         "the clock of the leader that wrote it, in milliseconds",
         "first",
     )
     end: int | datetime | Literal["never"] | None = option(
-        Kind('an offset, an aware datetime, or `"never"`'),
+        ValueKind('an offset, an aware datetime, or `"never"`'),
         'the first offset that is not read; or a datetime: the first chunk of that time or later is not read; or ``"never"`` to return '
         "rows as they arrive, until `stop` is called",
         None,
         otherwise="the end of the stream at the time of opening",
     )
     include: Collection[str] = option(
-        Kind("list of `str`"),
+        ValueKind("list of `str`"),
         'further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`',
         (),
     )
     filters: Collection[str | bytes] = option(
-        Kind("list of `str` or `bytes`"),
+        ValueKind("list of `str` or `bytes`"),
         "read only rows with one of these filter values, which needs RabbitMQ 3.13. The broker omits chunks in which its Bloom filter "
         "excludes them all. In the other chunks the reader omits rows whose annotation ``x-stream-filter-value`` has another value: "
         "`StreamPublisher` and AMQP publishers write it. Rows without it are returned; other clients of the stream protocol do not write it",
@@ -160,7 +162,7 @@ class RangeOptions(ReaderOptions):
 
     _: KW_ONLY
     landmarks: Collection[Fingerprint] = option(
-        Kind("list of `Fingerprint`"),
+        ValueKind("list of `Fingerprint`"),
         "fingerprints of chunks that the stream had when the offsets `start` and `end` were found. A chunk that differs from its landmark is "
         "a MissingRowsError",
         (),
@@ -194,6 +196,7 @@ class WriteLimits:
             TEXT,
             "``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default that of `url`",
             "the names are not counted",
+            None,
         ),
     )
 
@@ -211,14 +214,14 @@ class WriterOptions:
         None,
     )
     routing: StreamRouting | None = option(
-        Kind('`"hash"` or `"key"`'),
+        ValueKind('`"hash"` or `"key"`'),
         'with a super stream: ``"key"``: the key of a row is the binding key of a partition, as for AMQP clients and the Java client\'s '
         "``.key()``",
         None,
         otherwise="hash, with a warning if the binding keys are not ``0``, ``1`` and so on",
     )
     ring: KeyMap | None = option(
-        Kind("`HashRing`, `SlotTable` or `ModulusHashExchange`"),
+        ValueKind("`HashRing`, `SlotTable` or `ModulusHashExchange`"),
         "the ring of a hash exchange as it was read from a broker, or its slot table, or an ``x-modulus-hash`` exchange; the destinations are "
         "streams",
         None,
@@ -245,20 +248,18 @@ class WriterOptions:
         value_of(WriteLimits), "the window, the time limits, and the checks of names and ids", WriteLimits()
     )
     filter_value: FilterValue | None = option(
-        Kind('`"key"`, or a function of the key'),
+        ValueKind('`"key"`, or a function of the key'),
         "the filter value of each row, by which a `StreamReader` selects. The function gets the key (bytes), returns str or bytes, and is "
         "called once for each distinct key of a call. Needs RabbitMQ 3.13",
         None,
     )
     sub_entry_rows: int | None = option(
-        Kind("`int`, 1 to 65535"),
+        whole(1, MAX_SUB_ENTRY_ROWS),
         "maximum number of rows of a sub-entry: rows that are stored, compressed and confirmed together, which is faster for small rows. "
         "Delivery is then at least once: the rows of a sub-entry have one id. AMQP consumers receive only sub-entries that are not compressed",
         None,
         otherwise="single rows",
     )
-    compression: Codec = option(
-        Kind('`"none"`, `"gzip"`, `"snappy"`, `"lz4"` or `"zstd"`'), "that of sub-entries", "none"
-    )
+    compression: Codec = option(one_of(*CODECS), "compression of sub-entries", "none")
     addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING, None)
     credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING, None)

@@ -28,7 +28,6 @@ from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting, are_names
-from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
@@ -494,13 +493,10 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         raise InputError(
             f"filter_value is {filter_value!r:.60}: pass 'key', or a function of the key; a column is filter_values= of publish_many"
         )
-    if compression not in CODECS:
-        raise InputError(f"compression is {compression!r:.60}: pass one of {', '.join(map(repr, CODECS))}")
     if rows is None:
         if compression != "none":
             raise InputError(f"compression is {compression!r}: pass sub_entry_rows, too, such as 100")
         return
-    check_whole("sub_entry_rows", rows, 1, MAX_SUB_ENTRY_ROWS)
     if name is not None:
         raise InputError(
             "sub_entry_rows and a name are both given: the rows of a sub-entry have one id, so each row would be stored once only if every "

@@ -49,7 +49,7 @@ from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, set
 from rabbit_chx.streams.offsets import StoredOffset
 from rabbit_chx.streams.options import RangeOptions, ReaderOptions
 from rabbit_chx.streams.progress import DamagedReads, Progress
-from rabbit_chx.streams.subscription import Subscription
+from rabbit_chx.streams.subscription import StreamSubscription
 
 _T = TypeVar("_T")
 
@@ -99,7 +99,7 @@ class Reading(ABC):
             else None
         )
         self.stored = None if options.name is None else StoredOffset(stream, options.name)
-        self.subscription = Subscription(stream)
+        self.subscription = StreamSubscription(stream)
         self.progress = Progress(stream, count_missing=options.on_missing == "count")
         self.unreturned_chunk: Chunk | None = None
         self.connection: StreamConnection | None = None

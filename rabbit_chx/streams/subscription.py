@@ -25,7 +25,7 @@ _ID = 0
 
 
 @dataclass(eq=False)
-class Subscription:
+class StreamSubscription:
     """A subscription of a stream over one connection at a time, for one thread. Received chunks stay when a connection is lost.
 
     Attributes:

@@ -39,8 +39,8 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
     __tracebackhide__ = True
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker import Broker
-    from rabbit_chx.broker.trial import Trial
     from rabbit_chx.testing.running_broker import temporary_vhost
+    from rabbit_chx.testing.trial import Trial
 
     broker = broker or broker_of_test
     if broker is None:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rabbit_chx import options as published
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
 from rabbit_chx.checks import similar
 from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.options import COUNT, FLAG, SECONDS, TEXT, Option, ValueKind, one_of, options_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.streams.nodes import split_address
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
-_IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
-_SIZE = re.compile(r"(\d+)\s*(b|k|kib|m|mib|g|gib)?", re.IGNORECASE)
-_IN_BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SHOWN = 60
-_FLAGS = {"true": True, "false": False}
 #: Names in lower case that Spark itself puts among the options, with the place in its sources (3.5 to 4.3).
 ADDED_BY_SPARK = {
     "path": "DataFrameReader.load, DataFrameWriter.save, DataStreamWriter.start; the location of a table",
@@ -67,83 +61,14 @@ _OF_KAFKA = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OptionKind:
-    """The parser of the text of an option.
-
-    Attributes:
-        label: the name of the kind in the documents.
-        read: parses a text. Raises InputError with its own message, or ValueError for a message that ends with `remedy`.
-        remedy: the valid values.
-        write: the inverse of `read`, for the default in the documents.
-    """
-
-    label: str
-    read: Callable[[str], Any]
-    remedy: str = ""
-    write: Callable[[Any], str] = str
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option.
-
-    Attributes:
-        name: the name in camelCase; users may write it in any case.
-        meaning: one line for the documents.
-        default: the value if the option is not given.
-        heading: the heading of this and the following options in the documents; empty for the one before.
-        only: the kind of write (``amqp``, ``streams``, ``exactly-once``) or read (``batch``, ``streaming``) that has the option; empty for
-            all.
-    """
-
-    name: str
-    kind: OptionKind
-    meaning: str
-    default: Any = None
-    heading: str = ""
-    only: str = ""
-
-    @property
-    def default_text(self) -> str:
-        """The default as text; empty if the option has none."""
-        return "" if self.default in (None, "", {}) else self.kind.write(self.default)
-
-    def value(self, text: str | None) -> Any:  # each option has its own type
-        """Return the value of a text, or the default for an empty one; InputError if it cannot be parsed."""
-        if not text:
-            return self.default
-        try:
-            return self.kind.read(text)
-        except InputError:
-            raise
-        except ValueError:
-            raise InputError(f"option {self.name!r} is {quote_text(text)}: pass {self.kind.remedy}") from None
-
-
-def option(
-    name: str, kind: OptionKind, meaning: str, *, default: object = None, heading: str = "", only: str = ""
-) -> Any:  # a field of any type
-    """Return the dataclass field of an option; the arguments are the attributes of `Option`."""
-    return field(metadata={"option": Option(name, kind, meaning, default, heading, only)})
-
-
-def publishing_option(
-    name: str, declared: published.Option, kind: OptionKind | None = None, **more: Any
-) -> Any:  # a field of any type
-    """Return the field of an option of the publishers, with its meaning, default and kind unless `more` or `kind` differs."""
-    kind = kind or _OF_PUBLISHERS[declared.kind]
-    return option(name, kind, **{"meaning": declared.meaning, "default": declared.default, **more})
-
-
-def option_fields(values: type) -> dict[str, Option]:
-    """Return the options of a dataclass by the names of their fields."""
-    return {member.name: member.metadata["option"] for member in fields(values) if member.metadata}
+def fields_from(values: Mapping[str, Any], of: type) -> dict[str, Any]:
+    """Return the values of the options of a dataclass by the names of its fields."""
+    return {name: values[option.spark_name] for name, option in options_of(of).items()}
 
 
 def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the value of every option by its name; InputError if one is unknown or cannot be parsed."""
-    by_name = {option.name.lower(): option for option in known}
+    by_name = {option.spark_name.lower(): option for option in known}
     text_of = {name.lower(): text for name, text in texts.items() if not is_added_by_spark(name)}
     if not text_of:  # tested with PySpark 4.3.0
         raise InputError(
@@ -153,7 +78,20 @@ def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str,
     for name in text_of:
         if name not in by_name:
             raise InputError(f"unknown option {name!r}: {_hint(name, by_name)}")
-    return {option.name: option.value(text_of.get(name)) for name, option in by_name.items()}
+    return {option.spark_name: read_option(option, text_of.get(name)) for name, option in by_name.items()}
+
+
+def read_option(option: Option, text: str | None) -> Any:  # each option has its own type
+    """Return the value of a text, or the default for an empty one; InputError if it cannot be parsed."""
+    if not text:
+        return option.default
+    try:
+        return option.kind.value_of(text)
+    except InputError:
+        raise
+    except ValueError:
+        remedy = option.kind.texts or option.kind.remedy
+        raise InputError(f"option {option.spark_name!r} is {quote_text(text)}: pass {remedy}") from None
 
 
 def is_added_by_spark(name: str) -> bool:
@@ -163,25 +101,25 @@ def is_added_by_spark(name: str) -> bool:
 
 
 def _hint(name: str, known: Mapping[str, Option]) -> str:
-    same = [known[other.lower()].name for other in _OF_KAFKA.get(name, ()) if other.lower() in known]
+    same = [known[other.lower()].spark_name for other in _OF_KAFKA.get(name, ()) if other.lower() in known]
     if same:
         return f"{name!r} of Kafka is {same[0]!r} here"
     if name.startswith(("kafka.", "groupid", "minoffsetspertrigger", "maxtriggerdelay", "fetchoffset")):
         return "it is one of Kafka, and has no counterpart here: leave it out"
     if nearest := similar(name, known, 0.5):
-        return f"did you mean {known[nearest].name!r}?"
+        return f"did you mean {known[nearest].spark_name!r}?"
     from difflib import get_close_matches  # only errors need it
 
     nearest_three = get_close_matches(name, known, 3, 0.0)
-    return f"the nearest are {', '.join(known[near].name for near in nearest_three)}"
+    return f"the nearest are {', '.join(known[near].spark_name for near in nearest_three)}"
 
 
 def check_only(known: Iterable[Option], texts: Mapping[str, str], unfit: Mapping[str, str]) -> None:
     """Raise an InputError if an option does not apply to this write or read; `unfit` has the end of the message by `Option.only`."""
     given = {name.lower() for name, text in texts.items() if text}
     for known_option in known:
-        if known_option.only in unfit and known_option.name.lower() in given:
-            raise InputError(f"option {known_option.name!r}{unfit[known_option.only]}")
+        if known_option.only in unfit and known_option.spark_name.lower() in given:
+            raise InputError(f"option {known_option.spark_name!r}{unfit[known_option.only]}")
 
 
 def check_exclusive(**values: object) -> list[str]:
@@ -199,62 +137,15 @@ def quote_text(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
-def one_of(*words: str) -> OptionKind:
-    """Return the kind of an option that is one of these words, in any case."""
-
-    def read(text: str) -> str:
-        word = text.strip().lower()
-        if word not in words:
-            raise ValueError
-        return word
-
-    return OptionKind(" or ".join(words), read, " or ".join(map(repr, words)))
-
-
-def either(no: str, yes: str) -> OptionKind:
+def either(no: str, yes: str) -> ValueKind:
     """Return the kind of an option that is one of two words; the value is true for the second."""
     words = one_of(no, yes)
-    return OptionKind(
-        words.label, lambda text: words.read(text) == yes, words.remedy, lambda value: yes if value else no
+    return ValueKind(
+        words.text_label,
+        parse=lambda text: words.value_of(text) == yes,
+        write=lambda value: yes if value else no,
+        texts=words.remedy,
     )
-
-
-def _whole(text: str, least: int) -> int:
-    number = int(text)
-    if number < least:
-        raise ValueError
-    return number
-
-
-def _flag(text: str) -> bool:
-    try:
-        return _FLAGS[text.strip().lower()]
-    except KeyError:
-        raise ValueError from None
-
-
-def _seconds(text: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError
-    seconds = float(match[1]) * _IN_SECONDS[match[2] or "s"]
-    if math.isinf(seconds):
-        raise ValueError
-    return seconds
-
-
-def _size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or not int(match[1]):
-        raise ValueError
-    return int(match[1]) * _IN_BYTES[(match[2] or "b")[0].lower()]
-
-
-def _size_text(size: int) -> str:
-    for unit in ("g", "m", "k"):
-        if size % _IN_BYTES[unit] == 0:
-            return f"{size // _IN_BYTES[unit]}{unit.upper()}iB"
-    return str(size)
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -263,7 +154,7 @@ def _json_object(text: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError from None
     if not isinstance(value, dict):
-        raise ValueError  # noqa: TRY004  # `Option.value` expects this one
+        raise ValueError  # noqa: TRY004  # `read_option` expects this one
     return value
 
 
@@ -299,33 +190,10 @@ def _ring(text: str) -> KeyMap:
     return ring
 
 
-TEXT = OptionKind("text", str)
-FLAG = OptionKind("true or false", _flag, "true or false", lambda flag: "true" if flag else "false")
-COUNT = OptionKind("whole number, 1 or more", lambda text: _whole(text, 1), "a whole number, 1 or more")
-WHOLE = OptionKind("whole number", lambda text: _whole(text, 0), "a whole number, 0 or more")
-SECONDS = OptionKind(
-    "duration",
-    _seconds,
-    "seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
-    lambda seconds: f"{seconds:g}s",
-)
-SIZE = OptionKind(
-    "size", _size, "bytes, as 65536 or with a unit of 1,024: 64KiB, 8MiB, 1GiB (or k, m, g)", _size_text
-)
-JSON_OBJECT = OptionKind("JSON object", _json_object, "a JSON object", json.dumps)
-NODE_ADDRESSES = OptionKind("JSON object", _node_addresses, "a JSON object")
-MANAGEMENT_URL = OptionKind("URL", ManagementUrl.of)
-RING = OptionKind("text", _ring)
-
-
-_OF_PUBLISHERS = {
-    published.FLAG: FLAG,
-    published.COUNT: COUNT,
-    published.WHOLE: WHOLE,
-    published.BYTES: SIZE,
-    published.SECONDS: SECONDS,
-    published.POSITIVE_SECONDS: SECONDS,
-}
+JSON_OBJECT = ValueKind("JSON object", parse=_json_object, write=json.dumps, texts="a JSON object")
+NODE_ADDRESSES = replace(JSON_OBJECT, parse=_node_addresses)
+MANAGEMENT_URL = ValueKind("URL", parse=ManagementUrl.of)
+RING = replace(TEXT, parse=_ring)
 
 
 # fmt: off

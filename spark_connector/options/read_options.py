@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, get_args
 
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import check_name
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import (
+    BYTES,
+    COUNT,
+    FLAG,
+    POSITIVE_SECONDS,
+    TEXT,
+    ValueKind,
+    one_of,
+    option,
+    options_of,
+)
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
-    COUNT,
-    FLAG,
     JSON_OBJECT,
     MANAGEMENT_URL,
     NODE_ADDRESSES,
     RING,
-    SECONDS,
-    SIZE,
-    TEXT,
     Brokers,
-    OptionKind,
     check_exclusive,
     check_only,
-    one_of,
-    option,
-    option_fields,
+    fields_from,
     read_options,
 )
 from spark_connector.spark_errors import without_traceback
@@ -75,7 +78,7 @@ def _offsets(text: str) -> Bound:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return word
-    offsets: dict[str, int] = JSON_OBJECT.read(text)
+    offsets: dict[str, int] = JSON_OBJECT.parse(text)
     for stream, offset in offsets.items():
         if (
             isinstance(offset, bool)
@@ -101,22 +104,22 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-_NAMES = OptionKind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
-_COLUMNS = OptionKind(
-    "names", _columns, f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them", ", ".join
+_NAMES = ValueKind("names", parse=_names, texts="the name of a stream, or several with commas between them")
+_COLUMNS = replace(
+    _NAMES, parse=_columns, texts=f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them"
 )
-_FILTER_VALUES = OptionKind(
-    "texts", _filter_values, 'texts with commas between them, or a JSON array: ["a,b", "c"]', ", ".join
+_FILTER_VALUES = ValueKind(
+    "texts", parse=_filter_values, texts='texts with commas between them, or a JSON array: ["a,b", "c"]'
 )
-_OFFSETS = OptionKind(
+_OFFSETS = ValueKind(
     "earliest, latest or JSON object",
-    _offsets,
-    "'earliest', 'latest', or an offset for each stream: {\"orders-0\": 23}; -2 is earliest and -1 latest",
+    parse=_offsets,
+    texts="'earliest', 'latest', or an offset for each stream: {\"orders-0\": 23}; -2 is earliest and -1 latest",
 )
-_MOMENT = OptionKind(
+_MOMENT = ValueKind(
     "time",
-    _moment,
-    "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
+    parse=_moment,
+    texts="a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
 )
 #: The ends of messages about options that a streaming query, or a batch, cannot have.
 _STREAMING = {"batch": " is for batch reads, and this is a streaming query: leave it out, or use spark.read"}
@@ -141,93 +144,98 @@ class ReadOptions:
     """
 
     brokers: Brokers
-    # fmt: off
     streams: tuple[str, ...] = option(
-        "stream", _NAMES, "one or several streams, separated by commas (Kafka: `subscribe`)",
-        default=(), heading="What is read",
+        _NAMES,
+        "one or several streams, separated by commas (Kafka: `subscribe`)",
+        default=(),
+        heading="What is read",
+        spark="stream",
     )
-    super_stream: str | None = option("superStream", TEXT, "instead: all streams of a super stream")
+    super_stream: str | None = option(TEXT, "instead: all streams of a super stream")
     routing: StreamRouting | None = option(
-        "routing", one_of(*get_args(StreamRouting)),
+        one_of(*get_args(StreamRouting)),
         "with `superStream` and `pushFilters=keys` or `replay`: how clients route, by `hash` or by binding `key`; required if the binding keys "
         "are not 0, 1, ...",
         only="batch",
     )
     exchange: str | None = option(
-        "exchange", TEXT,
+        TEXT,
         "instead: all streams bound to an exchange; with `managementUrl` also those behind bound exchanges, such as slots",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", MANAGEMENT_URL,
+        MANAGEMENT_URL,
         "management API, to read the bindings of `exchange`: `http://host:15672`, by default with the broker's login",
     )
-    include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
-    include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)
+    include_columns: tuple[str, ...] = option(_COLUMNS, _INCLUDE, default=(), spark="include")
+    include_headers: bool = option(FLAG, _INCLUDE_HEADERS, default=False)
     filter_values: tuple[str, ...] = option(
-        "filterValues", _FILTER_VALUES,
+        _FILTER_VALUES,
         "read only rows with one of these [filter values](streams.md#filters), separated by commas or as a JSON array",
         default=(),
     )
     filter_match_unfiltered: bool = option(
-        "filterMatchUnfiltered", FLAG, "with `filterValues`: also rows without a filter value", default=False
+        FLAG, "with `filterValues`: also rows without a filter value", default=False
     )
     starting_offsets: Bound | None = option(
-        "startingOffsets", _OFFSETS,
+        _OFFSETS,
         "`earliest` (default of batches), `latest` (default of new queries), or an offset for each stream: "
         '`{"orders-0": 23, "orders-1": -2}`, -2 is earliest, -1 latest',
         heading="Start and end",
     )
     starting_timestamp: datetime | None = option(
-        "startingTimestamp", _MOMENT,
+        _MOMENT,
         "instead: the first rows stored at or after this time: `2026-01-31T12:00:00Z` or milliseconds since 1970",
     )
     ending_offsets: Bound | None = option(
-        "endingOffsets", _OFFSETS, "end of a batch: `latest` (default), or an exclusive offset for each stream",
-        only="batch",
+        _OFFSETS, "end of a batch: `latest` (default), or an exclusive offset for each stream", only="batch"
     )
-    ending_timestamp: datetime | None = option(
-        "endingTimestamp", _MOMENT, "instead: exclusive end", only="batch"
-    )
+    ending_timestamp: datetime | None = option(_MOMENT, "instead: exclusive end", only="batch")
     fail_on_data_loss: bool = option(
-        "failOnDataLoss", FLAG,
+        FLAG,
         "fail if rows are no longer in the stream; with `false` the query continues and warns with their number",
         default=True,
     )
     push_filters: str = option(
-        "pushFilters", one_of("none", "exact", "keys"),
+        one_of("none", "exact", "keys"),
         "`exact`: skip streams and offsets by filters on `stream`, `offset` and `timestamp`; `keys`: also on `key`; see "
         "[Filter pushdown](spark-streams.md#filter-pushdown)",
-        default="none", only="batch",
+        default="none",
+        only="batch",
     )
     ring: KeyMap | None = option(
-        "ring", RING,
+        RING,
         "with `exchange` and `pushFilters=keys`: JSON of the `HashRing`, `SlotTable` or `ModulusHashExchange`, or the path of such a file",
         only="batch",
     )
     min_partitions: int | None = option(
-        "minPartitions", COUNT,
+        COUNT,
         "minimum number of tasks of a batch; if it exceeds the number of streams, streams are split by offsets",
         heading="Batch size",
     )
     max_offsets: int | None = option(
-        "maxOffsetsPerTrigger", COUNT,
+        COUNT,
         "maximum number of offsets of a micro-batch, divided among the streams by their backlog; slightly more than rows",
         only="streaming",
+        spark="maxOffsetsPerTrigger",
     )
     max_bytes: int | None = option(
-        "maxBytesPerTrigger", SIZE, "approximate maximum size of a micro-batch, estimated from its first rows", only="streaming"
+        BYTES,
+        "approximate maximum size of a micro-batch, estimated from its first rows",
+        only="streaming",
+        spark="maxBytesPerTrigger",
     )
     timeout_s: float = option(
-        "readTimeout", SECONDS,
+        POSITIVE_SECONDS,
         "maximum time without an answer or a row, including reconnects",
-        default=60.0, heading="Errors",
+        default=60.0,
+        heading="Errors",
+        spark="readTimeout",
     )
     addresses: Mapping[str, str] = option(
-        "addresses", NODE_ADDRESSES,
+        NODE_ADDRESSES,
         'reachable addresses by advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
         default={},
     )
-    # fmt: on
 
     @classmethod
     @without_traceback
@@ -244,7 +252,7 @@ class ReadOptions:
         values = read_options(READ_OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values, streams=True),
-            **{name: values[option.name] for name, option in option_fields(cls).items()},
+            **fields_from(values, cls),
         )
         if streaming is not None:
             check_only(READ_OPTIONS, texts, _STREAMING if streaming else _BATCH)
@@ -277,7 +285,7 @@ class ReadOptions:
 
 
 #: Every option of a read, in the order of the documents.
-READ_OPTIONS = (*ADDRESS_OPTIONS, *option_fields(ReadOptions).values())
+READ_OPTIONS = (*ADDRESS_OPTIONS, *options_of(ReadOptions).values())
 
 
 def _check(options: ReadOptions, *, streaming: bool | None) -> None:
@@ -291,8 +299,6 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
     if options.management_url is not None and options.exchange is None:
         raise InputError("option 'managementUrl' needs the option 'exchange': pass both, or leave it out")
     _check_pushdown(options)
-    if not options.timeout_s:
-        raise InputError("option 'readTimeout' is 0: pass more than 0 seconds")
     if options.filter_match_unfiltered and not options.filter_values:
         raise InputError(
             "option 'filterMatchUnfiltered' needs the option 'filterValues': pass both, or neither"
@@ -372,7 +378,7 @@ def _queues(text: str) -> tuple[str, ...]:
     return queues
 
 
-_QUEUES = OptionKind("names", _queues, "the name of a queue, or several with commas between them", ", ".join)
+_QUEUES = replace(_NAMES, parse=_queues)  # each fault has its own message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,22 +391,20 @@ class QueueOptions:
     """
 
     brokers: Brokers
-    # fmt: off
     queues: tuple[str, ...] = option(
-        "queue", _QUEUES, "one or several queues, separated by commas", default=(), heading="Queues"
+        _QUEUES, "one or several queues, separated by commas", default=(), heading="Queues", spark="queue"
     )
     exchange: str | None = option(
-        "exchange", TEXT,
+        TEXT,
         "instead of `queue`: all queues (not streams) bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", MANAGEMENT_URL, "management API, to read the bindings of `exchange`"
+        MANAGEMENT_URL, "management API, to read the bindings of `exchange`"
     )
-    include_columns: tuple[str, ...] = option("include", _COLUMNS, _INCLUDE, default=())
-    include_headers: bool = option("includeHeaders", FLAG, _INCLUDE_HEADERS, default=False)
-    max_rows: int = option("maxRows", COUNT, "maximum number of messages of a batch", default=10_000)
-    max_bytes: int = option("maxBytes", SIZE, "approximate maximum size of a batch, up to 1 GiB", default=64 << 20)
-    # fmt: on
+    include_columns: tuple[str, ...] = option(_COLUMNS, _INCLUDE, default=(), spark="include")
+    include_headers: bool = option(FLAG, _INCLUDE_HEADERS, default=False)
+    max_rows: int = option(COUNT, "maximum number of messages of a batch", default=10_000)
+    max_bytes: int = option(BYTES, "approximate maximum size of a batch, up to 1 GiB", default=64 << 20)
 
     @classmethod
     @without_traceback
@@ -409,7 +413,7 @@ class QueueOptions:
         values = read_options(QUEUE_OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values),
-            **{name: values[option.name] for name, option in option_fields(cls).items()},
+            **fields_from(values, cls),
         )
         _check_queues(options)
         return options
@@ -421,7 +425,7 @@ class QueueOptions:
 
 
 #: Every option of queues, in the order of the documents.
-QUEUE_OPTIONS = (*ADDRESS_OPTIONS, *option_fields(QueueOptions).values())
+QUEUE_OPTIONS = (*ADDRESS_OPTIONS, *options_of(QueueOptions).values())
 
 
 def _check_queues(options: QueueOptions) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 from urllib.parse import unquote, urlsplit
@@ -14,31 +14,33 @@ from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError
-from rabbit_chx.options import options_of
+from rabbit_chx.options import (
+    BYTES,
+    FLAG,
+    TEXT,
+    field_of,
+    one_of,
+    option,
+    options_of,
+    whole,
+)
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_ROWS, Codec
+from rabbit_chx.streams.chunks import Codec
+from rabbit_chx.streams.options import WriteLimits, WriterOptions
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
-    COUNT,
-    FLAG,
     JSON_OBJECT,
     MANAGEMENT_URL,
     NODE_ADDRESSES,
     RING,
-    SIZE,
-    TEXT,
     Brokers,
-    OptionKind,
     check_exclusive,
     check_only,
     either,
-    one_of,
-    option,
-    option_fields,
-    publishing_option,
+    fields_from,
     quote_text,
     read_options,
 )
@@ -56,7 +58,7 @@ _NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
 
 
 def _headers(text: str) -> dict[str, str | int | bool]:
-    headers: dict[str, Any] = JSON_OBJECT.read(text)
+    headers: dict[str, Any] = JSON_OBJECT.parse(text)
     for name, value in headers.items():
         if not isinstance(value, (str, int)):
             raise InputError(
@@ -81,7 +83,7 @@ def _headers(text: str) -> dict[str, str | int | bool]:
 
 
 def _column_names(text: str) -> dict[str, str]:
-    names: dict[str, Any] = JSON_OBJECT.read(text)
+    names: dict[str, Any] = JSON_OBJECT.parse(text)
     for part, name in names.items():
         if not isinstance(name, str):
             raise InputError(f"option 'columnNames': the column of {part!r} is {name!r:.60}: pass its name")
@@ -124,29 +126,12 @@ def _report_path(text: str) -> str:
     return path
 
 
-def _version(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= MAX_VERSION:
-        raise ValueError
-    return number
-
-
-def _sub_entry_rows(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= MAX_SUB_ENTRY_ROWS:
-        raise ValueError
-    return number
-
-
 _COMMON, _LIMITS, _RETRIES = options_of(CommonOptions), options_of(Limits), options_of(Retries)
-_COLUMN_NAMES = OptionKind("JSON object", _column_names, "a JSON object")
-_HEADERS = OptionKind("JSON object", _headers, "a JSON object")
-_NAME_PATTERN = OptionKind("text", _name_pattern)
-_REPORT_PATH = OptionKind("text", _report_path)
-_SUB_ENTRY_ROWS = OptionKind(
-    "whole number, 1 or more", _sub_entry_rows, f"a whole number from 1 to {MAX_SUB_ENTRY_ROWS}"
-)
-_VERSION = OptionKind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
+_WRITER = options_of(WriterOptions)
+_COLUMN_NAMES = replace(JSON_OBJECT, parse=_column_names)
+_HEADERS = replace(JSON_OBJECT, parse=_headers)
+_NAME_PATTERN = replace(TEXT, parse=_name_pattern)
+_REPORT_PATH = replace(TEXT, parse=_report_path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,184 +145,168 @@ class WriteOptions:
     """
 
     brokers: Brokers
-    # fmt: off
     exchange: str = option(
-        "exchange", TEXT, "the exchange, of any type, which must exist", default="", heading="What is published"
+        TEXT, "the exchange, of any type, which must exist", default="", heading="What is published"
     )
     queue: str = option(
-        "queue", TEXT,
+        TEXT,
         "instead of `exchange`: the queue, which must exist; a column `key` is not needed, and not published",
-        default="", only="amqp",
+        default="",
+        only="amqp",
     )
-    allow_exchange_column: bool = option(
-        "allowExchangeColumn", FLAG, "allow the column `exchange`", default=False, only="amqp"
-    )
+    allow_exchange_column: bool = option(FLAG, "allow the column `exchange`", default=False, only="amqp")
     routing_key: str | None = option(
-        "routingKey", TEXT, "instead of the column `key`: the routing key of every row", only="amqp"
+        TEXT, "instead of the column `key`: the routing key of every row", only="amqp"
     )
     column_names: Mapping[str, str] = option(
-        "columnNames", _COLUMN_NAMES,
-        'other names of columns, as `{"expiration": "ttl_ms"}`',
-        default={}, only="amqp",
+        _COLUMN_NAMES, 'other names of columns, as `{"expiration": "ttl_ms"}`', default={}, only="amqp"
     )
     ignore_unknown_columns: bool = option(
-        "ignoreUnknownColumns", FLAG, "ignore columns that are not part of a message", default=False
+        FLAG, "ignore columns that are not part of a message", default=False
     )
-    mandatory: bool = publishing_option(
-        "mandatory", _COMMON["mandatory"], only="amqp",
-    )
-    persistent: bool = publishing_option(
-        "persistent", _COMMON["persistent"], only="amqp",
-    )
+    mandatory: bool = field_of(_COMMON["mandatory"], only="amqp")
+    persistent: bool = field_of(_COMMON["persistent"], only="amqp")
     headers: Mapping[str, str | int | bool] = option(
-        "headersConst", _HEADERS, "headers of every message; a row's header of the same name overrides",
-        default={}, only="amqp",
+        _HEADERS,
+        "headers of every message; a row's header of the same name overrides",
+        default={},
+        only="amqp",
+        spark="headersConst",
     )
     message_id: str = option(
-        "messageId", one_of("none", "column", "auto"),
-        "see [Stable ids](spark.md#stable-ids)",
-        default="none", only="amqp",
+        one_of("none", "column", "auto"), "see [Stable ids](spark.md#stable-ids)", default="none", only="amqp"
     )
     write_name: str | None = option(
-        "writeName", TEXT,
+        TEXT,
         "with `messageId=auto`: name of a batch write, which gives a repeated job the same ids",
         only="amqp",
     )
-    max_message_bytes: int = option(
-        "maxMessageBytes", SIZE, "maximum size of a body", default=16 << 20
-    )
-    max_in_flight: int = publishing_option(
-        "maxInFlight", _LIMITS["max_in_flight"], heading="How fast", only="amqp",
-    )
-    max_in_flight_bytes: int = publishing_option(
-        "maxInFlightBytes", _LIMITS["max_in_flight_bytes"], only="amqp",
-    )
-    keep_order: bool = publishing_option(
-        "ordering", _RETRIES["keep_order"], either("none", "per-key"),
-        meaning="`per-key`: see [Order](spark.md#order); not allowed with `spark.speculation`", only="amqp",
+    max_message_bytes: int = option(BYTES, "maximum size of a body", default=16 << 20)
+    max_in_flight: int = field_of(_LIMITS["max_in_flight"], heading="How fast", only="amqp")
+    max_in_flight_bytes: int = field_of(_LIMITS["max_in_flight_bytes"], only="amqp")
+    keep_order: bool = field_of(
+        _RETRIES["keep_order"],
+        kind=either("none", "per-key"),
+        meaning="`per-key`: see [Order](spark.md#order); not allowed with `spark.speculation`",
+        only="amqp",
+        spark="ordering",
     )
     skip_bad_rows: bool = option(
-        "badRows", either("fail", "skip"),
+        either("fail", "skip"),
         "reaction to [bad rows](spark.md#delivery)",
-        default=False, heading="When something goes wrong",
+        default=False,
+        heading="When something goes wrong",
+        spark="badRows",
     )
     skip_unroutable: bool = option(
-        "onUnroutable", either("fail", "skip"), "reaction to [unroutable rows](spark.md#delivery)",
-        default=False, only="amqp",
+        either("fail", "skip"),
+        "reaction to [unroutable rows](spark.md#delivery)",
+        default=False,
+        only="amqp",
+        spark="onUnroutable",
     )
-    confirm_timeout_s: float = publishing_option(
-        "confirmTimeout", _LIMITS["confirm_timeout_s"],
-    )
-    blocked_timeout_s: float = publishing_option(
-        "blockedTimeout", _LIMITS["blocked_timeout_s"], only="amqp",
-    )
-    reconnect_timeout_s: float = publishing_option(
-        "reconnectTimeout", _RETRIES["reconnect_timeout_s"],
-    )
-    max_reconnects: int | None = publishing_option(
-        "maxReconnects", _RETRIES["max_reconnects"], only="amqp",
-    )
-    backoff_s: float = publishing_option(
-        "reconnectBackoff", _RETRIES["backoff_s"], only="amqp",
-    )
-    nack_retries: int = publishing_option(
-        "nackRetries", _RETRIES["nack_retries"], default=NACK_RETRIES, only="amqp",
-    )
-    preflight: bool = option(
-        "preflight", FLAG, "check broker and exchange before the first task", default=True
-    )
+    confirm_timeout_s: float = field_of(_LIMITS["confirm_timeout_s"])
+    blocked_timeout_s: float = field_of(_LIMITS["blocked_timeout_s"], only="amqp")
+    reconnect_timeout_s: float = field_of(_RETRIES["reconnect_timeout_s"])
+    max_reconnects: int | None = field_of(_RETRIES["max_reconnects"], only="amqp")
+    backoff_s: float = field_of(_RETRIES["backoff_s"], only="amqp", spark="reconnectBackoff")
+    nack_retries: int = field_of(_RETRIES["nack_retries"], default=NACK_RETRIES, only="amqp")
+    preflight: bool = option(FLAG, "check broker and exchange before the first task", default=True)
     on_speculation: str = option(
-        "onSpeculation", one_of("warn", "fail", "ignore"),
+        one_of("warn", "fail", "ignore"),
         "reaction to `spark.speculation`, which publishes rows twice",
         default="warn",
     )
     ring: KeyMap | None = option(
-        "ring", RING,
+        RING,
         "JSON of a `HashRing`, `SlotTable` or `ModulusHashExchange`, or the path of such a file; the report then has rows per queue",
         heading="Placement and prediction",
     )
     ring_via: str | None = option(
-        "ringVia", TEXT,
+        TEXT,
         "instead of `ring`: command prefix that runs `rabbitmqctl` on a broker node, such as `docker exec NAME`, `kubectl exec POD --`, or `env` "
         "on the node; the driver reads the ring before the write, and again after a lost connection",
     )
     routing: str | None = option(
-        "routing", one_of("exchange", "client", *get_args(StreamRouting)),
+        one_of("exchange", "client", *get_args(StreamRouting)),
         "`client` instead of `exchange`: see [Routing in the client](spark.md#routing-in-the-client); needs `ringVia`. With `superStream`: "
         "`hash` (default), or `key`: `key` is the binding key of a partition, as for AMQP clients",
     )
     super_stream: str = option(
-        "superStream", TEXT,
+        TEXT,
         "instead of `exchange`: the super stream; rows are placed as by the clients for Java, .NET and Go (murmur3)",
-        default="", heading="Into streams",
+        default="",
+        heading="Into streams",
     )
     exactly_once: bool = option(
-        "delivery", either("at-least-once", "exactly-once"),
+        either("at-least-once", "exactly-once"),
         "`exactly-once` needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`; see "
         "[exactly once](spark-streams.md#write)",
         default=False,
+        spark="delivery",
     )
     app_id: str | None = option(
-        "appId", TEXT,
+        TEXT,
         "with `exactly-once`: name of the job, the same in each run; for a streaming query by default its id",
         only="exactly-once",
     )
     version: int | None = option(
-        "version", _VERSION,
+        whole(1, MAX_VERSION),
         "with `exactly-once`: number of the batch; increases with each batch, and is the same if the batch is repeated",
         only="exactly-once",
     )
     verify: str = option(
-        "verify", one_of("tail", "full", "off"),
+        one_of("tail", "full", "off"),
         "with `exactly-once`: [verification](spark-streams.md#write) of stored rows",
-        default="tail", only="exactly-once",
+        default="tail",
+        only="exactly-once",
     )
     order_by: str | None = option(
-        "orderBy", TEXT,
+        TEXT,
         "column by which the rows of each stream are ordered, before key and value; as `order_by` of `place_for_streams`",
         only="exactly-once",
     )
     skip_stale: bool = option(
-        "onStaleVersion", either("fail", "skip"),
+        either("fail", "skip"),
         "with `exactly-once`: reaction to a stream that has rows of a later version",
-        default=False, only="exactly-once",
+        default=False,
+        only="exactly-once",
+        spark="onStaleVersion",
     )
-    window: int = option(
-        "window", COUNT, "maximum number of unconfirmed rows of a stream", default=20_000, only="streams"
-    )
+    window: int = field_of(options_of(WriteLimits)["window"], only="streams")
     filter_value_column: str | None = option(
-        "filterValueColumn", TEXT,
+        TEXT,
         "column (string or binary) with the [filter value](streams.md#filters) of each row, may be `key`; null: no filter",
         only="streams",
     )
-    sub_entry_rows: int | None = option(
-        "subEntryRows", _SUB_ENTRY_ROWS,
-        "maximum number of rows of a [sub-entry](streams.md#sub-entries); by default rows are single; not with `exactly-once`",
+    sub_entry_rows: int | None = field_of(
+        _WRITER["sub_entry_rows"],
+        meaning="maximum number of rows of a [sub-entry](streams.md#sub-entries); by default rows are single; not with `exactly-once`",
         only="streams",
     )
-    compression: Codec = option(
-        "compression", one_of(*CODECS), "compression of sub-entries", default="none", only="streams"
-    )
+    compression: Codec = field_of(_WRITER["compression"], only="streams")
     node_addresses: Mapping[str, str] = option(
-        "addresses", NODE_ADDRESSES,
+        NODE_ADDRESSES,
         'reachable addresses of advertised ones: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
-        default={}, only="streams",
+        default={},
+        only="streams",
+        spark="addresses",
     )
     management_url: ManagementUrl | None = option(
-        "managementUrl", MANAGEMENT_URL,
+        MANAGEMENT_URL,
         "with `exactly-once`: `http[s]://host:15672`, to count the publisher names of each stream; by default with the login of `url`",
         only="exactly-once",
     )
     connection_name: str = option(
-        "connectionName", _NAME_PATTERN,
+        _NAME_PATTERN,
         "name of the connection in the management UI; also `{write}` and `{batch}`",
-        default="spark:{app}:{stage}.{partition}.{attempt}", heading="Names and reports",
+        default="spark:{app}:{stage}.{partition}.{attempt}",
+        heading="Names and reports",
     )
     report_path: str | None = option(
-        "reportPath", _REPORT_PATH,
+        _REPORT_PATH,
         "local file or folder on the driver for the report as JSON; a streaming query needs a folder, which is created",
     )
-    # fmt: on
 
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> WriteOptions:
@@ -345,7 +314,7 @@ class WriteOptions:
         values = read_options(OPTIONS, texts)
         options = cls(
             brokers=Brokers.of(values, streams=bool(values["superStream"] or values["delivery"])),
-            **{name: values[option.name] for name, option in option_fields(cls).items()},
+            **fields_from(values, cls),
         )
         _check_protocol(options, texts)
         _check(options)
@@ -404,7 +373,7 @@ class WriteOptions:
 
 
 #: Every option of a write, in the order of the documents.
-OPTIONS = (*ADDRESS_OPTIONS, *option_fields(WriteOptions).values())
+OPTIONS = (*ADDRESS_OPTIONS, *options_of(WriteOptions).values())
 
 
 def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
@@ -483,8 +452,6 @@ def _check(options: WriteOptions) -> None:
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_SHORTSTR:
             raise InputError(too_long(f"option {name!r}", size))
-    if not options.confirm_timeout_s:
-        raise InputError("option 'confirmTimeout' is 0: pass more than 0 seconds")
     check_exclusive(ring=options.ring, ringVia=options.ring_via)
     if options.ring_via is not None and not options.exchange:
         raise InputError("option 'ringVia' requires the option 'exchange', whose ring it reads")

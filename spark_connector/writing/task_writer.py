@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -93,7 +93,22 @@ class TaskWriter:
         if not (self._options.skip_bad_rows and closes) or is_nacked or is_returned or report.unknown:
             raise cause
         self._counter.skipped += report.nacked
+        self._forget_predictions(closes, report.nacked)
         return replace(report, rows=report.rows - report.nacked, nacked=0)
+
+    def _forget_predictions(self, closes: Sequence[Returned], refused: int) -> None:
+        """Subtract rows that were not published from the rows by queue."""
+        if not self._predicted:
+            return
+        if len(closes) < refused:  # an exchange refused all further rows, whose keys are not known here
+            self._predicted.clear()
+            return
+        ring = self._options.ring
+        if self._options.client_routing:  # the routing key is the queue's name
+            self._predicted.subtract(sample.key for sample in closes)
+        elif ring is not None:
+            self._predicted.subtract(count_by_queue(ring, [sample.key.encode() for sample in closes]))
+        self._predicted = +self._predicted
 
     def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Messages]:
         for messages in self._counter.messages(batches, self._ids):

@@ -1,11 +1,10 @@
-"""`stream show`, `verify` of the rows that streams have, and `replay`, on real brokers with rows of real clients."""
+"""`replay` and `stream_parity` on real brokers with rows of real clients."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +17,15 @@ from stream_writers import publish_by_rstream
 from super_streams import create_super_stream
 from trips import STREAMS, declare_trips
 
-from rabbit_chx import HashRing, Publisher, StreamPublisher
+from rabbit_chx import HashRing, Publisher, StreamPublisher, StreamReader
 from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.streams import StreamParity, stream_parity
 from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.keys import KeyColumn, columns_with
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.testing import RunningBroker, skip_unless_ci
-from rabbit_chx.testing.broker_search import release_is_in
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
@@ -57,25 +58,29 @@ def trips(vhost: RunningBroker, bare_channel: BlockingChannel) -> Trips:
     return Trips(vhost, bare_channel)
 
 
+def parity(
+    broker: RunningBroker, stream: str, placing: KeyMap, exchange: str, by: KeyColumn = "key"
+) -> StreamParity:
+    """The comparison of the rows of a stream."""
+    with StreamReader(broker.stream_url, stream, include=columns_with(by)) as reader:
+        return stream_parity(stream, reader, placing, exchange, key_column=by)
+
+
+def test_each_row_is_in_the_predicted_stream(trips: Trips) -> None:
+    expected = Counter(RING.destination_for(key) for key in KEYS)
+    for stream in STREAMS:
+        found = parity(trips.broker, stream, RING, "trips")
+        assert (found.rows, found.right) == (4 * expected[stream], 4 * expected[stream])
+
+
 def rows_of(capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str, Any]]:
     """The documents of `replay`."""
     assert main(["replay", *command, "--output", "json"]) == 0, capsys.readouterr()
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_each_row_is_in_the_predicted_queue(trips: Trips, answer: Callable[..., Any]) -> None:
-    """One behind the time of `--until` is not read."""
-    found = answer("verify", "trips", "--stream", "*", *trips.live)
-    assert (found["rows"], found["ring"]["provenance"], found["determined"]) == (40, "read", True)
-    expected = Counter(RING.destination_for(key) for key in KEYS)
-    right = {each["stream"]: each["right"] for each in found["streams"]}
-    assert right == {stream: 4 * count for stream, count in expected.items()}
-    later = answer("verify", "trips", "--stream", "*", *trips.live, "--until", "1d", code=3)
-    assert (later["rows"], later["determined"]) == (0, False)
-
-
 def test_rows_through_another_exchange_are_found_by_the_exchange_of_their_publisher(
-    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    trips: Trips, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trips.channel.exchange_declare("in", FANOUT)
     trips.channel.exchange_bind("trips", "in")
@@ -86,14 +91,13 @@ def test_rows_through_another_exchange_are_found_by_the_exchange_of_their_publis
     (row,) = rows_of(capsys, *given, "--published-to", "in")
     assert row["value"] == "through"
     stream = str(RING.destination_for("user-7"))
-    assert answer("verify", "--stream", stream, *trips.live)["exchange"] == "trips"  # as most rows say
-    found = answer("verify", "trips", "--stream", stream, "--published-to", "in", *trips.live)
-    assert (found["right"], found["wrong"]) == (1, 0)
+    found = parity(trips.broker, stream, RING, "in")
+    assert (found.right, found.wrong, found.other_exchange) == (1, 0, found.rows - 1)
 
 
 @pytest.mark.chx_broker(">=3.13", "super streams by protocol")
-def test_super_streams_are_verified_and_other_exchanges_refused(
-    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+def test_super_streams_are_replayed_and_other_exchanges_refused(
+    trips: Trips, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Producers of rstream write no routing key, and hash otherwise than those for Java."""
     partitions, others = ["events-0", "events-1"], ["others-0", "others-1"]
@@ -105,49 +109,23 @@ def test_super_streams_are_verified_and_other_exchanges_refused(
     given: tuple[str, ...] = ("--super-stream", "events")
     # The stream protocol lists the queues of any exchange: this one's rows are placed by a ring, and not by murmur3.
     for where in (trips.at, trips.at[:2]):
-        found = answer("verify", *given, *where)
-        assert (found["rows"], found["right"], found["exchange"]) == (30, 30, "events")
-        assert found["super_stream"]["partitions"] == partitions
-        assert main(["verify", "--super-stream", "trips", *where]) == 2
+        assert main(["replay", "user-4", "--super-stream", "trips", *where]) == 2
         assert "'trips' is not a super stream" in capsys.readouterr().err
-    one = answer("verify", *given, "--stream", "events-1", *trips.at)
-    assert [each["stream"] for each in one["streams"]] == ["events-1"]
+    found = [parity(trips.broker, stream, SuperStream(partitions), "events") for stream in partitions]
+    assert sum(each.rows for each in found) == sum(each.right for each in found) == 30
     rows = rows_of(capsys, "user-4", *given, *trips.at)
     assert [(row["key"], row["value"]) for row in rows] == [("user-4", text) for text in ("4", "14", "24")]
-    shown = answer("stream", "show", "events", *trips.at)["streams"]
-    assert [(each["name"], each["exchange"]) for each in shown] == [(name, "events") for name in partitions]
 
     publish_by_rstream(trips.broker.stream_url, "others", KEYS)
     given = ("--super-stream", "others", *trips.at)
-    assert answer("verify", *given, code=3)["without_key"] == len(KEYS)
-    found = answer("verify", *given, "--by-message-id", code=1)
-    place = SuperStream(others).partition_for
+    placing = SuperStream(others)
+    assert sum(parity(trips.broker, each, placing, "others").without_key for each in others) == len(KEYS)
+    found = [parity(trips.broker, each, placing, "others", "message_id") for each in others]
+    place = placing.partition_for
     wrong = {key for key in KEYS if place(key) != place(key, "rstream")}
     assert 0 < len(wrong) < len(KEYS)
-    assert {example["key"] for example in found["examples"]} == wrong
-    assert (found["right"], found["wrong"]) == (len(KEYS) - len(wrong), len(wrong))
-    assert found["findings"] == []  # a super stream has no ring
+    assert {row.key.decode() for each in found for row in each.examples} == wrong
+    assert sum(each.right for each in found) == len(KEYS) - len(wrong)
     right = next(key for key in KEYS if key not in wrong)
     (row,) = rows_of(capsys, right, *given, "--by-message-id")
     assert (row["key"], row["value"], row["stream"]) == (right, right, place(right))
-
-
-def test_the_writers_are_those_of_the_management_api_from_3_13_on(
-    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    broker = trips.broker
-    if not release_is_in(broker.version, ">=3.13"):
-        assert main(["stream", "show", *STREAMS, "--output", "json", *trips.at]) == 0
-        found = capsys.readouterr()
-        assert {each["writers"] for each in json.loads(found.out)["streams"]} == {None}
-        assert found.err.count("it needs RabbitMQ 3.13 or newer") == 1
-        return
-    if not broker.owned:
-        skip_unless_ci("it enables a plugin, so it needs a broker that the tests started")
-    broker.run("rabbitmq-plugins", "enable", "rabbitmq_stream_management")
-    with StreamPublisher(broker.stream_url, stream=STREAMS[0], name="loader") as publisher:
-        publisher.publish_many(["k"], ["b"], ids=[7])
-    (shown,) = answer("stream", "show", STREAMS[0], "--stream-group", "billing", *trips.at)["streams"]
-    assert shown["writers"]["loader"] == 7
-    assert len(shown["writers"]) == 2  # with the AMQP channel
-    assert shown["lag_rows"] == shown["offsets"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from exchange_types import DIRECT
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx import StreamPublisher, SuperStream, replay
+from rabbit_chx import StreamPublisher, StreamReader, SuperStream, replay
 from rabbit_chx.cli import main
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing.super_stream import StreamRouting
+from rabbit_chx.streams import stream_parity
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
@@ -21,10 +24,9 @@ KEYS = ["apple", "pear", "plum"]
 
 
 @pytest.fixture
-def fruit(bare_channel: BlockingChannel, request: pytest.FixtureRequest) -> dict[str, str]:
+def fruit(bare_channel: BlockingChannel) -> dict[str, str]:
     """A super stream with a row of an AMQP client in each partition; the partition of each key."""
-    form = getattr(request, "param", "basket.{number}")
-    names = {key: form.format(key=key, number=number) for number, key in enumerate(KEYS)}
+    names = {key: f"basket.{number}" for number, key in enumerate(KEYS)}
     bare_channel.exchange_declare("fruit", DIRECT, durable=True, arguments={"x-super-stream": True})
     for number, (key, name) in enumerate(names.items()):
         bare_channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
@@ -55,37 +57,33 @@ def test_rows_are_published_by_binding_key(vhost: RunningBroker, fruit: dict[str
     assert {name for name, count in counts.items() if count} == {hashed.partition_for("banana")}
 
 
-@pytest.mark.parametrize("fruit", ["fruit-{key}", "basket.{number}"], indirect=True)
-@pytest.mark.parametrize("has_management", [True, False])
-def test_verify_accepts_both_ways_or_the_one_that_is_given(
-    vhost: RunningBroker,
-    fruit: dict[str, str],
-    answer: Callable[..., Any],
-    has_management: object,
-    capsys: pytest.CaptureFixture[str],
+def test_rows_are_compared_by_both_ways_or_by_the_one_that_is_given(
+    vhost: RunningBroker, fruit: dict[str, str]
 ) -> None:
     publish(vhost, [*KEYS, "banana"], routing="hash")
-    hashed = SuperStream(list(fruit.values()))
+    hashed, named = SuperStream(list(fruit.values())), SuperStream(list(fruit.values()), list(fruit))
     both = sum(hashed.partition_for(key) == fruit[key] for key in KEYS)
-    verify = ["verify", "--super-stream", "fruit", "--url", vhost.stream_url]
-    if has_management:
-        verify += ["--management-url", str(vhost.management_url)]
-    if has_management or fruit["apple"] == "fruit-apple":
-        assert answer(*verify)["right"] == 7
-        assert answer(*verify, "--routing", "key", code=1)["right"] == 3 + both
-    else:
-        assert main(verify) == main([*verify, "--routing", "key"]) == 2
-        assert "pass --management-url, or --routing hash" in capsys.readouterr().err
-    assert answer(*verify, "--routing", "hash", code=1)["right"] == 4 + both
+    ways: dict[StreamRouting | None, int] = {None: 7, "key": 3 + both, "hash": 4 + both}
+    for routing, right in ways.items():
+        found = 0
+        for stream in fruit.values():
+            with StreamReader(vhost.stream_url, stream, include=["exchange"]) as reader:
+                found += stream_parity(stream, reader, replace(named, routing=routing), "fruit").right
+        assert (routing, found) == (routing, right)
 
 
 def test_replay_is_by_binding_key_or_refused(
-    vhost: RunningBroker, fruit: dict[str, str], answer: Callable[..., Any]
+    vhost: RunningBroker,
+    fruit: dict[str, str],
+    answer: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(InputError, match=r"are names: .* pass routing='key' or routing='hash'"):
         replay(vhost.stream_url, ["pear"], super_stream="fruit")
     with pytest.raises(InputError, match=r"no partition .* is bound with the key 'banana'"):
         replay(vhost.stream_url, ["banana"], super_stream="fruit", routing="key")
+    assert main(["replay", "pear", "--super-stream", "fruit", "--url", vhost.stream_url]) == 2
+    assert "pass --routing key or --routing hash" in capsys.readouterr().err
     (batch,) = replay(vhost.stream_url, ["pear"], super_stream="fruit", routing="key")
     assert batch["stream"].to_pylist() == [fruit["pear"]]
     at = ("--exchange", "fruit", "--exchange-type", "super-stream/key", "--url", vhost.url)

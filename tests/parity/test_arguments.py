@@ -18,12 +18,12 @@ from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.objects.argument_table import plain
-from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import QUEUE_TYPES
 from rabbit_chx.topology.rules.arguments import (
     POLICY_KEYS,
     QUEUE_ARGUMENTS,
     declaration_faults,
+    fields_for,
     find_ignored_arguments,
 )
 from tests.parity.conftest import Rabbit
@@ -264,7 +264,7 @@ def test_equal_arguments(rabbit: Rabbit, type_: str) -> None:
                         channel.queue_declare("arguments", durable=True, arguments=dict(table))
 
                     accepted = declarer.accepts(declare)
-                    if accepted is bool(fields_between(first, second, rabbit.release)):
+                    if accepted is bool(fields_for(first, second, rabbit.release)):
                         wrong.append((name, first.arguments, second.arguments, accepted))
                 declarer.channel.queue_delete("arguments")
     # The broker does not compare the size that a quorum queue grows to, although it has an effect.

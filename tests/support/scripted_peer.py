@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -17,10 +18,12 @@ from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.connection.session import OpenConnection
 
 _SOON_S = 60.0  # longer than anything takes on a busy machine
+_ONE_CLIENT_S = 5.0
+_ONE_CLIENT = "NOT_ALLOWED - the double `Peer` serves one connection after the other"
 
 
 class Peer(LoopbackServer):
-    """A broker that serves one connection after the other.
+    """A broker that serves one connection after the other. It refuses one that waits for five seconds, with its own name.
 
     Args:
         answer: returns the bytes to send for a message.
@@ -78,8 +81,16 @@ class Peer(LoopbackServer):
         self.connections += 1
         connection = _PeerConnection(client.sendall, heartbeat_s=self._heartbeat_s, number=self.connections)
         connection.peer = self
-        while data := client.recv(1 << 16):
+        while data := self._data_of(client):
             connection.receive(data)
+
+    def _data_of(self, client: socket.socket) -> bytes:
+        """Return what the client says; refuse another one that waits while the client is silent and stays."""
+        while client not in (ready := select.select([client, self._listener], [], [])[0]):
+            if ready and not select.select([client], [], [], _ONE_CLIENT_S)[0]:
+                with self._listener.accept()[0] as other:
+                    other.sendall(said(commands.Connection.Close(530, _ONE_CLIENT, 0, 0), 0))
+        return client.recv(1 << 16)
 
 
 class _PeerConnection(BrokerConnection):

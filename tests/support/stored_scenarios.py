@@ -34,7 +34,7 @@ from sides import as_live
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, LiveTopology, PolicyDefinition, RingMember, Topology
-from rabbit_chx.topology.file.ranges import expand as expand_ranges
+from rabbit_chx.topology.objects.ranges import expand as expand_ranges
 from rabbit_chx.topology.objects.toml_values import toml_key, toml_value
 from rabbit_chx.topology.slots.layout import expand
 

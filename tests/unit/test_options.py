@@ -131,3 +131,19 @@ def test_the_former_name_of_an_argument_is_rejected_with_the_new_one(former: str
     arguments: dict[str, Any] = {former: 1}
     with pytest.raises(TypeError, match=f"the argument '{former}' is called '{name}'"):
         ConsumerGroup("amqp://localhost", ["q"], **arguments)
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "remedy"),
+    [
+        (SharedPublisher, "exchnage", "did you mean 'exchange'?"),
+        (Publisher, "max_inflight", "did you mean 'max_in_flight'?"),
+        (StreamPublisher, "super-stream", "did you mean 'super_stream'?"),
+        (StreamReader, "zebra", "leave it out"),
+        (ConsumerGroup, "onlost", "did you mean 'on_lost'?"),
+    ],
+)
+def test_an_unknown_argument_is_rejected_with_the_similar_one(made: Any, name: str, remedy: str) -> None:
+    with pytest.raises(InputError) as caught:
+        made("amqp://localhost", **{name: "x"})
+    assert str(caught.value) == f"{made.__name__} has no argument {name!r}: {remedy}"

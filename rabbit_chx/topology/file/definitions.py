@@ -28,14 +28,14 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.file.fields import APPLY_TO, PRIORITY, FileEntry, Problems, file_finding
+from rabbit_chx.topology.file.fields import FileEntry, Problems, file_finding
 from rabbit_chx.topology.file.file_rules import (
     match_fault,
     object_faults,
     operator_policy_faults,
 )
 from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, unsendable
-from rabbit_chx.topology.objects.kinds import FLAG, NAME, STRING, Kind
+from rabbit_chx.topology.objects.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
@@ -50,7 +50,8 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.vhost_objects import FIELDS, OPEN, ListedObject, make_object, vhost_objects
+from rabbit_chx.topology.objects.schema import SCHEMA
+from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, vhost_objects
 from rabbit_chx.words import plural
 
 _WHAT = "the definitions file"
@@ -205,7 +206,7 @@ class _Entry:
     def read(self, model: type[ListedObject], **known: Any) -> ListedObject | None:
         """Return the object of the entry; None if a field is wrong, or no client can name the object. `known` replaces fields."""
         fields, is_sound = {**self.fields, **known}, True
-        for name, kind in FIELDS[model].items():
+        for name, kind in SCHEMA[model.kind].json.items():
             if kind is OPEN:
                 fields[name] = self.table(name)
                 is_sound &= fields[name] is not None

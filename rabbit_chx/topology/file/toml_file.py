@@ -21,17 +21,14 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.topology.file.fields import (
-    FILE,
-    QUEUE_LIST,
-    EntryType,
     Problems,
     file_finding,
     read_document,
 )
 from rabbit_chx.topology.file.file_rules import check_rules
-from rabbit_chx.topology.file.ranges import fold
 from rabbit_chx.topology.file.variables import Value, escape, has_reference, resolve, with_variables
 from rabbit_chx.topology.objects.argument_table import plain
+from rabbit_chx.topology.objects.kinds import QUEUE_LIST
 from rabbit_chx.topology.objects.objects import (
     OBJECT_LISTS,
     QUEUE_TYPE,
@@ -40,6 +37,8 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     order_of_name,
 )
+from rabbit_chx.topology.objects.ranges import fold
+from rabbit_chx.topology.objects.schema import FILE, EntryType
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.slots.owners import slot_width
 

@@ -24,7 +24,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.file.fields import Problems
-from rabbit_chx.topology.file.ranges import Items
+from rabbit_chx.topology.objects.ranges import Items
 from rabbit_chx.topology.objects.toml_values import show_value, toml_key
 
 #: The value of a variable.

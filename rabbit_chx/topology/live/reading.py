@@ -56,7 +56,8 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.vhost_objects import FIELDS, ListedObject, make_object, vhost_objects
+from rabbit_chx.topology.objects.schema import SCHEMA
+from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, vhost_objects
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
     START_MARK,
@@ -85,7 +86,7 @@ WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: The queues or exchanges of a page, the largest number that the API permits.
 PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
-# The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`FIELDS`).
+# The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _NAMED: Mapping[str, Shape] = {"name": str}
 _EXCHANGE: Mapping[str, Shape] = {"name": str, "type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
@@ -273,9 +274,9 @@ class _LiveObjects:
         return objects
 
 
-def _entry_fault(model: type[Any], entry: Mapping[str, Any]) -> str | None:
+def _entry_fault(model: type[ListedObject], entry: Mapping[str, Any]) -> str | None:
     """Return why no client can name an object of the management API; None if one can."""
-    for name, kind in FIELDS[model].items():
+    for name, kind in SCHEMA[model.kind].json.items():
         value = entry.get(name, False if kind is FLAG else None)
         if fault := kind.fault(value):
             return f"its {name} is {value!r:.60}: {fault[0]}"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.routing import Release
 from rabbit_chx.topology.objects.argument_table import ArgumentTable, ArgumentValue
 from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
@@ -15,19 +14,11 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.rules.arguments import same_argument
+from rabbit_chx.topology.objects.schema import SCHEMA
 
 Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
 NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 TopologyObject: TypeAlias = NamedObject | BindingDefinition
-
-#: The fields of each kind of object in the broker, and its table of arguments.
-_FIELDS: dict[ObjectKind, tuple[tuple[str, ...], str]] = {
-    "exchange": (("type", "durable", "auto_delete", "internal"), "arguments"),
-    "queue": (("type", "durable", "exclusive", "auto_delete"), "arguments"),
-    "binding": (("source", "destination", "routing_key"), "arguments"),
-    "policy": (("pattern", "apply_to", "priority"), "definition"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +84,16 @@ class PlannedChange:
         return fields_between(self.live, self.wanted)
 
 
-def fields_between(
-    live: TopologyObject | None, wanted: TopologyObject | None, release: Release | None = None
-) -> tuple[FieldChange, ...]:
+def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:
     """Return the fields that differ between two versions of an object, each argument as one field. A missing version is None.
 
-    Values of different types differ, as in the broker: 1, 1.0 and true are three values. With a release, arguments of queues differ only if
-    that release refuses to declare the queue with the other value.
+    Values of different types differ, as in the broker: 1, 1.0 and true are three values.
     """
     old, new = ({} if side is None else dict(_values(side)) for side in (live, wanted))
-    fields = (
+    return tuple(
         FieldChange(name, old.get(name), new.get(name))
         for name in dict.fromkeys([*new, *old])
         if name not in old or name not in new or _differ(old[name], new[name])
-    )
-    if release is None or not isinstance(live, QueueDefinition) or not isinstance(wanted, QueueDefinition):
-        return tuple(fields)
-    return tuple(
-        field
-        for field in fields
-        if not field.field.startswith("arguments.")
-        or not same_argument(live.type, field.field.partition(".")[2], field.old, field.new, release)
     )
 
 
@@ -124,10 +104,9 @@ def _differ(old: ArgumentValue, new: ArgumentValue) -> bool:
 
 
 def _values(subject: TopologyObject) -> Iterator[tuple[str, ArgumentValue]]:
-    names, table = _FIELDS[subject.kind]
-    for name in names:
+    for name in SCHEMA[subject.kind].compared:
         value: Any = getattr(subject, name)
-        yield name, value if isinstance(value, (str, int, bool)) else str(value)
-    arguments: ArgumentTable = getattr(subject, table)
-    for name, value in arguments.items():
-        yield f"{table}.{name}", value
+        if isinstance(value, ArgumentTable):
+            yield from ((f"{name}.{argument}", inner) for argument, inner in value.items())
+        else:
+            yield name, value if isinstance(value, (str, int, bool)) else str(value)

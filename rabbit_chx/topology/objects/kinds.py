@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rabbit_chx.checks import MAX_SHORTSTR, is_whole, similar, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar, too_long
+from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.topology.objects.argument_table import argument_fault, unsendable
+from rabbit_chx.topology.objects.ranges import RangeError, expand
+from rabbit_chx.topology.objects.toml_values import show_value
 
 #: The fault of a value, and its remedy.
 Fault = tuple[str, str]
 _UNQUOTED = "write it without quotes"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
+#: The binding key of a weight: Erlang's ``binary_to_integer/1`` accepts a sign and leading zeros.
+WEIGHT_PATTERN = r"\+?0*[1-9][0-9]*"
+SLOT_PATTERN = r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?"
+MAX_SLOTS = 16_384
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +110,107 @@ def _key_fault(value: Any) -> Fault | None:
     return (too_long("the key", size), "write a shorter key") if size > MAX_SHORTSTR else None
 
 
+def _weight_fault(value: Any) -> Fault | None:
+    if is_whole(value, 1, MAX_BUCKETS):
+        return None
+    if isinstance(value, str) and len(value) <= MAX_SHORTSTR and re.fullmatch(WEIGHT_PATTERN, value):
+        return None
+    remedy = "write a positive integer"
+    if is_whole(value) and value > MAX_BUCKETS:
+        remedy = "divide all weights by the same number"
+    elif value in (0, "0") and not isinstance(value, bool):
+        remedy = "remove the member if it should get no messages"
+    return f"a weight must be an integer from 1 to {MAX_BUCKETS}", remedy
+
+
+def _table_fault(value: object) -> Fault | None:
+    if not isinstance(value, Mapping):
+        return "the value must be a table", "write it as { name = value, other = value }"
+    faults = (
+        argument_fault(str(name), inner) or unsendable(str(name), inner) for name, inner in value.items()
+    )
+    return next(filter(None, faults), None)
+
+
+def _slots_fault(value: Any) -> Fault | None:
+    """Return the fault of a list of slots: numbers, and texts such as ``"37"`` and ``"00..11"``."""
+    if not isinstance(value, list) or not value:
+        return "the value must be a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
+    known: set[int] = set()
+    for part in value:
+        numbers, shown = slots_of(part), show_value(part)
+        if numbers is None:
+            return (
+                f"{shown} is neither a slot nor a range",
+                'write a slot as 37 or "37", and a range as "00..11"',
+            )
+        if not numbers:
+            first, _, last = part.partition("..")
+            return f"the range {shown} counts down", f'write "{last}..{first}"'
+        if not 0 <= numbers[0] <= numbers[-1] < MAX_SLOTS:
+            return f"{shown} is out of range", f"write slots from 0 to {MAX_SLOTS - 1}"
+        if twice := known.intersection(numbers):
+            return f"the list contains slot {min(twice)} twice", "write each slot once"
+        known.update(numbers)
+    return None
+
+
+def slots_of(part: object) -> range | None:
+    """Return the slots of a part of a list; an empty range if it counts down, None if it is invalid."""
+    if isinstance(part, str):
+        bounds = re.fullmatch(SLOT_PATTERN, part)
+        if bounds is None:
+            return None
+        first, last = bounds.groups()
+        return range(int(first), int(last or first) + 1)
+    return range(part, part + 1) if is_whole(part) else None
+
+
+def _list_once(noun: str, plural: str, example: str, once: str, least: int = 0) -> Kind:
+    """Return the kind of a list of names with ranges, in which each name occurs once."""
+
+    def fault(value: Any) -> Fault | None:
+        if not _is_list_of_names(value) or len(value) < least:
+            return f"the value must be a list of {plural}", f"write it as {example}"
+        try:
+            names = expand_names(value)
+        except RangeError as error:
+            return error.rule, error.remedy
+        if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+            return f"{noun} {twice} is listed twice", f"write each {noun} once{once}"
+        return next(filter(None, map(name_fault, names)), None)
+
+    return Kind("list of names", fault)
+
+
+def expand_names(names: Iterable[str]) -> list[str]:
+    """Return the names of a list with ranges."""
+    return [entry["queue"] for name in names for entry in expand({"queue": name}, ["queue"])]
+
+
+def _is_list_of_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+
+
+def _is_share(value: object) -> bool:
+    return is_number(value) and 0 <= value <= 1
+
+
 NAME = Kind("name", name_fault)
 KEY = Kind("string", _key_fault)
 STRING = kind_of("string", lambda value: isinstance(value, str), "a string", "write it in quotes")
 FLAG = Kind("`true` or `false`", _flag_fault)
+#: The name of an exchange, also of the default exchange.
+EXCHANGE_NAME = Kind("name", lambda value: None if value == "" else name_fault(value))
+#: A table, or a field of policies. A reader of JSON has its own rules for its values.
+OPEN = Kind("any value", lambda _: None)
+NAMES = kind_of("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
+SHARE = kind_of("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5% as 0.05")
+WEIGHT = Kind("integer from 1", _weight_fault)
+TABLE = Kind("table", _table_fault)
+SLOT_LIST = Kind("list of slots", _slots_fault)
+QUEUE_LIST = _list_once("queue", "names of queues", '["orders.{1..8}"]', ": x-modulus-hash has no weights")
+KEY_LIST = _list_once("binding key", "binding keys", '["amer", "emea"]', "", 1)
+OWNER = choice("ours", "external")
+APPLY_TO = choice("all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams")
+PRIORITY = whole_number(-(1 << 31), (1 << 31) - 1)

@@ -1,6 +1,6 @@
 """The objects of a topology: exchanges, queues, bindings and policies, as plain values.
 
-`fields` has the table of their fields in a topology file.
+`schema` has the table of their fields.
 
 A slot is an internal fanout exchange that is bound to queues only. Any other exchange in a ring is not a slot: it routes its messages by
 its own bindings.

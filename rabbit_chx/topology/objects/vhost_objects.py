@@ -1,6 +1,6 @@
 """The objects of a vhost, of all entries that a definitions file or the management API lists.
 
-Both have the same fields in JSON, in `FIELDS`.
+Both have the same fields in JSON, which `schema` lists.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import UNORDERED
-from rabbit_chx.topology.objects.kinds import FLAG, KEY, NAME, STRING, Kind, name_fault
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
@@ -23,22 +22,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-
-#: The name of an exchange, also of the default exchange.
-_EXCHANGE_NAME = Kind("name", lambda value: None if value == "" else name_fault(value))
-#: A table, or a field of policies. A reader has its own rules for its values.
-OPEN = Kind("any value", lambda _: None)
-#: The fields of an entry, and the values that AMQP can carry. An attribute has the name of its field, with ``_`` for ``-``.
-FIELDS: Mapping[type, Mapping[str, Kind]] = {
-    ExchangeDefinition: {
-        "name": _EXCHANGE_NAME, "type": STRING, "durable": FLAG, "auto_delete": FLAG, "internal": FLAG, "arguments": OPEN,
-    },
-    QueueDefinition: {"name": NAME, "durable": FLAG, "exclusive": FLAG, "auto_delete": FLAG, "arguments": OPEN},
-    BindingDefinition: {
-        "source": _EXCHANGE_NAME, "destination": NAME, "destination_type": STRING, "routing_key": KEY, "arguments": OPEN,
-    },
-    PolicyDefinition: {"name": NAME, "pattern": STRING, "apply-to": OPEN, "definition": OPEN, "priority": OPEN},
-}  # fmt: skip
+from rabbit_chx.topology.objects.schema import SCHEMA
 
 ListedObject = TypeVar(
     "ListedObject", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition
@@ -48,7 +32,9 @@ ListedObject = TypeVar(
 def make_object(model: type[ListedObject], entry: Mapping[str, Any]) -> ListedObject:
     """Return the object of an entry whose names and keys are valid. A field that is missing or null has the default of the attribute."""
     values = {
-        name.replace("-", "_"): value for name in FIELDS[model] if (value := entry.get(name)) is not None
+        name.replace("-", "_"): value
+        for name in SCHEMA[model.kind].json
+        if (value := entry.get(name)) is not None
     }
     if values.pop("destination_type", "queue") != "queue":
         values["destination"] = ExchangeRef(values["destination"])

@@ -11,7 +11,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.objects.changes import NamedObject, fields_between
+from rabbit_chx.topology.objects.changes import NamedObject
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -24,6 +24,7 @@ from rabbit_chx.topology.objects.objects import (
     list_onward,
 )
 from rabbit_chx.topology.planning.difference import Difference
+from rabbit_chx.topology.rules.arguments import fields_for
 from rabbit_chx.topology.rules.plugin_objects import (
     find_kept_shards,
     is_of,
@@ -159,7 +160,7 @@ def _compare_objects(wanted: Topology, live: LiveTopology, release: Release) -> 
     for key, named in by_name(wanted).items():
         there = live_objects.get(key)
         if there is not None:
-            if fields := fields_between(there, named, release):
+            if fields := fields_for(there, named, release):
                 yield Difference("different", named, there, named, fields)
         elif named.owner == "ours" or not (named.name == "" or named.name.startswith(BROKERS_OWN)):
             yield Difference("missing", named, None, named)

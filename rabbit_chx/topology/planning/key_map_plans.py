@@ -8,7 +8,7 @@ the steps. The shares of a ring with slots depend on the order of all changes of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rabbit_chx.analysis.findings import Finding
@@ -330,7 +330,8 @@ def _plan_replaced(
 ) -> RingPlan:
     new = _plan_new(live, wanted)
     before, after = live.ring, new.after
-    if before.bucket_count and not hashes_same:
+    is_rehashed = not hashes_same and min(before.bucket_count, after.bucket_count) > 0
+    if is_rehashed:
         moved = 1.0
     elif ownership is None:
         moved = before.share_moved(after)
@@ -343,6 +344,7 @@ def _plan_replaced(
         early_steps=deleted.late_steps,
         moments=(*deleted.moments, Moment(moved, 0.0)),
         ownership=ownership,
+        is_rehashed=is_rehashed,
     )
 
 
@@ -363,8 +365,13 @@ def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingPlan
 # -- exchanges of type x-modulus-hash
 
 
-def plan_moduli(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, RingPlan]:
-    """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names."""
+def plan_moduli(
+    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, RingPlan]
+) -> dict[str, RingPlan]:
+    """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
+
+    An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
+    """
     before, after = (
         {exchange.name for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
         for side in (compared.live, compared.wanted)
@@ -374,8 +381,27 @@ def plan_moduli(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[
         moments = list(_list_moments(name, compared.live, changes))
         if name in after or len(moments) > 1:
             plan = _plan_modulus(name, moments, compared, is_hashing=(name in before, name in after))
-            moduli[name] = replace(plan, proposals=tuple(_propose_for_modulus(plan)))
+            if name not in rings:
+                moduli[name] = replace(plan, proposals=tuple(_propose_for_modulus(plan)))
+            elif name in after:
+                moduli[name] = _change_type(rings[name], plan, rings[name])
+            else:
+                moduli[name] = _change_type(plan, rings[name], rings[name])
     return moduli
+
+
+def _change_type(old: RingPlan, new: RingPlan, ring: RingPlan) -> RingPlan:
+    """Return the plan of an exchange that gets another type that hashes; `ring` is the one of the two with the steps of its ring."""
+    had_keys, has_keys = bool(old.before.buckets), bool(new.after.buckets)
+    end = Moment(float(had_keys or has_keys), float(had_keys and not has_keys))
+    return replace(
+        ring,
+        before=old.before,
+        after=new.after,
+        moments=(*old.moments, *new.moments, end),
+        transient_share=new.transient_share,
+        is_rehashed=True,
+    )
 
 
 def _list_moments(

@@ -69,15 +69,10 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
         for name, ring in rings.items()
         if ring.ownership is not None
     }
-    moduli = plan_moduli(compared, changes)
-    # An exchange that gets another type is in both.
-    refusals = refusals_of(compared, changes, (*rings.values(), *moduli.values()), bindings.owned)
-    unclear = tuple(possibly_denied_features(compared.live, changes))
     checksum = _checksum_of(compared, changes, rings)
-    rings |= {
-        name: replace(modulus, moments=(*rings[name].moments, *modulus.moments)) if name in rings else modulus
-        for name, modulus in moduli.items()
-    }
+    rings |= plan_moduli(compared, changes, rings)
+    refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
+    unclear = tuple(possibly_denied_features(compared.live, changes))
     parks, messages = _find_parking_queues(compared), compared.live.facts.messages
     return Plan(
         changes,

@@ -23,7 +23,6 @@ from rabbit_chx.topology.objects.changes import (
     NamedObject,
     PlannedChange,
     TopologyObject,
-    fields_between,
 )
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
@@ -39,7 +38,12 @@ from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.difference import Difference
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
-from rabbit_chx.topology.rules.arguments import FEDERATION_SETTINGS, declaration_faults, limit_faults
+from rabbit_chx.topology.rules.arguments import (
+    FEDERATION_SETTINGS,
+    declaration_faults,
+    fields_for,
+    limit_faults,
+)
 from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.words import percent, plural
@@ -114,9 +118,9 @@ def _deletion_with_uses(named: NamedObject, uses: Mapping[Destination, int]) -> 
     return deletion(named, f", and {plural(count, 'binding')} with it" if count else "")
 
 
-def replacement(live: TopologyObject, wanted: TopologyObject, release: Release | None = None) -> Finding:
+def replacement(live: TopologyObject, wanted: TopologyObject, release: Release) -> Finding:
     """Return the refusal to delete and redeclare an object that cannot be changed in place."""
-    fields = fields_between(live, wanted, release)
+    fields = fields_for(live, wanted, release)
     name = wanted.name
     differing = ", ".join(_change_text(field) for field in fields)
     message = f"{wanted.kind} {name} cannot be changed in place ({differing})"

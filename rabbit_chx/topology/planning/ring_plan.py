@@ -32,7 +32,6 @@ from rabbit_chx.topology.planning.movement import (
 )
 from rabbit_chx.words import percent
 
-_ROUNDING = 1e-9
 #: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
 _MANY_STEPS = 200
 
@@ -79,7 +78,7 @@ class RingPlan:
     """What a plan does with the keys of one exchange that hashes: with a ring, or the bindings of an ``x-modulus-hash`` exchange.
 
     Attributes:
-        before: the live map; empty if the exchange is new or was of another type.
+        before: the live map; empty if the exchange is new, or its type was another one that does not hash.
         after: the wanted map.
         early_steps: the binds and unbinds of a ring before the replacement of objects, in order. An ``x-modulus-hash`` exchange, whose
             bindings have no order, has no steps.
@@ -94,6 +93,8 @@ class RingPlan:
             if the exchange and its queues are new, so that nobody publishes.
         ownership: the owners of the slots before and after the plan; None without slots. With slots, shares are counted by queue.
         unknown: why the exact shares are not known; empty if they are.
+        is_rehashed: True if the exchange hashes something else, or by another hash, afterwards. Then the two maps do not determine which keys
+            move.
         reorderable: the wanted members if another order may be proposed, else empty.
         proposals: alternatives with the same members, with their shares; the first is the plan as written. Empty if nothing moves or the
             live map is not known.
@@ -112,6 +113,7 @@ class RingPlan:
     transient_share: float = 0.0
     ownership: SlotOwnership | None = field(default=None, repr=False)
     unknown: str = ""
+    is_rehashed: bool = False
     reorderable: tuple[RingMember, ...] = field(default=(), repr=False, compare=False)
     proposals: tuple[RingProposal, ...] = field(default=(), repr=False, compare=False)
 
@@ -142,8 +144,8 @@ class RingPlan:
 
     @property
     def is_ring(self) -> bool:
-        """True for an ``x-consistent-hash`` exchange, also with slots."""
-        return self.before.kind == HASH_EXCHANGE
+        """True if the exchange is of type ``x-consistent-hash`` before or afterwards, also with slots."""
+        return HASH_EXCHANGE in (self.before.kind, self.after.kind)
 
     @property
     def is_moving(self) -> bool:
@@ -173,14 +175,12 @@ class RingPlan:
         With slots, the destinations are queues, in the order of names. Return None if the maps do not determine the shares: the order of the
         bindings is not known, or the exchange hashes something else afterwards.
         """
-        if self.unknown and self.moved_at_worst:
+        if self.unknown or self.is_rehashed:
             return None
         if self.ownership is None:
-            matrix = movement(self.before, self.after)
-        else:
-            before, after = self.ownership.ring_before(self.before), self.ownership.ring_after(self.after)
-            matrix = movement(before, after).sorted_by(order_of_place)
-        return matrix if abs(matrix.moved - self.moved) < _ROUNDING else None
+            return movement(self.before, self.after)
+        before, after = self.ownership.ring_before(self.before), self.ownership.ring_after(self.after)
+        return movement(before, after).sorted_by(order_of_place)
 
 
 # -- the steps of a ring

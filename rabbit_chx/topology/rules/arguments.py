@@ -21,6 +21,7 @@ from rabbit_chx.checks import similar
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST_COMPARED, Numbers, Release
 from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentValue
+from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject, fields_between
 from rabbit_chx.topology.objects.kinds import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
@@ -32,6 +33,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.schema import QUEUE
 from rabbit_chx.topology.rules.policies import compile_pattern
 from rabbit_chx.words import FEW, listed
 
@@ -242,12 +244,6 @@ _EXCHANGE_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 #: How similar the name of an argument must be to the one that is probably meant.
 _CLOSE = 0.85
 _HASH_ARGUMENTS = {"hash-header": STRING, "hash-property": choice(*HASH_PROPERTIES)}
-#: The value of a flag that queues other than classic ones refuse, and the rule.
-_REFUSED_FLAGS = (
-    ("durable", False, "must be durable"),
-    ("exclusive", True, "cannot be exclusive"),
-    ("auto_delete", True, "cannot be deleted automatically"),
-)
 
 
 @cache
@@ -286,10 +282,10 @@ def _queue_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
             "type", queue.type, f"RabbitMQ {release.version} does not have streams", "update to 3.9 or later"
         )
     if queue.type != "classic":
-        for field, refused, rule in _REFUSED_FLAGS:
-            if getattr(queue, field) is refused:
-                fix = f'remove `{field}`, or write type = "classic"'
-                yield Found(field, refused, f"a queue of type {queue.type} {rule}", fix)
+        for row in QUEUE.rows:
+            if row.only_classic and getattr(queue, row.name) is (refused := not QUEUE.defaults[row.name]):
+                fix = f'remove `{row.name}`, or write type = "classic"'
+                yield Found(row.name, refused, f"a queue of type {queue.type} {row.only_classic}", fix)
     known = _rules_of(_QUEUE_RULES, release.numbers)
     for name, value in queue.arguments.items():
         if name in known and (fault := _argument_fault(queue, known[name], value)):
@@ -520,7 +516,23 @@ def _effects_at(numbers: Numbers) -> Mapping[str, frozenset[str]]:
     return {type_: frozenset(rule.name for rule in rules if type_ in rule.types) for type_ in QUEUE_TYPES}
 
 
-def same_argument(
+def fields_for(live: TopologyObject, wanted: TopologyObject, release: Release) -> tuple[FieldChange, ...]:
+    """Return the fields that differ for a broker of this release, as `fields_between` does.
+
+    Arguments of queues differ only if it refuses to declare the queue with the other value.
+    """
+    fields = fields_between(live, wanted)
+    if not isinstance(live, QueueDefinition) or not isinstance(wanted, QueueDefinition):
+        return fields
+    return tuple(
+        field
+        for field in fields
+        if not field.field.startswith("arguments.")
+        or not _same_argument(live.type, field.field.partition(".")[2], field.old, field.new, release)
+    )
+
+
+def _same_argument(
     queue_type: str, name: str, old: ArgumentValue, new: ArgumentValue, release: Release
 ) -> bool:
     """Return True if two values of a queue's argument, which differ as text, are equal for the broker. None is a missing argument.

@@ -58,7 +58,7 @@ def test_eighty_columns_are_enough(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["verify", "x", "--url", "amqp://127.0.0.1:1", "--stream", "s", "--count", "3"],
+        ["replay", "k", "--url", "amqp://127.0.0.1:1", "--exchange", "x", "--super-stream", "s"],
         ["route", "--bind", "q1", "k"],
         ["route", "--bind", "q1=1", "--hash-header", "tenant:integer", "k"],
         ["topology", "check", "--offline", "/absent/" + "folder/" * 20 + "topology.toml"],

@@ -18,7 +18,6 @@ from rabbit_chx.routing.bindings import Place
 RELEASE = Release("4.3.6")
 READ = HashRing.from_buckets(["q1", "q2"], RELEASE)
 ASSUMED = HashRing.from_bindings([("q1", 1), ("q2", 1)], RELEASE, "assumed")
-OF_A_FILE = HashRing.from_bindings([("q1", 1), ("q2", 1)], RELEASE)
 GHOST = Finding("ghost-bucket", "q9 has 1 bucket and no binding", destination="q9", share=0.25)
 ELSEWHERE = Difference("k", "q1", "q2")
 
@@ -41,7 +40,6 @@ def scratch(
         (scratch(READ, findings=[GHOST]), 1),
         (scratch(READ, found=0), 3),
         (scratch(ASSUMED), 3),
-        (scratch(OF_A_FILE), 3),
         (scratch(ASSUMED, differences=[ELSEWHERE]), 1),
     ],
 )
@@ -59,5 +57,4 @@ def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the
 def test_a_guess_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
     stored("verify-assumed", WordedReport(scratch(ASSUMED)))
     assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
-    assert "instead of --topology" in str(scratch(OF_A_FILE).guess)
     assert scratch(READ).guess is None

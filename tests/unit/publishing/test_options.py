@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from frame_secrets import locals_with
@@ -15,10 +16,12 @@ from scripted_peer import Peer
 from stories import each_story, played, refusals, write_stories
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import options_of
 from rabbit_chx.publishing import Publisher, SharedPublisher
-from rabbit_chx.publishing.options import NACK_RETRIES, Limits, PublishOptions, Retries
+from rabbit_chx.publishing.options import NACK_RETRIES, Limits, PublishOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.shared import shared_publisher
+from rabbit_chx.routing import HashRing
 
 STORIES = Path(__file__).with_name("refusals.txt")
 SECRET = "canary-4711"  # noqa: S105
@@ -68,6 +71,43 @@ def test_a_message_that_closes_the_connection_costs_a_shared_publisher_one_in_an
     retries = shared_publisher._adapt_retries(given)
     assert retries.reconnects
     assert retries.reconnect_timeout_s < 0.001
+
+
+#: Options that the `Publisher` of `publish_many` does not get, and why.
+NOT_OF_BULK = {
+    "block_s": "publish_many waits for room without a limit, as each call of a Publisher",
+    "linger_s": "the rows of publish_many are there together",
+    "connection_name": "it is in the settings of `url`",
+    "credentials": "they are in the settings of `url`",
+}
+OTHERS: dict[str, Any] = {
+    "routing": "client",
+    "ring": HashRing.from_buckets(["q"]),
+    "mandatory": False,
+    "persistent": False,
+    "content_type": "text/plain",
+    "properties": {"app_id": "a"},
+    "limits": Limits(7),
+    "retries": Retries(7),
+}
+
+
+def test_each_option_of_a_shared_publisher_is_one_of_publish_many_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Mock()
+    monkeypatch.setattr(shared_publisher, "Publisher", made)
+    with SharedPublisher("amqp://localhost", "x", **OTHERS) as publisher:
+        publisher._bulk._make()
+    bulk = made.call_args.kwargs
+    reaching = {name for name, value in OTHERS.items() if bulk[name] == value} | {
+        "url",
+        "exchange",
+        "retries",
+    }
+    assert reaching | NOT_OF_BULK.keys() == options_of(SharedOptions).keys()
+    assert (bulk["exchange"], bulk["retries"].reconnect_timeout_s) == ("x", 7)
+    assert [address.host for address in bulk["url"]] == ["localhost"]
 
 
 # -- values

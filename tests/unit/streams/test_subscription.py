@@ -9,15 +9,15 @@ import pytest
 
 from rabbit_chx.errors import ConnectionLostError
 from rabbit_chx.streams.frames import Code, CreditRefused, DeliveredChunk, Event, StreamChanged
-from rabbit_chx.streams.subscription import Subscription
+from rabbit_chx.streams.subscription import StreamSubscription
 
 
-def receiving(*events: Event) -> Subscription:
+def receiving(*events: Event) -> StreamSubscription:
     """Return a subscription over a connection that receives these events."""
     connection: Any = SimpleNamespace(
         where="broker", events=lambda _: list(events), subscribe=lambda *_: None
     )
-    subscription = Subscription("s")
+    subscription = StreamSubscription("s")
     subscription.begin(connection, "first", {})
     return subscription
 

@@ -14,21 +14,22 @@ from spark_messages import options_of, schema_of
 from stored_cases import cases_of_sections
 
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.options import Option
 from spark_connector.columns import MessageColumns
-from spark_connector.options.common import ADDRESS_OPTIONS, Brokers, Option, read_options
+from spark_connector.options.common import ADDRESS_OPTIONS, Brokers, read_option, read_options
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS, QueueOptions, ReadOptions
 from spark_connector.options.write_options import OPTIONS, WriteOptions
 
 
 @pytest.mark.parametrize("known", [READ_OPTIONS, QUEUE_OPTIONS, OPTIONS], ids=["read", "queue", "write"])
 def test_every_option_has_a_name_and_a_default_that_can_be_written(known: tuple[Option, ...]) -> None:
-    names = [option.name.lower() for option in known]
+    names = [option.spark_name.lower() for option in known]
     assert len(set(names)) == len(names)
     for option in known:
         assert option.meaning
-        assert f"- `{option.name}` (" in page("docs/spark-options.md")
+        assert f"- `{option.spark_name}` (" in page("docs/spark-options.md")
         if option.default_text:
-            assert option.value(option.default_text) == option.default
+            assert read_option(option, option.default_text) == option.default
 
 
 def brokers_of(**given: str) -> Brokers:

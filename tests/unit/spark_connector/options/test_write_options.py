@@ -14,7 +14,7 @@ from rabbit_chx.options import options_of as declared_options
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions
 from rabbit_chx.routing import HashRing
-from spark_connector.options.common import ADDED_BY_SPARK, option_fields
+from spark_connector.options.common import ADDED_BY_SPARK
 from spark_connector.options.write_options import WriteOptions, to_texts
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
@@ -32,7 +32,7 @@ def test_what_is_not_the_default_reaches_the_publisher() -> None:
 
 def test_an_option_that_means_the_same_has_the_words_of_the_publisher() -> None:
     declared = {**declared_options(CommonOptions), **declared_options(Limits), **declared_options(Retries)}
-    fields = {name: option for name, option in option_fields(WriteOptions).items() if name in declared}
+    fields = {name: option for name, option in declared_options(WriteOptions).items() if name in declared}
     own = {"exchange", "ring", "routing", "keep_order", "connection_name"}
     assert {name for name, option in fields.items() if option.meaning != declared[name].meaning} == own
 

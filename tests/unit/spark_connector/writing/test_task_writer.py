@@ -136,6 +136,24 @@ def test_a_row_that_closes_the_channel_is_a_bad_row(monkeypatch: pytest.MonkeyPa
     assert note.startswith("badRows is skip, and 2 of 6 rows were not published; ")
 
 
+@pytest.mark.parametrize(
+    ("key", "routing", "refused", "predicted"),
+    [
+        ("k", "exchange", 1, 4),
+        (str(RING.destination_for("k")), "client", 1, 4),
+        ("k", "exchange", 2, 0),  # an exchange that refuses every message: only the first key is known
+    ],
+)
+def test_a_row_that_closes_the_channel_is_not_predicted(
+    monkeypatch: pytest.MonkeyPatch, key: str, routing: str, refused: int, predicted: int
+) -> None:
+    closed = replace(CLOSED, key=key)
+    fail_with(monkeypatch, "row 3", rows=5, samples=(closed,), nacked=refused, confirmed=5 - refused)
+    report = write(FIVE, badRows="skip", ring=RING.to_json(), routing=routing)
+    assert report.published == 5 - refused
+    assert sum(report.predicted.values()) == predicted
+
+
 def test_the_rest_of_the_partition_is_published_after_an_unroutable_row_that_is_skipped() -> None:
     report = write(LOST, ROW, ROW, onUnroutable="skip")
     assert Scripted.sent == [b"3", b"1", b"1"]

@@ -1,8 +1,7 @@
-"""The JSON Schema, the parser and the model speak of the same fields."""
+"""The JSON Schema and the parser speak of the same fields."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tomllib
 from typing import Any
@@ -14,14 +13,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from jsonschema.validators import extend
 from stored_files import SECTIONS
-from tables import meaning
 from topologies import topologies
 from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
-from rabbit_chx.topology.file import fields
-from rabbit_chx.topology.file.fields import FILE, EntryType, read_document
+from rabbit_chx.topology.file.fields import read_document
 from rabbit_chx.topology.objects.kinds import Kind
+from rabbit_chx.topology.objects.schema import FILE, EntryType
 from rabbit_chx.topology.objects.toml_values import toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
@@ -117,15 +115,3 @@ def test_schema_and_parser_take_what_is_written(topology: Topology) -> None:
 @pytest.mark.parametrize("text", SECTIONS["files of which the JSON Schema says the same"])
 def test_schema_and_parser_agree_on_stored_files(text: str) -> None:
     agreed(tomllib.loads(text))
-
-
-@pytest.mark.parametrize(
-    "type_",
-    [fields.EXCHANGE, fields.MEMBER, fields.QUEUE, fields.BINDING, fields.SUPER_STREAM, fields.POLICY, FILE],
-    ids=lambda type_: type_.noun,
-)
-def test_each_attribute_is_a_documented_field(type_: EntryType) -> None:
-    names = {"destination": "queue", "key": "weight"}
-    for attribute in dataclasses.fields(type_.model):
-        if (type_, attribute.name) != (fields.MEMBER, "slots"):
-            assert meaning(type_, names.get(attribute.name, attribute.name))

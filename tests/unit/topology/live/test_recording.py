@@ -428,3 +428,27 @@ def test_an_order_with_the_same_bindings_is_never_mistaken(old: str, new: str) -
             assert site.apply(ring_file(*target), site.client())
             assert site.model.rings["x"].buckets == tuple(target)
         before += 1
+
+
+@pytest.mark.parametrize("becomes_ring", [True, False])
+def test_an_exchange_of_another_type_has_a_settled_record_exactly_if_it_has_a_ring(
+    *, becomes_ring: bool
+) -> None:
+    ring = ring_file("a", "b", "c")
+    modulus = replace(
+        ring,
+        exchanges=(ExchangeDefinition("x", "x-modulus-hash"),),
+        bindings=tuple(BindingDefinition("x", name) for name in "abc"),
+    )
+    old, new = (modulus, ring) if becomes_ring else (ring, modulus)
+    site = Site.holding(old, NEWEST)
+    client = site.client(has_source=True)
+
+    applied = client.applied(plan(new, client.live()), ALL)
+
+    live = site.client().live()
+    assert [*applied.rings] == ["x"] * becomes_ring
+    assert [*live.facts.records] == [record_names("x")[0]] * becomes_ring
+    assert not site.doubts
+    if becomes_ring:
+        assert applied.rings["x"].buckets == live.rings["x"].buckets == ("a", "b", "c")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from one_hash_exchange import hashing, with_buckets
 
 from rabbit_chx import Release, Topology
@@ -39,3 +42,19 @@ def test_a_new_ring_that_no_broker_takes_is_refused() -> None:
     heavy = hashing(RingMember("a", "10000000"), "b")
     (refusal,) = plan(heavy, LiveTopology(release=Release("3.13.7"))).refusals
     assert (refusal.kind, "makes a ring of more than 10000000 buckets" in refusal.message) == ("ring", True)
+
+
+@pytest.mark.parametrize("after", ["ab", "cd", ""])
+def test_flows_to_an_exchange_that_hashes_something_else_are_not_known(after: str) -> None:
+    """Without a common destination, the flows of equal hashes have the right sum, and are wrong all the same."""
+    live, wanted = with_buckets(hashing(*"ab"), *"ab"), hashing(*after)
+    hashed = replace(wanted.exchanges[0], arguments={"hash-header": "customer"})
+
+    ring = plan(replace(wanted, exchanges=(hashed,)), live).rings["orders"]
+    matrix = ring.matrix()
+    assert ring.moved == 1.0
+    if after:
+        assert matrix is None
+    else:
+        assert matrix is not None
+        assert matrix.amounts.keys() == {("a", None), ("b", None)}

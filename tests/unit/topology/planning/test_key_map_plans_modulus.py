@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from model_broker import ModelBroker
 from sides import as_live
 
 from rabbit_chx import Release
@@ -15,7 +16,15 @@ from rabbit_chx.cli.check import CheckReport
 from rabbit_chx.cli.ring import RingList, _list_moduli
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, Topology, check, plan
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveTopology,
+    RingMember,
+    Topology,
+    check,
+    plan,
+)
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
@@ -173,3 +182,31 @@ def test_only_a_direct_exchange_is_a_super_stream() -> None:
         ExchangeDefinition("s", type_, arguments={"x-super-stream": True}) for type_ in ("direct", "fanout")
     )
     assert list(map(is_super_stream, both)) == [True, False]
+
+
+def test_an_unchanged_exchange_whose_order_nobody_knows_has_no_flows() -> None:
+    live = bills(0, 1, release=KHEPRI)
+    made = plan(live.objects, live)
+    assert (made.rings["bills"].moved, made.rings["bills"].matrix()) == (0.0, None)
+    assert json.loads(made.to_json())["rings"][0]["matrix"] is None
+
+
+@pytest.mark.parametrize("members", [(), ("b.0", "b.1", "b.2")])
+@pytest.mark.parametrize("becomes_ring", [True, False])
+def test_the_plan_of_another_type_has_the_map_of_each_type_and_the_steps_of_the_ring(
+    members: tuple[str, ...], *, becomes_ring: bool
+) -> None:
+    modulus = bills(0, 1).objects
+    hashing = ExchangeDefinition("bills", "x-consistent-hash", ring=tuple(map(RingMember, members)))
+    ring = replace(modulus, exchanges=(hashing,), bindings=())
+    old, new = (modulus, ring) if becomes_ring else (ring, modulus)
+    live = ModelBroker.holding(old, NEWEST).topology()
+
+    change = plan(new, live).rings["bills"]
+
+    sides = live.key_map("bills"), new.key_map("bills", NEWEST)
+    for side, expected in zip((change.before, change.after), sides, strict=True):
+        assert (side.kind, side.buckets) == (expected.kind, expected.buckets)
+    assert change.matrix() is None
+    assert [step.binding.destination for step in change.steps] == [*members][:: 1 if becomes_ring else -1]
+    assert (change.moved, change.is_ring) == (1.0, True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topologies import names
 
-from rabbit_chx.topology.file.ranges import MAX_RANGE, RangeError, escape, expand, fold
+from rabbit_chx.topology.objects.ranges import MAX_RANGE, RangeError, escape, expand, fold
 
 FIELDS = ("name", "key", "arguments")
 entries = st.builds(

@@ -7,7 +7,7 @@ fanout with one queue, which gets every message of its buckets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -87,13 +87,11 @@ class Trial:
                 return Refused(str(error))
         return place
 
-    def find(
-        self, exchange: str, values: Sequence[Any], seen: Callable[[int], None] = lambda _: None
-    ) -> list[tuple[Place, ...]]:
+    def find(self, exchange: str, values: Sequence[Any]) -> list[tuple[Place, ...]]:
         """Publish a message for each value to an exchange: see `find_routes`."""
         hashing, _ = self.exchanges[exchange]
         with closing(PikaConnection(self._settings)) as connection:
-            return find_routes(connection, exchange, hashing, values, self._places, seen=seen)
+            return find_routes(connection, exchange, hashing, values, self._places)
 
 
 def _plain(topology: Topology) -> tuple[Topology, dict[str, Place]]:
