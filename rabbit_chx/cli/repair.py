@@ -11,11 +11,12 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
+from rabbit_chx.options import SHARE
 from rabbit_chx.rendering import Block, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, Topology, check, plan, repair_target
@@ -149,7 +150,7 @@ class RepairOptions:
     applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
     yes: bool = option(is_flag=True, help="With --apply: do not ask.")
     allow_moved: float | None = option(
-        type=Number(0, 1),
+        type=SHARE,
         metavar="SHARE",
         help="The share of keys that may move, 0 to 1, instead of the file's max_share_moved.",
     )
