@@ -19,7 +19,16 @@ from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.options import SHARE
 from rabbit_chx.rendering import Block, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, Topology, check, plan, repair_target
+from rabbit_chx.topology import (
+    BindingDefinition,
+    LiveTopology,
+    Plan,
+    Topology,
+    check,
+    healed,
+    plan,
+    restricted,
+)
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
 from rabbit_chx.topology.checking.remedies import apply_fix
@@ -192,7 +201,7 @@ def repair(
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
-            target = repair_target(live, exchange, wanted)
+            target = healed(live, exchange) if wanted is None else restricted(wanted, live, exchange)
             certain_ring(live, exchange)
             made = plan(target, live)
         refusals = (

@@ -13,10 +13,10 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.planning.diff import diff
 from rabbit_chx.topology.planning.difference import Difference
-from rabbit_chx.topology.planning.plan import arrange, plan
+from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
-from rabbit_chx.topology.planning.repair import repair_target
 from rabbit_chx.topology.slots.balance import balance
+from rabbit_chx.topology.targets import arrange, healed, restricted
 
 __all__ = [
     "BindingDefinition",
@@ -35,6 +35,7 @@ __all__ = [
     "balance",
     "check",
     "diff",
+    "healed",
     "plan",
-    "repair_target",
+    "restricted",
 ]
