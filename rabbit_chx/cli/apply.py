@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import click
-
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.checks import json_object
@@ -18,12 +16,13 @@ from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
     BrokerOptions,
 )
-from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import LivePlan, changes_table, unknown_order, whole_option
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.options import SHARE, number, one_of
 from rabbit_chx.rendering import Block, Facts, Section
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
@@ -146,7 +145,7 @@ class ApplyOptions:
         help="Apply without asking if the plan is that of this file: the output of `plan --plan-out`.",
     )
     allow_moved: float | None = option(
-        type=Number(0, 1),
+        type=SHARE,
         metavar="SHARE",
         help="The share of keys that may move in each ring: 0 to 1, instead of max_share_moved of the file. Without both, any share may move, or 0.3 with "
         "a definitions file.",
@@ -156,7 +155,7 @@ class ApplyOptions:
         is_flag=True, help="Also delete queues that contain messages, without waiting for their consumers."
     )
     drain: float = option(
-        type=Number(0, _MAX_DRAIN_S),
+        type=number(_MAX_DRAIN_S),
         metavar="SECONDS",
         default=DRAIN_S,
         show_default=True,
@@ -169,7 +168,7 @@ class ApplyOptions:
         is_rare=True, is_flag=True, help="Permit cutting federation links, which a refusal names."
     )
     hand_over: HandOverLevel = option(
-        type=click.Choice(HAND_OVER_LEVELS),
+        type=one_of(*HAND_OVER_LEVELS),
         default="parked",
         show_default=True,
         help="How slots move to another queue: parked loses no message; in-order also keeps the order, and requires a ConsumerGroup.",

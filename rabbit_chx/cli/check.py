@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, NoReturn
 
-import click
-
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.analysis.wording import document, finding_as_json
@@ -25,6 +23,7 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.options import one_of
 from rabbit_chx.rendering import FORMATS, Block, Facts, Gauge, Line, sign_of_life
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
@@ -426,7 +425,7 @@ def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
 def _ignore() -> Any:  # a field's default
     return option(
         "--ignore",
-        type=click.Choice(CHECK_KINDS),
+        type=one_of(*CHECK_KINDS),
         multiple=True,
         metavar="KIND",
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",

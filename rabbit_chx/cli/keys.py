@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
 
-import click
-
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
 from rabbit_chx.analysis.wording import Document
@@ -17,6 +15,7 @@ from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.options import COUNT, WHOLE, whole
 from rabbit_chx.rendering import Block, Lines
 from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing import Destination
@@ -71,7 +70,7 @@ def keys(
     destination: str = argument(type=TEXT, metavar="QUEUE"),
     ring: RingOptions = options(RingOptions),
     count: int = option(
-        type=click.IntRange(1, _MOST_KEYS),
+        type=whole(1, _MOST_KEYS),
         default=1,
         show_default=True,
         metavar="N",
@@ -86,7 +85,7 @@ def keys(
     ),
     start: int = option(
         is_rare=True,
-        type=click.IntRange(0),
+        type=WHOLE,
         default=0,
         show_default=True,
         metavar="N",
@@ -94,7 +93,7 @@ def keys(
     ),
     tries: int = option(
         is_rare=True,
-        type=click.IntRange(1),
+        type=COUNT,
         metavar="N",
         default=1_000_000,
         show_default=True,

@@ -11,17 +11,27 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import document, refusals_as_json
 from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
+from rabbit_chx.options import SHARE
 from rabbit_chx.rendering import Block, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, Topology, check, plan, repair_target
+from rabbit_chx.topology import (
+    BindingDefinition,
+    LiveTopology,
+    Plan,
+    Topology,
+    check,
+    healed,
+    plan,
+    restricted,
+)
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
-from rabbit_chx.topology.checking.check_rings import apply_fix
+from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -149,7 +159,7 @@ class RepairOptions:
     applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
     yes: bool = option(is_flag=True, help="With --apply: do not ask.")
     allow_moved: float | None = option(
-        type=Number(0, 1),
+        type=SHARE,
         metavar="SHARE",
         help="The share of keys that may move, 0 to 1, instead of the file's max_share_moved.",
     )
@@ -191,7 +201,7 @@ def repair(
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
-            target = repair_target(live, exchange, wanted)
+            target = healed(live, exchange) if wanted is None else restricted(wanted, live, exchange)
             certain_ring(live, exchange)
             made = plan(target, live)
         refusals = (

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import click
-
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
@@ -22,6 +20,7 @@ from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Block, Facts, Line, Verbatim, sign_of_life, table_of
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
@@ -107,7 +106,7 @@ class LoadOptions:
     sample: SampleOptions = sample_options()
     type_: FieldType | None = option(
         "--type",
-        type=click.Choice(FIELD_TYPES),
+        type=one_of(*FIELD_TYPES),
         metavar="TYPE",
         help="The AMQP type of the keys of the sample, if the exchange hashes a header.  [default: longstr]",
     )

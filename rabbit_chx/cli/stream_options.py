@@ -9,14 +9,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-import click
-
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
 from rabbit_chx.errors import InputError
+from rabbit_chx.options import one_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.nodes import node_addresses
@@ -75,7 +74,7 @@ class StreamOptions:
     addresses: tuple[str, ...] = address_option()
     routing: StreamRouting | None = option(
         is_rare=True,
-        type=click.Choice(get_args(StreamRouting)),
+        type=one_of(*get_args(StreamRouting)),
         help="How clients route to the super stream: by murmur3, or by its binding keys, as AMQP clients do.  [default: hash; required "
         "if the binding keys are not 0, 1, ...]",
     )

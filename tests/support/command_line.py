@@ -18,7 +18,7 @@ PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
 BIND = ("--bind", "q1=1", "--bind", "q2=10")
 #: What the library calls, where the command line has commands and options.
 CALL = re.compile(
-    r"Broker\.\w|\b(?:plan|arrange|repair_target)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
+    r"Broker\.\w|\b(?:plan|arrange|healed|restricted)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
 )
 
 

@@ -10,7 +10,7 @@ from command_line import Stored
 from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.repair import RepairReport, RepairState
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import Topology, plan, repair_target
+from rabbit_chx.topology import Topology, plan, restricted
 from rabbit_chx.topology.live.member_gaps import MemberGaps
 
 WANTED = Topology.from_toml(
@@ -18,7 +18,7 @@ WANTED = Topology.from_toml(
 )
 RING = HashRing.from_buckets(["q2", "q1", "q3"], Release("4.3.6"))
 LIVE = WANTED.with_rings({"orders": RING})
-PLAN = plan(repair_target(LIVE, "orders", WANTED), LIVE)
+PLAN = plan(restricted(WANTED, LIVE, "orders"), LIVE)
 ABOUT = (("exchange", "orders"),)
 
 
