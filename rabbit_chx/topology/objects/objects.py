@@ -157,7 +157,7 @@ class QueueDefinition:
 
     Attributes:
         name: the queue's name.
-        type: the queue type, ``x-queue-type``.
+        type: the queue type, ``x-queue-type``; empty for the default of the vhost, if that is not known.
         durable: whether it survives a restart of the broker.
         exclusive: whether only the connection that declared it can use it. It is deleted with that connection.
         auto_delete: whether it is deleted with its last consumer.
@@ -200,8 +200,8 @@ class QueueDefinition:
 
     @property
     def declared_arguments(self) -> ArgumentTable:
-        """The arguments of ``queue.declare``: with ``x-queue-type``, so that the vhost's default does not apply."""
-        return ArgumentTable({**self.arguments, QUEUE_TYPE: self.type})
+        """The arguments of ``queue.declare``: with ``x-queue-type``, so that the vhost's default does not apply, unless the type is empty."""
+        return ArgumentTable({**self.arguments, QUEUE_TYPE: self.type} if self.type else self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
