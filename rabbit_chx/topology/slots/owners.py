@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.objects.objects import RingMember, order_of_name
 
@@ -114,7 +115,7 @@ _Kept = dict[str, dict[Place, float]]
 
 
 def assign_owners(
-    names: SlotNames, members: Sequence[RingMember], now: HashRing, bound: Mapping[ExchangeRef, Sequence[str]]
+    names: SlotNames, members: Sequence[RingMember], now: KeyMap, bound: Mapping[ExchangeRef, Sequence[str]]
 ) -> dict[str, str]:
     """Return the queue of each wanted slot, in the order of the slots.
 
@@ -181,7 +182,7 @@ def _share_out(free: Sequence[str], remaining: dict[str, int], kept: _Kept) -> d
     return owners
 
 
-def _find_kept_shares(names: SlotNames, now: HashRing) -> _Kept:
+def _find_kept_shares(names: SlotNames, now: KeyMap) -> _Kept:
     """Return the share of the keys of each slot that each destination has now; empty without buckets."""
     kept: _Kept = {}
     if now.bucket_count:

@@ -55,6 +55,12 @@ class SlotView:
         }
 
     @property
+    def other_exchanges(self) -> frozenset[ExchangeRef]:
+        """The exchanges in the ring that are not slots."""
+        exchanges = {place for place in self.ring.destinations if isinstance(place, ExchangeRef)}
+        return frozenset(exchanges - self.bound.keys())
+
+    @property
     def faults(self) -> dict[ExchangeRef, str]:
         """The reason for each slot that has no queue or several queues."""
         return {slot: self._fault(slot, queues) for slot, queues in self.queues.items() if len(queues) != 1}
@@ -82,18 +88,18 @@ class SlotView:
         if strict and several:
             slot = several[0]
             raise MismatchError(self._fault(slot, queues[slot]), exchange=slot.name, queue=queues[slot][-1])
-        unbound = {slot for slot, its in queues.items() if not its}
         sole_owners = {slot: its[0] for slot, its in queues.items() if len(its) == 1}
-        exchanges = {place for place in self.ring.destinations if isinstance(place, ExchangeRef)}
-        return SlotTable(self.ring, sole_owners, frozenset(exchanges - sole_owners.keys() - unbound))
+        return SlotTable(self.ring, sole_owners, self.other_exchanges | set(several))
 
     def key_map(self) -> HashRing | SlotTable:
         """Return the table of the slots, or the ring of an exchange without slots."""
         return self.table() if self.bound else self.ring
 
-    def map_of(self, ring: KeyMap, others: Mapping[Place, Place] | None = None) -> HashRing:
+    def map_of(self, ring: KeyMap, others: Mapping[Place, Place] | None = None) -> KeyMap:
         """Return a ring with the owners in place of its slots; `others` are owners that count instead."""
         owners = {**self.owners, **(others or {})}
+        if not owners:
+            return ring
         return HashRing.from_buckets([owners.get(place, place) for place in ring.buckets], ring.release)
 
     def at(self, changes: Iterable[PlannedChange]) -> SlotView:
