@@ -24,7 +24,7 @@ _KEY = "shown"
 _P = ParamSpec("_P")
 #: The versions of the formats of documents that lost a field since version 1.
 _VERSIONS = dict.fromkeys(
-    ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards", "streams"), 2
+    ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards"), 2
 ) | {"verify": 3}
 
 

@@ -107,7 +107,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Consumers, messages, streams and the shell": {
         "group show": ("Show the consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "stream show": ("Show offsets, times and writers of streams.", "stream_show:show"),
         "replay": ("Read the messages of keys since a time.", "replay:replay"),
         "completion": ("Print the completion script of bash, zsh or fish.", "app:completion"),
     },
@@ -132,10 +131,6 @@ _GROUPS = {
     "group": (
         "Show the consumers of the queues of an exchange.",
         "group show orders --management-url http://localhost:15672",
-    ),
-    "stream": (
-        "Show the content of streams.",
-        "stream show orders-0 --management-url http://localhost:15672",
     ),
 }
 

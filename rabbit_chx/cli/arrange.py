@@ -18,9 +18,9 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, Fields, Verbatim
-from rabbit_chx.topology.file.toml_file import members_text, rearrange
+from rabbit_chx.topology.file.toml_file import members_of, members_text, rearrange
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
-from rabbit_chx.topology.slots.layout import slot_layouts
+from rabbit_chx.topology.targets import arranged_by
 from rabbit_chx.words import percent
 
 
@@ -76,15 +76,14 @@ def arrange(
         for order in ring.proposals
         if order.strategy == "least-moving-order"
     }
-    layouts = slot_layouts(given.topology, read.live)
-    pins = {name: layout.pin_members() for name, layout in layouts.items() if not layout.is_pinned}
-    orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
-    members = {**orders, **pins}
+    members = {exchange.name: members_of(exchange) for exchange in arranged_by(plan, read.live).exchanges}
     done = rearrange(given.text, members, given.variables)
-    for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in layouts):
+    slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
+    for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):
         _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
+    pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
     pinned = tuple(name for name in pins if name not in done.unwritten)
-    for name in layouts.keys() - pins.keys():
+    for name in slotted.keys() - {*pins}:
         say(f"{name}: its members already list their slots")
     for name in pinned:
         say(f"{name}: each member lists its slots")

@@ -113,7 +113,7 @@ class CompareReport:
             "refused_before": sample.refused_before,
             "refused_after": sample.refused_after,
         }
-        matrix = matrix_table(sample.matrix, int, key="matrix").for_people(bool(moves))
+        matrix = matrix_table(sample.matrix, int, key="matrix").for_people(moves)
         return [Fields(counts), matrix, *moved_keys(moves, _SHOWN)]
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import click
-
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
@@ -16,6 +14,7 @@ from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.options import COUNT, WHOLE, whole
 from rabbit_chx.rendering import Document, Fields, Lines
 
 _MOST_KEYS = 1_000_000_000
@@ -52,7 +51,7 @@ def keys(
     destination: str = argument(type=TEXT, metavar="QUEUE"),
     ring: RingOptions = options(RingOptions),
     count: int = option(
-        type=click.IntRange(1, _MOST_KEYS),
+        type=whole(1, _MOST_KEYS),
         default=1,
         show_default=True,
         metavar="N",
@@ -67,7 +66,7 @@ def keys(
     ),
     start: int = option(
         is_rare=True,
-        type=click.IntRange(0),
+        type=WHOLE,
         default=0,
         show_default=True,
         metavar="N",
@@ -75,7 +74,7 @@ def keys(
     ),
     tries: int = option(
         is_rare=True,
-        type=click.IntRange(1),
+        type=COUNT,
         metavar="N",
         default=1_000_000,
         show_default=True,

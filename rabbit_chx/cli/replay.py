@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, text_or_base64, time_text
+from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses
 from rabbit_chx.rendering import Batch, Table, sign_of_life
 from rabbit_chx.result_fields import SPREAD, Shown
 from rabbit_chx.streams.nodes import stream_settings
@@ -19,8 +21,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def _text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    """Return bytes for JSON: as text, or in base64 under another name if they are not UTF-8."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def _time_text(moment: datetime) -> str:
+    """Return a time in UTC, with the milliseconds of a chunk's time."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _text(value: bytes) -> str:
-    (name, text), *_ = text_or_base64("text", value).items()
+    (name, text), *_ = _text_or_base64("text", value).items()
     return text if name == "text" else f"base64:{text}"
 
 
@@ -28,9 +43,9 @@ def _text(value: bytes) -> str:
 _ROW = {
     "stream": Shown("stream"),
     "offset": Shown("offset"),
-    "timestamp": Shown("time", time_text, as_json=time_text),
-    "key": Shown("key", _text, json=SPREAD, as_json=partial(text_or_base64, "key")),
-    "value": Shown("value", _text, json=SPREAD, as_json=partial(text_or_base64, "value")),
+    "timestamp": Shown("time", _time_text, as_json=_time_text),
+    "key": Shown("key", _text, json=SPREAD, as_json=partial(_text_or_base64, "key")),
+    "value": Shown("value", _text, json=SPREAD, as_json=partial(_text_or_base64, "value")),
 }
 
 

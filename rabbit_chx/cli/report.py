@@ -150,6 +150,6 @@ def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], sh
         "before": Shown("before", outcome_text),
         "after": Shown("after", outcome_text),
     }
-    yield Table.of(columns, moves, key="moves", most=shown).for_people(bool(moves))
+    yield Table.of(columns, moves, key="moves", most=shown).for_people(moves)
     if len(moves) > shown:
         yield Line(f"and {plural(len(moves) - shown, 'more key')}")

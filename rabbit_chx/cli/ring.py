@@ -38,6 +38,7 @@ def ring_report(
     vhost: str,
     ring: HashRing | SlotTable,
     arguments: Mapping[str, str] | None,
+    *,
     stored: RingRecord | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Document:
@@ -121,7 +122,7 @@ def show(
         say(f"exchange {exchange!r}: {finding.message}")
 
     plotted = f"Exchange {exchange}, vhost {vhost}"
-    report = ring_report(exchange, vhost, shown, arguments, stored, record)
+    report = ring_report(exchange, vhost, shown, arguments, stored=stored, record=record)
     return Outcome(report, plot=("shares", shown), plotted=plotted)
 
 
@@ -158,7 +159,7 @@ def ring_list(
         all_vhosts: whether the exchanges are those of all vhosts.
     """
     table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
-    parts: list[Part] = [table.for_people(bool(rings))]
+    parts: list[Part] = [table.for_people(rings)]
     if not rings:
         parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
     if moduli:

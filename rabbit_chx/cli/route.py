@@ -111,7 +111,7 @@ def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bo
         "route",
         [
             Fields(source_as_json(source)),
-            table.for_people(bool(rows)),
+            table.for_people(rows),
             Fields({"determined": is_determined}),
             *explained,
             *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
@@ -238,9 +238,7 @@ def _is_lost(answer: Answer, given: RingInput) -> bool:
     return bool(answer.fault) or given.loses([answer.place])
 
 
-def _count_lost(
-    batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]
-) -> Iterator[Batch]:
+def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]) -> Iterator[Batch]:
     ground = given.source.ground
     named = partial(replace, is_determined=given.is_determined, doubt=ground.doubt or None)
     if given.source.traits.has_order:

@@ -29,7 +29,10 @@ def shards_report(exchange: ShardedExchange, vhost: str) -> Document:
         ("policy", policy),
         ("nodes", unknown if nodes is None else ", ".join(nodes)),
         ("release", str(exchange.release)),
-        ("findings", f"{len(findings):,}" if findings else f"none in {plural(len(exchange.shards), 'shard')}"),
+        (
+            "findings",
+            f"{len(findings):,}" if findings else f"none in {plural(len(exchange.shards), 'shard')}",
+        ),
     ]
     if nodes is None:
         facts.append(("not checked", "missing shards, and shards of stopped nodes"))

@@ -141,7 +141,7 @@ def _sample_parts(simulation: Simulation, sample: SampleCounts) -> Iterator[Part
     }
     heavy = [(it.value, it.messages, it.messages / sample.messages, it.place) for it in sample.heaviest]
     is_telling = sample.keys is None or sample.keys < sample.messages
-    yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and bool(heavy))
+    yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)
 
 
 @command(
@@ -190,7 +190,9 @@ def simulate(
     places = [place for ring in (source, changed) if ring is not None for place in ring.shares() or (None,)]
     code = code_of(given, is_lost=given.loses(places))
     if not sample.given:
-        report = simulate_report(simulated(source, changed=changed), is_determined=given.is_determined, least=least)
+        report = simulate_report(
+            simulated(source, changed=changed), is_determined=given.is_determined, least=least
+        )
         return Outcome(report, code, plot=plot)
     batches = StreamedSample(sample, hashing, source)
     with batches.name_errors():

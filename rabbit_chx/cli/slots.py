@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import click
-
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Finding, SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
@@ -22,6 +20,7 @@ from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Document, Facts, Fields, Line, Part, Table, Verbatim, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
@@ -108,7 +107,7 @@ class LoadOptions:
     sample: SampleOptions = sample_options()
     type_: FieldType | None = option(
         "--type",
-        type=click.Choice(FIELD_TYPES),
+        type=one_of(*FIELD_TYPES),
         metavar="TYPE",
         help="The AMQP type of the keys of the sample, if the exchange hashes a header.  [default: longstr]",
     )
@@ -237,7 +236,7 @@ def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> D
                 }
             ),
             *(Line(obstacle.text) for obstacle in made.obstacles),
-            Table.of(SlotMove, made.moves, key="moves").for_people(bool(made.moves)),
+            Table.of(SlotMove, made.moves, key="moves").for_people(made.moves),
             Fields(
                 {
                     "at_least": made.at_least,
@@ -322,7 +321,7 @@ def _heading(table: LiveTable, sample: SlotSample | None, *more: tuple[str, str]
 def _heaviest(table: LiveTable, sample: SlotSample | None) -> Table:
     """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
     if sample is None:
-        return Table.of(_HEAVY, (), key="heaviest").for_people(False)
+        return Table.of(_HEAVY, (), key="heaviest").for_people(None)
     rows = [
         (
             str(heavy.key),

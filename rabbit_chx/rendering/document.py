@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from rabbit_chx.rendering.table import TableColumn
-from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row
+from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Values that only programs read, by their names in JSON."""
+    """Values that only programs read, by their names in JSON; or what makes them, where that takes time."""
 
-    values: Mapping[str, object]
+    values: Mapping[str, object] | Callable[[], Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,9 @@ class Table:
             value=lambda: [json_row(named, row) for row in cells],
         )
 
-
-    def for_people(self, is_shown: bool) -> Table:  # noqa: FBT001
-        """Return the table; without columns, so that only programs read it, unless `is_shown`."""
-        return self if is_shown else replace(self, columns=())
+    def for_people(self, reason: object) -> Table:
+        """Return the table; without columns, so that only programs read it, if there is no `reason`: it is False, None or empty."""
+        return self if reason else replace(self, columns=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +135,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """The text of a file. It is written unchanged, except for control characters on a terminal.
-
-    Attributes:
-        text: the text.
-        read: reads the fields of the document from it; None: only people read it.
-    """
+    """The text of a file. It is written unchanged, except for control characters on a terminal."""
 
     text: str
-    read: Callable[[str], Mapping[str, object]] | None = None
 
 
 #: What people see of a document.
@@ -172,7 +165,7 @@ class Document:
     """A result.
 
     Attributes:
-        name: the name of its format, which is ``rabbit-chx/NAME`` in JSON.
+        name: the name of its format, which is ``rabbit-chx/NAME`` in JSON; empty: the JSON does not name its format.
         parts: its parts, in the order of both people and programs.
         gauges: its metrics, each name once.
     """
@@ -183,7 +176,10 @@ class Document:
 
     def as_json(self, words: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the document for programs, in JSON types; `words` makes texts those of the reader."""
-        found: dict[str, Any] = _worded(document(self.name, **_fields(self.parts)), words)
+        fields = _fields(self.parts)
+        found: dict[str, Any] = _worded(
+            document(self.name, **fields) if self.name else to_json(fields), words
+        )
         return found
 
     def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
@@ -212,14 +208,12 @@ def _fields(parts: Iterable[Part]) -> dict[str, object]:
     found: dict[str, object] = {}
     for part in parts:
         if isinstance(part, Fields):
-            found |= part.values
+            found |= part.values() if callable(part.values) else part.values
         elif isinstance(part, Section):
             inner = _fields(part.blocks)
             found |= inner if part.key is None else {part.key: inner}
         elif isinstance(part, Table) and part.key is not None:
             found[part.key] = part.value()
-        elif isinstance(part, Verbatim) and part.read is not None:
-            found |= part.read(part.text)
         elif isinstance(part, Lines) and part.key is not None:
             found[part.key] = list(part.texts)
     return found

@@ -19,12 +19,13 @@ from typing import Literal, TextIO
 
 from rabbit_chx.rendering.document import (
     Batch,
-    Block,
     Document,
     Facts,
+    Fields,
     Gauge,
     Line,
     Lines,
+    Part,
     Section,
     Table,
     Verbatim,
@@ -183,13 +184,13 @@ class JsonOutput:
         self._stream.flush()
 
 
-def _unfold(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
+def _unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield the blocks of sections one by one, each section with its title before them."""
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
             yield from _unfold(block.blocks)
-        else:
+        elif not isinstance(block, Fields):
             yield block
 
 
@@ -251,8 +252,8 @@ class MarkdownOutput:
         self._stream.flush()
 
 
-def _parts(blocks: Iterable[Block], level: int) -> Iterator[str]:
-    previous: Block | None = None
+def _parts(blocks: Iterable[Part], level: int) -> Iterator[str]:
+    previous: Part | None = None
     for block in blocks:
         if isinstance(previous, Facts) and isinstance(block, Facts):
             yield "<!-- -->"  # without text in between, two lists are shown as one
@@ -260,7 +261,7 @@ def _parts(blocks: Iterable[Block], level: int) -> Iterator[str]:
         previous = block
 
 
-def _parts_of(block: Block, level: int) -> Iterator[str]:
+def _parts_of(block: Part, level: int) -> Iterator[str]:
     if isinstance(block, Section):
         inner = _parts(block.blocks, level + 1)
         if block.folded:
@@ -280,7 +281,7 @@ def _parts_of(block: Block, level: int) -> Iterator[str]:
     elif isinstance(block, Facts):
         if block.pairs:
             yield "\n".join(_list_items(block.pairs))
-    else:
+    elif isinstance(block, Table):
         yield "\n".join(_markdown_rows(block))
 
 
@@ -342,11 +343,12 @@ class PrometheusOutput:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
 
-    def show(self, document: Document, _: Callable[[str], str] = str) -> None:
+    def show(self, document: Document, words: Callable[[str], str] = str) -> None:  # noqa: ARG002  # as the others
         """Write the metrics of a result that has some.
 
         Args:
             document: the result to write.
+            words: has no effect on metrics.
         """
         write_utf8(self._stream, metrics_text(document.gauges))
 

@@ -11,10 +11,10 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.plan import arrange, plan
+from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
-from rabbit_chx.topology.planning.repair import repair_target
 from rabbit_chx.topology.slots.balance import balance
+from rabbit_chx.topology.targets import arrange, healed, restricted
 
 __all__ = [
     "BindingDefinition",
@@ -31,6 +31,7 @@ __all__ = [
     "arrange",
     "balance",
     "check",
+    "healed",
     "plan",
-    "repair_target",
+    "restricted",
 ]

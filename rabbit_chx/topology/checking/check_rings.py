@@ -73,9 +73,9 @@ def repair_fix(exchange: str, file: str | None, *, external: bool = False) -> st
 
 def repair_command(exchange: str, file: str | None, *, does_it: bool = False) -> CommandLine:
     """Return the command that repairs the ring of an exchange in the order of a file: it shows the steps, or does them."""
-    wanted = "" if file is None else ", wanted"
+    target = f"healed(live, {exchange!r})" if file is None else f"restricted(wanted, live, {exchange!r})"
     ordered = () if file is None else (Argument("file", file),)
-    call = f"plan(repair_target(live, {exchange!r}{wanted}), live)"
+    call = f"plan({target}, live)"
     if does_it:
         return CommandLine("ring repair", f"Broker.apply({call})", (exchange,), (*ordered, Argument("apply")))
     return CommandLine("ring repair", call, (exchange,), ordered)

@@ -175,18 +175,11 @@ def apply_plan(
     try:
         live, drained = _check_plan(plan, broker, permission)
         keeper = RingKeeper(plan, live, broker, records=permission.records)
-        applied = _apply_checked(plan, broker, permission, progress, keeper, waiting=waiting, drained=drained)
-    except RabbitChxError:
-        _unlock(plan, broker)
-        raise
-    _unlock(plan, broker)
-    return applied
-
-
-def _unlock(plan: Plan, broker: LiveBroker) -> None:
-    if plan.parking_queues:
-        broker.carrier.close()
-    unlock(broker)
+        return _apply_checked(plan, broker, permission, progress, keeper, waiting=waiting, drained=drained)
+    finally:  # also after an error of `progress`, or Ctrl-C
+        if plan.parking_queues:
+            broker.carrier.close()
+        unlock(broker)
 
 
 def _check_plan(

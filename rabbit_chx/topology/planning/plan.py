@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
@@ -33,8 +32,6 @@ from rabbit_chx.topology.planning.comparison import (
     Unwanted,
     by_name,
     compare,
-    complete,
-    live_side,
 )
 from rabbit_chx.topology.planning.key_map_plans import plan_moduli, plan_rings, plan_slots
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -97,35 +94,6 @@ def _find_parking_queues(compared: Comparison) -> dict[str, str]:
             if exchange.type == HASH_EXCHANGE and is_ours and park in parking:
                 parks[exchange.name] = park
     return dict(sorted(parks.items()))
-
-
-def arrange(wanted: Topology, live: LiveTopology) -> Topology:
-    """Return the wanted topology with each ring in the order that moves the fewest keys away from the live ring.
-
-    A ring that is new, or whose exchange is declared again, keeps its order. Of a definitions file, the live order is kept.
-
-    Args:
-        wanted: the wanted topology.
-        live: the live topology, with the rings that were read.
-
-    Raises:
-        InputError: as in `plan`.
-    """
-    live = live_side(live)
-    wanted = complete(wanted, live)
-    orders = {
-        name: proposal.ring
-        for name, ring in plan(wanted, live).rings.items()
-        for proposal in ring.proposals
-        if proposal.strategy == "least-moving-order"
-    }
-    return replace(
-        wanted,
-        exchanges=tuple(
-            replace(exchange, ring=orders[exchange.name]) if exchange.name in orders else exchange
-            for exchange in wanted.exchanges
-        ),
-    )
 
 
 class _BindingChanges(NamedTuple):
