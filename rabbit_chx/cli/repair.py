@@ -31,7 +31,7 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
-from rabbit_chx.topology.checking.check_rings import apply_fix
+from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange

@@ -11,6 +11,8 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.planning.diff import diff
+from rabbit_chx.topology.planning.difference import Difference
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.slots.balance import balance
@@ -19,6 +21,7 @@ from rabbit_chx.topology.targets import arrange, healed, restricted
 __all__ = [
     "BindingDefinition",
     "BrokerFacts",
+    "Difference",
     "ExchangeDefinition",
     "Imported",
     "LiveTopology",
@@ -31,6 +34,7 @@ __all__ = [
     "arrange",
     "balance",
     "check",
+    "diff",
     "healed",
     "plan",
     "restricted",

@@ -23,7 +23,8 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.release import Rule
-from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE, repair_command, repair_fix
+from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE
+from rabbit_chx.topology.checking.remedies import repair_command, repair_fix
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts
 from rabbit_chx.topology.rules.reach import transient_destinations

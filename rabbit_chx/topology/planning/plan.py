@@ -32,6 +32,7 @@ from rabbit_chx.topology.planning.comparison import (
     Unwanted,
     by_name,
     compare,
+    created_by,
 )
 from rabbit_chx.topology.planning.key_map_plans import plan_moduli, plan_rings, plan_slots
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -134,10 +135,10 @@ def _decide(
 
 #: What a plan does with a live binding: it stays; it is unbound before objects are replaced (``first``), with the binds, or at the end
 #: (``last``); or it is unbound first and bound again (``again``).
-_Fate: TypeAlias = Literal["stays", "first", "binds", "last", "again"]
+_Fate: TypeAlias = Literal["stays", "first", "with-binds", "last", "again"]
 #: The fate of each sort of live binding: if both ends stay, if one is replaced, and if one is deleted. If one is replaced and the other is
 #: deleted, the binding is unbound first. A slot keeps only wanted bindings: the others are unbound just before the new ones are made.
-_FATES: Mapping[Unwanted | Literal["slot"] | None, tuple[_Fate, _Fate, _Fate]] = {
+_FATES: Mapping[Unwanted | None, tuple[_Fate, _Fate, _Fate]] = {
     # what it is   stays    replaced  deleted
     None:        ("stays", "again", "last"),
     "plugin":    ("stays", "again", "last"),
@@ -145,24 +146,18 @@ _FATES: Mapping[Unwanted | Literal["slot"] | None, tuple[_Fate, _Fate, _Fate]] =
     "ring":      ("stays", "first", "last"),
     "unlisted":  ("last",  "first", "last"),
     "owned":     ("last",  "first", "last"),
-    "slot":      ("binds", "first", "binds"),
+    "slot":      ("with-binds", "first", "with-binds"),
 }  # fmt: skip
 
 
 def _binding_changes(compared: Comparison) -> _BindingChanges:
     """Return the changes of bindings."""
     deleted, replaced = compared.deleted_refs, compared.replaced_refs
-    slots = {
-        name for layout in compared.layouts.values() if layout.is_ours for name in layout.names.exchanges
-    }
-    changes: dict[_Fate, list[PlannedChange]] = {"first": [], "binds": [], "last": []}
-    named: dict[Unwanted, list[BindingDefinition]] = {"unmanaged": [], "owned": []}
-    for _, binding, unwanted in compared.bindings:
-        if binding is None:
-            continue
+    changes: dict[_Fate, list[PlannedChange]] = {"first": [], "with-binds": [], "last": []}
+    named: dict[Unwanted | None, list[BindingDefinition]] = {"unmanaged": [], "owned": []}
+    for binding, unwanted in compared.bindings:
         ends = {ExchangeRef(binding.source), binding.destination}
-        is_slots = unwanted not in (None, "plugin") and binding.source in slots
-        if_stays, if_replaced, if_deleted = _FATES["slot" if is_slots else unwanted]
+        if_stays, if_replaced, if_deleted = _FATES[unwanted]
         if ends & replaced:
             fate = "first" if ends & deleted else if_replaced
         else:
@@ -170,13 +165,13 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
         if fate != "stays":
             changes["first" if fate == "again" else fate].append(PlannedChange("unbind", binding, None))
         if fate == "again":
-            changes["binds"].append(PlannedChange("bind", None, binding))
-        if unwanted in named and not (is_slots or ends & deleted):
+            changes["with-binds"].append(PlannedChange("bind", None, binding))
+        if unwanted in named and not ends & deleted:
             named[unwanted].append(binding)
-    changes["binds"] += [
-        PlannedChange("bind", None, wanted)
-        for wanted, live, _ in compared.bindings
-        if wanted is not None and live is None and wanted.owner == "ours"
+    changes["with-binds"] += [
+        PlannedChange("bind", None, one.subject)
+        for one in compared.differences
+        if one.kind == "missing" and one.subject.kind == "binding" and one.is_ours
     ]
     first, binds, last = map(tuple, changes.values())
     return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
@@ -204,12 +199,14 @@ def order_changes(
     existing = compared.existing | compared.deleted_refs
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: ring for name, ring in rings.items() if name not in deleted}
-    created = [PlannedChange("create", None, pair.wanted) for pair in compared.pairs if pair.is_created]
+    created = [PlannedChange("create", None, named) for named in created_by(compared.differences)]
     policies = [change for change in created if change.kind == "policy"]
     policies += [
-        PlannedChange("update", pair.live, pair.wanted)
-        for pair in compared.pairs
-        if isinstance(pair.wanted, PolicyDefinition) and pair.is_ours and pair.fields
+        PlannedChange("update", one.before, one.after)
+        for one in compared.differences
+        if isinstance(one.before, PolicyDefinition)
+        and isinstance(one.after, PolicyDefinition)
+        and one.is_ours
     ]
     return (
         *(change for change in policies if not _shards_exchanges(change)),
@@ -325,11 +322,9 @@ def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[s
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
             )
     yield from _import_warnings(compared)
-    declared = [
-        pair.wanted
-        for pair in compared.pairs
-        if pair.is_ours and not isinstance(pair.wanted, PolicyDefinition)
-    ]
+    wanted: tuple[ExchangeDefinition | QueueDefinition, ...]
+    wanted = (*compared.wanted.exchanges, *compared.wanted.queues)
+    declared = [named for named in wanted if named.owner == "ours"]
     yield from (f"{message}: {fix}" for _, message, fix in find_ignored(declared, compared.release))
     consumer_tags = compared.live.facts.consumer_tags
     for queue in compared.deleted:
@@ -342,8 +337,7 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
     """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
     wanted, live = compared.wanted, compared.live
     if not wanted.file.is_import:
-        created = (pair.wanted for pair in compared.pairs if pair.is_created)
-        declared = (*created, *(queue for _, queue in compared.replaced))
+        declared = (*created_by(compared.differences), *(queue for _, queue in compared.replaced))
         untyped = [
             f"queue {queue.name}"
             for queue in declared
