@@ -25,7 +25,7 @@ def test_only_rendering_has_the_forms_of_a_result() -> None:
             ]
             if forms and "rendering" not in path.parts:
                 found[path.relative_to(ROOT).as_posix()] = forms
-    assert found == dict.fromkeys(WITH_COMPUTED_MEMBERS, ["as_json"])
+    assert found == {path: ["as_json"] for path in WITH_COMPUTED_MEMBERS}
 
 
 def test_no_command_renders_its_result() -> None:

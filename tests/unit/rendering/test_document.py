@@ -21,6 +21,8 @@ from rabbit_chx.result_fields import SPREAD, Metric, Shown, shown
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A result."""
+
     name: str = field(metadata=shown("queue", metric=Metric("a_length", "Letters.", len)))
     ready: int | None = field(metadata=shown("ready", number=True, summed=True))
     note: str | None = field(default=None, metadata=shown("note", sparse=True, optional=True))
