@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.objects.objects import ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.planning.comparison import check_wanted, complete, live_side
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -51,6 +53,29 @@ def arranged_by(made: Plan, live: LiveTopology) -> Topology:
         for exchange in wanted.exchanges
     )
     return replace(wanted, exchanges=tuple(exchanges))
+
+
+def declared(live: LiveTopology, exchange: ExchangeDefinition, queues: Iterable[QueueDefinition]) -> Topology:
+    """Return one exchange and its queues, where a binding that exists keeps its arguments.
+
+    Args:
+        live: the live topology.
+        exchange: the exchange, with its members in order.
+        queues: the queues. An empty type is the default of the vhost, or that of a queue that exists if the default is not known.
+    """
+    found = live.exchange(exchange.name)
+    bound = {member.binding: member for member in (found and found.ring) or ()}
+    ring = tuple(bound.get(member.binding, member) for member in exchange.ring or ())
+    return Topology((replace(exchange, ring=ring),), tuple(_with_type(queue, live) for queue in queues))
+
+
+def _with_type(queue: QueueDefinition, live: LiveTopology) -> QueueDefinition:
+    if queue.type:
+        return queue
+    if live.facts.default_queue_type is not None:
+        return queue.with_default_type(live.facts.default_queue_type)
+    known = live.queue(queue.name)
+    return queue if known is None else replace(queue, type=known.type)
 
 
 def healed(live: LiveTopology, exchange: str) -> Topology:

@@ -18,6 +18,7 @@ from rabbit_chx.options import (
     POSITIVE_SECONDS,
     TEXT,
     ValueKind,
+    field_of,
     one_of,
     option,
     options_of,
@@ -222,10 +223,7 @@ class ReadOptions:
         POSITIVE_SECONDS, "maximum time without an answer or a row, including reconnects", default=60.0,
         heading="Errors", spark="readTimeout",
     )
-    addresses: Mapping[str, str] = option(
-        NODE_ADDRESSES, 'reachable addresses by advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
-        default={},
-    )
+    addresses: Mapping[str, str] = field_of(NODE_ADDRESSES)
     # fmt: on
 
     @classmethod

@@ -267,10 +267,7 @@ class WriteOptions:
         only="streams",
     )
     compression: Codec = field_of(_WRITER["compression"], only="streams")
-    node_addresses: Mapping[str, str] = option(
-        NODE_ADDRESSES, 'reachable addresses of advertised ones: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
-        default={}, only="streams", spark="addresses",
-    )
+    node_addresses: Mapping[str, str] = field_of(NODE_ADDRESSES, only="streams")
     management_url: ManagementUrl | None = option(
         MANAGEMENT_URL,
         "with `exactly-once`: `http[s]://host:15672`, to count the publisher names of each stream; by default with the login of `url`",

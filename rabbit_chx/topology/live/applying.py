@@ -335,7 +335,7 @@ def _apply_checked(
     keeper.begin()
     try:
         _apply_parts(plan, broker, permission, add, tally, waiting=waiting, keeper=keeper, drained=drained)
-        rings = _verify_rings(plan, broker)
+        rings = verify_rings(plan, broker)
         recorded = keeper.end()
         if not broker.has_source:
             rings = {
@@ -561,7 +561,7 @@ def _ring_changes(plan: Plan) -> Iterator[tuple[str, RingPlan, HashRing]]:
             yield name, change, change.after
 
 
-def _verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
+def verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     """Read the changed rings and return them. Without a ring source, compare the bindings, and return the rings of the plan.
 
     Raises:
