@@ -11,6 +11,7 @@ from rabbit_chx.rendering import (
     Fields,
     Line,
     Lines,
+    Part,
     Section,
     Table,
     Verbatim,
@@ -63,7 +64,7 @@ def test_a_table_of_named_columns_needs_no_class() -> None:
 
 
 def test_parts_are_for_people_or_for_programs_or_for_both_in_the_words_of_the_reader() -> None:
-    inner = [Fields({"say": "a"}), Lines(["a", "b"], key="lines"), Line("a")]
+    inner: list[Part] = [Fields({"say": "a"}), Lines(["a", "b"], key="lines"), Line("a")]
     made = Document(
         "d",
         [
