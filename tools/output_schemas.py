@@ -10,7 +10,7 @@ import re
 from typing import Any, TypeAlias
 
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
-from rabbit_chx.analysis.wording import document
+from rabbit_chx.result_fields import document
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -33,7 +33,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say, write_example
-from rabbit_chx.cli.printed import WordedReport, password_note, remember_options
+from rabbit_chx.cli.printed import in_words, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -300,12 +300,11 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    form = FORMATS[outcome.output]
-    output = form.output()
+    output = FORMATS[outcome.output].output()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
-        output.show(outcome.report if form.takes == "metrics" else WordedReport(outcome.report))
+        output.show(outcome.report, in_words)
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import document, refusals_as_json
+from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
 from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import (
@@ -23,7 +23,7 @@ from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE, number, one_of
-from rabbit_chx.rendering import Block, Facts, Section
+from rabbit_chx.rendering import Block, Document, Facts, Fields, Section
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -64,8 +64,32 @@ class ApplyReport:
     refusals: Sequence[Finding] = ()
     problem: str | None = None
 
-    def blocks(self) -> Iterator[Block]:
+    def document(self) -> Document:
         """Return the completed changes. The plan is printed before it."""
+        applied, plan = self.applied, self.plan
+        slots: dict[str, object] = {}
+        if applied is not None and (applied.handed_over or applied.unparked):
+            slots = {
+                "handed_over": [
+                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
+                ],
+                "unparked": applied.unparked,
+                "overtaken": applied.overtaken,
+            }
+        rings = applied.rings if applied and self.state == "applied" else {}
+        fields = {
+            "state": self.state,
+            "checksum": plan.checksum,
+            "planned": len(plan.changes),
+            "changes": applied.changes if applied else (),
+            "rings": [{"exchange": name, "ring": ring} for name, ring in rings.items()],
+            "refusals": refusals_as_json(self.refusals),
+            "message": self.problem,
+            **slots,
+        }
+        return Document("apply", [Fields(fields), *self._shown()])
+
+    def _shown(self) -> Iterator[Block]:
         if self.applied is None:
             if self.state == "unchanged":
                 yield Facts(
@@ -91,31 +115,6 @@ class ApplyReport:
             )
             if changes:
                 yield Section("Done", [changes_table(changes, whole=False)])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        applied = self.applied
-        slots: dict[str, object] = {}
-        if applied is not None and (applied.handed_over or applied.unparked):
-            slots = {
-                "handed_over": [
-                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
-                ],
-                "unparked": applied.unparked,
-                "overtaken": applied.overtaken,
-            }
-        rings = applied.rings if applied and self.state == "applied" else {}
-        return document(
-            "apply",
-            state=self.state,
-            checksum=self.plan.checksum,
-            planned=len(self.plan.changes),
-            changes=applied.changes if applied else (),
-            rings=[{"exchange": name, "ring": ring} for name, ring in rings.items()],
-            refusals=refusals_as_json(self.refusals),
-            message=self.problem,
-            **slots,
-        )
 
 
 def _slot_facts(applied: Applied) -> Iterator[tuple[str, str]]:
@@ -256,20 +255,21 @@ def apply(
             if at.stores_records and find_unrecorded(plan, live.live):
                 for note in opened.apply(plan).unrecorded:
                     say(note)
-            return Outcome(ApplyReport("unchanged", plan), unknown_order(plan) or ExitCode.DONE)
+            unchanged = ApplyReport("unchanged", plan)
+            return Outcome(unchanged.document(), unknown_order(plan) or ExitCode.DONE)
         drain_s = None if given.allow_loss else given.drain
         report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:
             say("the plan is refused, and nothing was changed")
             refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
-            return Outcome(refused if output == "json" else report, code=ExitCode.REFUSED)
+            return Outcome(refused.document() if output == "json" else report, code=ExitCode.REFUSED)
         if output != "json" or asks:
             show_planned(report, output)
         if asks and not ask(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
-            return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
+            return Outcome(declined.document() if output == "json" else None, code=ExitCode.REFUSED)
         done = _apply(at, opened, plan, given, output)
-        return Outcome(done, _CODES[done.state])
+        return Outcome(done.document(), _CODES[done.state])
 
 
 def _apply(at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> ApplyReport:

@@ -36,7 +36,7 @@ from rabbit_chx.rendering import FORMATS, clear_bar, printable
 from rabbit_chx.rendering.output import wrap
 
 if TYPE_CHECKING:
-    from rabbit_chx.rendering import Record, Report
+    from rabbit_chx.rendering import Batch, Document
 
 _PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 _PLOT_DPI = 200
@@ -70,9 +70,9 @@ class Outcome:
         plotted: what the plot is of, such as the exchange and its vhost; it is written above.
     """
 
-    report: Report | None = None
+    report: Document | None = None
     code: int = ExitCode.DONE
-    batches: Iterable[Sequence[Record]] | None = None
+    batches: Iterable[Batch] | None = None
     finish: Callable[[], int | None] | None = None
     output: str = "table"
     plot: tuple[Any, ...] = ()

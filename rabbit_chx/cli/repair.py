@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, refusals_as_json
+from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
-from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.plan_report import plan_parts
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.options import SHARE
-from rabbit_chx.rendering import Block, Facts, sign_of_life
+from rabbit_chx.rendering import Block, Document, Facts, Fields, sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -84,18 +84,6 @@ class RepairReport:
             return ExitCode.DIFFERENCE
         return _CODES[self.state]
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the planned or completed changes."""
-        if self.state == "unchanged":
-            yield from self._unchanged()
-        elif self.state in ("planned", "refused"):
-            yield from self._planned()
-        elif self.state == "applied":
-            yield Facts([*self.about, *self._applied()])
-        else:
-            done = f"{len(self.changes):,} of {plural(len(self.plan.changes), 'change')}"
-            yield Facts([*self.about, ("done", done), ("next", "repair again: it makes the other changes")])
-
     def _unchanged(self) -> Iterator[Block]:
         if not self.left:
             yield Facts([*self.about, ("repair", "nothing to do: the ring is sound")])
@@ -116,7 +104,7 @@ class RepairReport:
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
-        yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
+        yield from plan_parts(plan, self.about, self.refusals, ending=ending)
 
     def _applied(self) -> Iterator[tuple[str, str]]:
         yield "repaired", f"{plural(len(self.changes), 'change')}: {count_changes(self.changes)}"
@@ -134,21 +122,32 @@ class RepairReport:
         for finding in self.left:
             yield "check", f"{finding.kind}: {finding.message}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
+    def document(self) -> Document:
+        """Return the planned or completed changes."""
         operations = 0 if self.gap is None else self.gap.operations
-        return document(
-            "repair",
-            state=self.state,
-            exchange=self.exchange,
-            plan=self.plan,
-            refusals=refusals_as_json(self.refusals),
-            done=len(self.changes),
-            ring=self.ring,
-            longest_gap={"operations": operations, "seconds": self.gap_s},
-            left=[finding.kind for finding in self.left],
-            message=self.problem,
-        )
+        fields = {
+            "state": self.state,
+            "exchange": self.exchange,
+            "plan": self.plan,
+            "refusals": refusals_as_json(self.refusals),
+            "done": len(self.changes),
+            "ring": self.ring,
+            "longest_gap": {"operations": operations, "seconds": self.gap_s},
+            "left": [finding.kind for finding in self.left],
+            "message": self.problem,
+        }
+        return Document("repair", [Fields(fields), *self._shown()])
+
+    def _shown(self) -> Iterator[Block]:
+        if self.state == "unchanged":
+            yield from self._unchanged()
+        elif self.state in ("planned", "refused"):
+            yield from self._planned()
+        elif self.state == "applied":
+            yield Facts([*self.about, *self._applied()])
+        else:
+            done = f"{len(self.changes):,} of {plural(len(self.plan.changes), 'change')}"
+            yield Facts([*self.about, ("done", done), ("next", "repair again: it makes the other changes")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +234,12 @@ def repair(
             report = replace(report, state="unchanged", left=left)
         elif given.applies:
             if not given.yes and has_terminal():
-                show_planned(replace(report, asks=True), output)
+                show_planned(replace(report, asks=True).document(), output)
                 if not ask(made):
                     report = replace(report, state="refused", problem=DECLINED)
-                    return Outcome(report if output == "json" else None, code=report.code)
+                    return Outcome(report.document() if output == "json" else None, code=report.code)
             report = _applied(at, opened, report, gaps=gaps, wanted=wanted, given=given)
-    return Outcome(report, code=report.code)
+    return Outcome(report.document(), code=report.code)
 
 
 def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) -> Finding:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast,
 
 from rabbit_chx.checks import bytes_of, is_whole, short_string
 from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
@@ -354,7 +355,7 @@ class SuperStream:
         """Return name, provenance, client, routing and partitions."""
         return {
             "exchange": self.name,
-            **self.ground.as_json(),
+            **json_fields(self.ground),
             "client": self.client,
             "routing": self.routing,
             "partitions": self.partitions,

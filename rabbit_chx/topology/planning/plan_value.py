@@ -45,8 +45,9 @@ from typing import Any
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, refusals_as_json, to_json
+from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
+from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Ground

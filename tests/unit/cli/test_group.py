@@ -11,7 +11,7 @@ import pytest
 from command_line import Ran
 
 from rabbit_chx.cli import group
-from rabbit_chx.cli.group import StreamGroupReport
+from rabbit_chx.cli.group import stream_group_report
 from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.rendering import ConsoleOutput
@@ -23,7 +23,7 @@ UNKNOWN = "The last switch is not known"
 
 def test_the_lag_of_a_stream_group_is_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
     shares = [StreamShare(f"s{lag}", None, None, None, None, lag, 0.0, None) for lag in (4, 7, 2)]
-    ConsoleOutput().show(StreamGroupReport("b:5552", "billing", "/", shares, []))
+    ConsoleOutput().show(stream_group_report("b:5552", "billing", "/", shares, []))
     (total,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["all"]]
     assert total == ["all", "13"]
 
