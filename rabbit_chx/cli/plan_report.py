@@ -37,9 +37,8 @@ from rabbit_chx.topology.objects.objects import QueueDefinition
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
-from rabbit_chx.topology.planning.movement import SlotHandOver
 from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
-from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal, SlotHandOver
 from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:

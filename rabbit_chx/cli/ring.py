@@ -29,7 +29,7 @@ from rabbit_chx.topology.live.recording import has_record, make_settled_record_o
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, record_arguments, records_of
-from rabbit_chx.topology.slots.live_slots import live_slots
+from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import percent, plural
 
 
@@ -234,7 +234,7 @@ def _list_rings_of(vhost: str, topology: LiveTopology) -> Iterator[Sequence[obje
         if exchange.type != HASH_EXCHANGE:
             continue
         ring = find_live_ring(topology, exchange, exchange.name).ring
-        slots = live_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
+        slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
         kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)
         found = kinds if exchange.name in checked else None

@@ -66,7 +66,7 @@ class LiveTable:
     def read(cls, broker: BrokerAddresses, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
         live = broker.exchange(exchange, "only the management API shows the queues of slots")
-        slots = live.slots.sound_table()
+        slots = live.slots.table(strict=True)
         store_read_ring(broker, live)
         if not slots.slots:
             raise MismatchError(

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Release
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.objects import ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts, QueueDefinition
 from rabbit_chx.topology.planning.comparison import check_wanted, complete, live_side
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -139,3 +140,25 @@ def restricted(wanted: Topology, live: LiveTopology, exchange: str) -> Topology:
     limit = wanted.max_share_moved if target.max_share_moved is None else target.max_share_moved
     restored = replace(definition, ring=target.ring, owner="ours", max_share_moved=limit)
     return Topology((restored,), cluster=wanted.cluster, vhost=wanted.vhost)
+
+
+def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTopology:
+    """Return what a broker of a release has: the same objects, and each ring as its members make it in their order.
+
+    A ring of a live topology keeps its buckets if the release refuses a weight: the binding is older than the rule.
+
+    Raises:
+        InputError: the release refuses a weight of a topology of a file.
+    """
+    objects = topology.objects if isinstance(topology, LiveTopology) else topology
+    objects = replace(objects, file=FileFacts())
+    rings = {}
+    for exchange in objects.exchanges:
+        if exchange.type == HASH_EXCHANGE:
+            try:
+                rings[exchange.name] = objects.ring(exchange.name, release)
+            except InputError:
+                if not isinstance(topology, LiveTopology):
+                    raise
+                rings[exchange.name] = topology.rings[exchange.name].with_release(release)
+    return replace(LiveTopology.of_file(objects, release), rings=rings)

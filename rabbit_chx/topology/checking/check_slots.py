@@ -110,7 +110,8 @@ def _find_slots_with_several_queues(checked: CheckedExchange) -> Iterator[Findin
 
 
 def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    owners, wanted = checked.slots.sole_owners, layout.owners
+    wanted = layout.owners
+    owners = {slot: queues[0] for slot, queues in checked.slots.queues.items() if len(queues) == 1}
     misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
     if not misplaced:
         return

@@ -21,8 +21,8 @@ from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.rules.plugin_objects import federation_links
 from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys, transient_destinations
 from rabbit_chx.topology.slots.layout import SlotLayout
-from rabbit_chx.topology.slots.live_slots import LiveSlots
 from rabbit_chx.topology.slots.owners import repair_members
+from rabbit_chx.topology.slots.slot_view import SlotView
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class CheckedExchange:
         return RingComparison(replace(self.exchange, ring=self.repaired), self.live)
 
     @property
-    def slots(self) -> LiveSlots:
+    def slots(self) -> SlotView:
         """The slots in the ring, with their bindings."""
         return self.comparison.slots
 

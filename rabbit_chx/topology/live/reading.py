@@ -72,7 +72,7 @@ from rabbit_chx.topology.ring_records import (
     start_mark_in,
 )
 from rabbit_chx.topology.slots.layout import queues_behind_slots
-from rabbit_chx.topology.slots.live_slots import LiveSlots, live_slots
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
@@ -569,12 +569,12 @@ class LiveExchange:
         return valid[0] if valid else None
 
     @cached_property
-    def slots(self) -> LiveSlots:
+    def slots(self) -> SlotView:
         """The ring and its slots, by the bindings of the exchanges in the ring. A ring of queues alone takes no more requests."""
         api, vhost, ring = self._api, self.vhost, self.ring
         if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
-            return live_slots(self.name, ring, (), ())
-        return live_slots(
+            return view_slots(self.name, ring, (), ())
+        return view_slots(
             self.name,
             ring,
             [

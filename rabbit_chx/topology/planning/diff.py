@@ -13,8 +13,9 @@ from functools import cached_property
 
 from rabbit_chx.analysis.matrix import movement
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
@@ -29,8 +30,7 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.planning.comparison import Comparison, compare
 from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 from rabbit_chx.topology.slots.layout import SlotLayout
-from rabbit_chx.topology.slots.live_slots import LiveSlots, live_slots
-from rabbit_chx.topology.slots.owners import queues_of_slots
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
 
 def diff(wanted: Topology, live: LiveTopology) -> tuple[Difference, ...]:
@@ -97,9 +97,9 @@ class RingComparison:
         return find_live_ring(self.live, self.live.exchange(self.exchange.name), self.exchange.name)
 
     @cached_property
-    def slots(self) -> LiveSlots:
+    def slots(self) -> SlotView:
         """The slots in the live ring, with their bindings."""
-        return live_slots(self.exchange.name, self.live_ring.ring, self.live.exchanges, self.live.bindings)
+        return view_slots(self.exchange.name, self.live_ring.ring, self.live.exchanges, self.live.bindings)
 
     @property
     def members(self) -> tuple[RingMember, ...]:
@@ -168,7 +168,7 @@ class RingComparison:
         for (queue, place), share in movement(
             self._by_queue(self.live_ring.ring), self.target
         ).amounts.items():
-            if place in shares and queue != self._queue_of(place):
+            if place in shares and queue != self._owners.get(place, place):
                 shares[place] += share
         return shares
 
@@ -181,8 +181,10 @@ class RingComparison:
         if self.layout is None:
             is_same = self.is_assumed and self.members == self.live_ring.bound
             return 0.0 if is_same else self.share_elsewhere(wanted)
-        owners = {ExchangeRef(slot): queue for slot, queue in self.layout.owners.items()}
-        return _by_queue(wanted, owners).share_moved(self._by_queue(self.live_ring.ring))
+        owners: dict[Place, Place] = dict(
+            zip(self.layout.names.refs, self.layout.owners.values(), strict=True)
+        )
+        return self._by_queue(self.live_ring.ring).share_moved(self.slots.map_of(wanted, owners))
 
     def share_elsewhere(self, ring: HashRing) -> float:
         """Return the exact share of keys that another ring sends elsewhere. Slots that stay count by their queue."""
@@ -190,29 +192,25 @@ class RingComparison:
             return 0.0
         return self._by_queue(self.live_ring.ring).share_moved(self._by_queue(ring))
 
-    def _by_queue(self, ring: HashRing) -> HashRing | SlotTable:
-        return _by_queue(ring, self._owners)
-
-    def _queue_of(self, place: Place) -> Place:
-        return self._owners.get(place, place) if isinstance(place, ExchangeRef) else place
+    def _by_queue(self, ring: HashRing) -> KeyMap:
+        return self.slots.map_of(ring, self._owners)
 
     @cached_property
-    def _owners(self) -> dict[ExchangeRef, str]:
-        """The queue of each slot that has one, also of slots that are not in the ring.
+    def _owners(self) -> Mapping[Place, Place]:
+        """The owner of each slot, also of wanted slots that are not in the ring.
 
-        If a slot has several queues, that of the topology counts, because it gets the keys too. A slot without bindings that is not in the
-        ring has the queue of the topology.
+        If a slot has several queues, that of the topology counts, because it gets the keys too. So does that of a slot that is neither in the
+        live ring nor bound.
         """
-        wanted = {} if self.layout is None else self.layout.owners
-        owners = self.slots.sole_owners
-        for slot, queues in self.slots.queues.items():
-            if len(queues) > 1 and wanted.get(slot.name) in queues:
-                owners[slot] = wanted[slot.name]
-        bound = queues_of_slots(self.live)
-        for name, queue in wanted.items():
-            if ExchangeRef(name) not in self.slots.queues:
-                queues = bound.get(name, (queue,))
-                owners[ExchangeRef(name)] = queue if queue in queues else queues[0]
+        if self.layout is None:
+            return self.slots.owners
+        (name, ring, _), live = self.live_ring, self.live
+        every = view_slots(name, ring, live.exchanges, live.bindings, members=self.layout.names.refs)
+        bound, owners = every.queues, dict(every.owners)
+        for slot, queue in zip(self.layout.names.refs, self.layout.owners.values(), strict=True):
+            queues = bound.get(slot, ())
+            if queue in queues or not (queues or slot in self.slots.bound):
+                owners[slot] = queue
         return owners
 
 
@@ -221,14 +219,6 @@ def find_out_of_place(ring: HashRing, wanted: HashRing) -> tuple[Destination, De
     common = set(wanted.destinations) & set(ring.destinations)
     orders = ([place for place in side.destinations if place in common] for side in (ring, wanted))
     return next((pair for pair in zip(*orders, strict=True) if pair[0] != pair[1]), None)
-
-
-def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> HashRing | SlotTable:
-    if not owners:
-        return ring
-    exchanges = {place for place in ring.destinations if isinstance(place, ExchangeRef)}
-    present = {slot: queue for slot, queue in owners.items() if slot in exchanges}
-    return SlotTable(ring, present, frozenset(exchanges - owners.keys()))
 
 
 def _by_destination(members: Iterable[RingMember]) -> dict[Destination, list[RingMember]]:

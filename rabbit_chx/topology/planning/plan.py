@@ -64,7 +64,7 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
     rings |= {
         name: plan_slots(ring, changes, compared, propose=propose)
         for name, ring in rings.items()
-        if ring.ownership is not None
+        if ring.slots is not None
     }
     checksum = _checksum_of(compared, changes, rings)
     rings |= plan_moduli(compared, changes, rings)

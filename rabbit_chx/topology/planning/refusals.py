@@ -255,7 +255,7 @@ def _say_moved(ring: RingPlan) -> str:
     if count := len(ring.handed_over):
         slots = "slot moves" if count == 1 else "slots move"
         return f"{count} {slots} in {ring.exchange}: {share} have another queue"
-    return f"{share} of {ring.exchange} have another {'destination' if ring.ownership is None else 'queue'}"
+    return f"{share} of {ring.exchange} have another {'destination' if ring.slots is None else 'queue'}"
 
 
 def invalid_ring(exchange: str, error: InputError) -> Finding:
