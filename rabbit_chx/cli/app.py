@@ -215,13 +215,11 @@ def _meant(name: str, table: Mapping[str, object]) -> str:
 class _Program(LazyGroup):
     """The whole program. Its help lists the commands of its groups by purpose."""
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by purpose, then the options."""
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands by purpose; the usage has the options."""
         width = max(len(name) for commands in COMMANDS.values() for name in commands)
         for purpose, commands in COMMANDS.items():
             rows = [(name.ljust(width), line) for name, (line, _) in commands.items()]
-            if purpose == "Other":
-                rows += filter(None, (option.get_help_record(ctx) for option in self.get_params(ctx)))
             with formatter.section(purpose):
                 formatter.write_dl(rows)
 
@@ -246,7 +244,7 @@ def _app() -> LazyGroup:
         "4 unsafe plan refused, 69 no broker, 70 failed, 77 refused by the broker.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="COMMAND [ARGS]...",
-        options_metavar="",
+        options_metavar="[-V | --version] [-h | --help]",
         table=table,
     )
 

@@ -28,7 +28,6 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
 #: A day with a time zone, for which Python takes the zone for a time.
 _DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
 _TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
-_MOST_KEYS = 5
 
 
 def address_option() -> Any:  # a field's default
