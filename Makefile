@@ -63,7 +63,7 @@ demo: ## write 336,776 flights from Spark to RabbitMQ and check the queue of eac
 	@echo "This installs PySpark and a broker if they are missing, publishes 336,776 flights, and checks the queue of each one: about 2 minutes."
 	@$(MAKE) --no-print-directory java $(DEMO)
 	@$(BIN)/python tests/support/server_installation.py # without Docker and RabbitMQ, root on Debian or Ubuntu installs a server
-	@$(BIN)/python examples/flights.py
+	@$(BIN)/python tests/support/with_broker.py examples/flights.py
 
 test: ## unit tests, then the tests with a broker or Spark: 7 minutes on two cores, 10 with all set-up
 	@"$(PYTHON)" tests/support/outlook.py

@@ -155,8 +155,7 @@ def print_application(live: Broker, name: str, wanted: Topology) -> None:
     planned = time.perf_counter()
     live.apply(made_plan, allow_moved=1.0, allow_delete=True)
     applied = time.perf_counter()
-    hands = made_plan.rings[EXCHANGE].ownership
-    moved = 0 if hands is None else len(hands.handed_over)
+    moved = len(made_plan.rings[EXCHANGE].handed_over)
     print(f"| {name} | {moved:,} | {read - started:.1f} | {planned - read:.1f} | {applied - planned:.1f} |")
 
 

@@ -30,7 +30,7 @@ from rabbit_chx import Broker, HashRing
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import CountProgress, TableColumn, render_table
-from rabbit_chx.testing import RunningBroker, temporary_vhost
+from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 EXCHANGE = "flights"
 #: The queues in bind order, with their weights: ten buckets in all.
@@ -268,11 +268,6 @@ def main() -> int:
 
 
 def _run_on_found_broker(limit: int | None) -> int:
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests/support"))
-    from found_broker import (
-        find_broker,  # as that of rabbit_chx.testing, or a rabbitmq-server of this machine
-    )
-
     csv = flights_csv()
     with find_broker() as broker, temporary_vhost(broker) as place:
         spark = start_spark()

@@ -111,6 +111,12 @@ class Fix(str):
         return "".join(part if isinstance(part, str) else words(part) for part in self.parts)
 
 
+def first_command(text: str) -> CommandLine | None:
+    """Return the first command in a text; None for one without commands."""
+    parts = text.parts if isinstance(text, Fix) else ()
+    return next((part for part in parts if isinstance(part, CommandLine)), None)
+
+
 def joined(separator: str, texts: Iterable[str]) -> Fix:
     """Return texts as one, with a separator between them."""
     parts = [part for text in texts for part in (separator, text)]

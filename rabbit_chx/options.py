@@ -49,6 +49,7 @@ class ValueKind:
         text_label: the type of a text, for documents, if it is not `label`.
         texts: the texts that can be, for errors, if they are not `remedy`.
         words: the values, if they can be listed.
+        bounds: the least and the largest value, for the help of commands.
     """
 
     label: str
@@ -59,6 +60,7 @@ class ValueKind:
     text_label: str = ""
     texts: str = ""
     words: tuple[str, ...] = ()
+    bounds: str = ""
 
     def check(self, name: str, value: object) -> None:
         """Raise an InputError for a value that cannot be; the name is for the error."""
@@ -239,6 +241,7 @@ def whole(least: int, most: int | None = None, *, unit: str = "") -> ValueKind:
         f"a whole number{', ' if most is None else ' from '}{bounds}",
         int,
         text_label="integer",
+        bounds=bounds,
     )
 
 
@@ -250,6 +253,14 @@ def size(least: int) -> ValueKind:
         write=_size_text,
         text_label="size",
         texts="bytes, as 65536 or with a unit of 1,024: 64KiB, 8MiB, 1GiB (or k, m, g)",
+    )
+
+
+def number(most: float) -> ValueKind:
+    """Return the kind of a number from 0 to this one."""
+    bounds = f"0 to {most:,}"
+    return ValueKind(
+        "number", lambda value: 0 <= value <= most, f"a number from {bounds}", float, bounds=bounds
     )
 
 
@@ -268,6 +279,13 @@ def one_of(*words: str) -> ValueKind:
 def value_of(kind: type) -> ValueKind:
     """Return the kind of a value of options."""
     return ValueKind(f"`{kind.__name__}`", lambda value: isinstance(value, kind), f"{kind.__name__}(...)")
+
+
+def _share(text: str) -> float:
+    share = float(text.removesuffix("%"))
+    if math.isfinite(share) and (share > 1 or text.endswith("%")):
+        raise InputError(f"{text!r} is not a share from 0 to 1: write {share:g}% as {share / 100:g}.")
+    return share
 
 
 def _flag(text: str) -> bool:
@@ -321,3 +339,4 @@ POSITIVE_SECONDS = replace(
     texts="more than 0 seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
 )
 TEXT = ValueKind("`str`", text_label="string")
+SHARE = replace(number(1), label="share", remedy="a share from 0 to 1", parse=_share)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import for_each_partition, speculation_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from rabbit_chx.rendering import Block
+    from rabbit_chx.rendering import Block, Document
 
 
 _HOTTEST = 10
@@ -126,17 +127,19 @@ class DryRun:
         """`skew` of the rows per queue; it is above 1.0 for an even ring whose weights differ."""
         return skew(self.predicted.values())
 
-    def as_json(self) -> dict[str, Any]:
-        """Return every attribute, and rows, predicted, both skews and ok, in JSON's own types."""
-        added = ("ok", "rows", "predicted", "partition_skew", "queue_skew")
-        return {**asdict(self), **{name: getattr(self, name) for name in added}}
-
     def to_json(self) -> str:
-        """Return `as_json` as text."""
-        return json.dumps(self.as_json(), indent=2)
+        """Return every attribute, and rows, predicted, both skews and ok, as JSON."""
+        return json.dumps(self.document().as_json(), indent=2)
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the blocks of the report for a renderer of `rabbit_chx.rendering`."""
+    def document(self) -> Document:
+        """Return the report for a renderer of `rabbit_chx.rendering`."""
+        from rabbit_chx.rendering import Document, Fields
+
+        added = ("ok", "rows", "predicted", "partition_skew", "queue_skew")
+        fields = {**json_fields(self), **{name: getattr(self, name) for name in added}}
+        return Document("", [Fields(fields), *self._shown()])
+
+    def _shown(self) -> Iterator[Block]:
         from rabbit_chx.rendering import Line, Lines, Table, TableColumn
 
         text = partial(TableColumn, numeric=False)
@@ -173,7 +176,7 @@ class DryRun:
             yield Lines([f"note: {note}" for note in self.notes])
 
     def __str__(self) -> str:
-        return render_text(self)
+        return render_text(self.document())
 
 
 def _queue_rows(run: DryRun) -> Iterator[tuple[str, str, int, str]]:

@@ -7,20 +7,22 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from io import StringIO
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
+from rabbit_chx.result_fields import to_json
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from rabbit_chx.rendering import Block, Report
+    from rabbit_chx.rendering import Block, Document
 
 
 _T = TypeVar("_T", bound="DataclassInstance")
@@ -28,8 +30,8 @@ _T = TypeVar("_T", bound="DataclassInstance")
 _log = logging.getLogger(__name__)
 
 
-def render_text(report: Report) -> str:
-    """Return the blocks of a report as plain text."""
+def render_text(report: Document) -> str:
+    """Return a report as plain text."""
     from rabbit_chx.rendering import ConsoleOutput
 
     text = StringIO()
@@ -105,68 +107,42 @@ def add_fields(one: _T, other: _T) -> _T:
     return type(one)(**total)
 
 
-def _as_json(value: object) -> Any:  # JSON
-    """Return a field of a report: a dataclass, or several, as dicts."""
-    if isinstance(value, tuple):
-        return [_as_json(item) for item in value]
-    return asdict(value) if isinstance(value, StreamCounts | RowSample) else value
-
-
 def hash_key(key: bytes) -> str:
     """Return the first 16 hexadecimal digits of the key's SHA-256: they identify the row without showing the key."""
     return hashlib.sha256(key).hexdigest()[:16]
 
 
+def _count(name: str) -> Any:  # of the type that is declared
+    return property(attrgetter(f"publish_report.{name}"))
+
+
 class PublishedCounts:
-    """The counts of published rows in a `TaskReport` or a `WriteReport`: those of its `publish_report`."""
+    """The counts of published rows in a `TaskReport` or a `WriteReport`: those of its `publish_report`.
+
+    Attributes:
+        published: rows that were published; each is counted once.
+        confirmed: rows that the broker confirmed and did not return.
+        returned: rows that were not routed to a queue (``onUnroutable=skip``).
+        nacked: rows that the broker refused permanently; 0, since a write with such rows fails.
+        retried: messages that were sent again because the broker had refused them.
+        republished: messages that were sent again after a connection was lost.
+        reconnects: connections that were opened in place of a lost one.
+        bytes_sent: bytes of AMQP frames.
+        blocked_seconds: seconds for which the broker blocked publishers; of a write, the sum over its tasks.
+    """
 
     __slots__ = ()
     publish_report: PublishReport
 
-    @property
-    def published(self) -> int:
-        """Rows that were published; each is counted once."""
-        return self.publish_report.rows
-
-    @property
-    def confirmed(self) -> int:
-        """Rows that the broker confirmed and did not return."""
-        return self.publish_report.confirmed
-
-    @property
-    def returned(self) -> int:
-        """Rows that were not routed to a queue (``onUnroutable=skip``)."""
-        return self.publish_report.returned
-
-    @property
-    def nacked(self) -> int:
-        """Rows that the broker refused permanently; 0, since a write with such rows fails."""
-        return self.publish_report.nacked
-
-    @property
-    def retried(self) -> int:
-        """Messages that were sent again because the broker had refused them."""
-        return self.publish_report.retried
-
-    @property
-    def republished(self) -> int:
-        """Messages that were sent again after a connection was lost."""
-        return self.publish_report.republished
-
-    @property
-    def reconnects(self) -> int:
-        """Connections that were opened in place of a lost one."""
-        return self.publish_report.reconnects
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes of AMQP frames."""
-        return self.publish_report.bytes_sent
-
-    @property
-    def blocked_seconds(self) -> float:
-        """Seconds for which the broker blocked publishers; of a write, the sum over its tasks."""
-        return self.publish_report.blocked_seconds
+    published: int = _count("rows")
+    confirmed: int = _count("confirmed")
+    returned: int = _count("returned")
+    nacked: int = _count("nacked")
+    retried: int = _count("retried")
+    republished: int = _count("republished")
+    reconnects: int = _count("reconnects")
+    bytes_sent: int = _count("bytes_sent")
+    blocked_seconds: float = _count("blocked_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +186,7 @@ class TaskReport(PublishedCounts):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as flat JSON: the counts are on the level of the other fields."""
-        return {name: _as_json(getattr(self, name)) for name in _TASK_JSON}
+        return {name: to_json(getattr(self, name)) for name in _TASK_JSON}
 
 
 #: The sums over the tasks, in the order in which they are shown.
@@ -301,22 +277,26 @@ class WriteReport(PublishedCounts):
         """The first few rows that were skipped or returned."""
         return tuple(sample for task in self.tasks for sample in task.samples)[:MAX_SAMPLES]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return every attribute and total, and the reports of the tasks, in JSON's own types."""
+    def to_json(self) -> str:
+        """Return every attribute and total, and the reports of the tasks, as JSON."""
+        return json.dumps(self.document().as_json(), indent=2)
+
+    def document(self) -> Document:
+        """Return the report for a renderer of `rabbit_chx.rendering`."""
+        from rabbit_chx.rendering import Document, Fields
+
+        return Document("", [Fields(self._fields), *self._shown()])
+
+    def _fields(self) -> dict[str, object]:
         return {
             **{name: getattr(self, name) for name in _JSON},
-            "changed_ring": self.changed_ring and [json.loads(ring.to_json()) for ring in self.changed_ring],
-            "streams": _as_json(self.streams),
-            "samples": _as_json(self.samples),
+            "changed_ring": self.changed_ring,
+            "streams": self.streams,
+            "samples": self.samples,
             "tasks": [task.to_dict() for task in self.tasks],
         }
 
-    def to_json(self) -> str:
-        """Return `as_json` as text."""
-        return json.dumps(self.as_json(), indent=2)
-
-    def blocks(self) -> Iterator[Block]:
-        """Return the blocks of the report for a renderer of `rabbit_chx.rendering`."""
+    def _shown(self) -> Iterator[Block]:
         from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 
         text = partial(TableColumn, numeric=False)
@@ -347,7 +327,7 @@ class WriteReport(PublishedCounts):
         yield from (Line(f"note: {note}") for note in self.notes)
 
     def __str__(self) -> str:
-        return render_text(self)
+        return render_text(self.document())
 
 
 def describe_left_rows(report: WriteReport) -> str:

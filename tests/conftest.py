@@ -120,6 +120,17 @@ def broker(chx_broker: RunningBroker) -> RunningBroker:
     return chx_broker
 
 
+@pytest.fixture(autouse=True)
+def _needs_own_broker(request: pytest.FixtureRequest) -> None:
+    """Skip a test that breaks its broker if somebody else started the broker; in CI fail it."""
+    if request.node.get_closest_marker("own_broker"):
+        from rabbit_chx.testing import skip_unless_ci
+
+        broker: RunningBroker = request.getfixturevalue("chx_broker")
+        if not broker.owned:
+            skip_unless_ci(f"rabbit_chx: needs a broker that may be restarted, not {broker.origin}")
+
+
 @pytest.fixture
 def vhost(chx_vhost: RunningBroker) -> RunningBroker:
     """The broker, with a fresh vhost in its URL, and a quick way to its rings."""

@@ -10,7 +10,7 @@ import re
 from typing import Any, TypeAlias
 
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
-from rabbit_chx.analysis.wording import document
+from rabbit_chx.result_fields import document
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -66,8 +66,6 @@ _SHAPES = {
     "  moves: [{key: text before: outcome after: outcome}]",
     "upgrade": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
     "  order: kept|lost|none  findings: [{kind: text advice}]",
-    "end": "offset: int  time: text",
-    "lag": "lag_rows: int?  lag_s: number?",
 }
 #: The fields of each document, besides `format` and `format_version`.
 FORMATS = {
@@ -110,10 +108,8 @@ FORMATS = {
     "slots": "slotted  queues: [{queue: text? slots: int keys: number load: number? rate: number?}]"
     "  slots: [{slot: text queue: text? keys: number load: number?}]",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
-    "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag}]"
+    "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
     "  members: [{name: text weight: number heard_at: text assigned: int}]",
-    "streams": "vhost: text  version: text  group: text?"
-    "  streams: [{name: text exchange: text? first: end? last: end? offsets: int? writers: any lag}]",
     "topology": "cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"
     "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
     "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
@@ -144,7 +140,7 @@ _SAYS = {
     "moved": "The share of keys, or the number, with another destination afterwards.",
     "moved_at_worst": "The peak of `moved` between two steps.",
     "nodes": "Null without the tag `monitoring`.",
-    "offsets": "An upper bound of the number of messages.",
+    "oldest_s": "The age of the oldest message of the stream, in seconds.",
     "overtaken": "Sentences about messages that lost their order.",
     "parked": "The messages in parking queues of slots.",
     "pinned": "The exchanges whose members now list their slots.",

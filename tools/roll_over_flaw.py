@@ -1,7 +1,7 @@
 """Rows that RabbitMQ confirms and does not store, after a crash at a roll-over: see docs/contributing/osiris-roll-over.md.
 
-``python tools/roll_over_flaw.py``           cut the log where a crash does: certain, half a minute
-``python tools/roll_over_flaw.py --kill 60`` kill the broker (SIGKILL) up to 60 times under load until rows are missing
+``PYTHONPATH=tests/support python tools/roll_over_flaw.py``           cut the log where a crash does: certain, half a minute
+``PYTHONPATH=tests/support python tools/roll_over_flaw.py --kill 60`` kill the broker (SIGKILL) up to 60 times under load until rows are missing
 
 It starts a broker in Docker, on 127.0.0.1, and removes it. The client follows the rules of the protocol: rows have ids that
 rise, and after a reconnect it sends all that is not confirmed again, in order, before anything new.
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
+from broker_faults import faults_of
 
 from rabbit_chx.errors import UnreachableError
 from rabbit_chx.streams import StreamPublisher, StreamReader, WriteLimits
@@ -70,7 +71,7 @@ def cut(broker: RunningBroker) -> list[int]:
     print(f"published and confirmed: {_LAST} rows, ids 1 to {_LAST}; in the stream: {len(stored(broker))}")
     time.sleep(_COORDINATOR_S)
     segment = newest_segment(broker)
-    broker.kill()
+    faults_of(broker).kill()
     chunks = list(chunks_of(fetched(broker, segment)[1]))
     for begin, kind, chunk_id, records, _ in chunks:
         print(f"  {segment.rpartition('/')[2]} at {begin}: chunk {chunk_id}, {records} {kind}")
@@ -82,7 +83,7 @@ def cut(broker: RunningBroker) -> list[int]:
     print(
         f"the broker killed, and the segment cut at {cut_at}, after the snapshot, as a crash between the two writes leaves it"
     )
-    broker.start()
+    faults_of(broker).start()
     claimed = last_id_when_up(broker)
     print(f"started again; in the stream: {len(stored(broker))}; the broker's last id of 'load': {claimed}")
     with StreamPublisher(
@@ -102,8 +103,8 @@ def kill_until_rows_are_missing(broker: RunningBroker, times: int) -> None:
 
     def kill_and_start(after_s: float) -> None:
         time.sleep(after_s)
-        broker.kill()
-        broker.start()
+        faults_of(broker).kill()
+        faults_of(broker).start()
 
     with StreamPublisher(broker.stream_url, stream=_STREAM, name="load") as publisher:
         for kill in range(1, times + 1):

@@ -3,10 +3,10 @@
 NumPy is loaded when something is counted.
 """
 
-from rabbit_chx.analysis.comparison import compare_releases, compare_rings
+from rabbit_chx.analysis.comparison import compare_rings
 from rabbit_chx.analysis.findings import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import keys_for
-from rabbit_chx.analysis.matrix import count_movement, movement
+from rabbit_chx.analysis.matrix import movement
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.slot_load import KeySketch, SlotLoad
 
@@ -14,9 +14,7 @@ __all__ = [
     "Finding",
     "KeySketch",
     "SlotLoad",
-    "compare_releases",
     "compare_rings",
-    "count_movement",
     "keys_for",
     "movement",
     "ring_findings",

@@ -9,9 +9,8 @@ from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
-from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +102,6 @@ def compare_rings(
             if _differ(first, second)
         ),
     )
-
-
-def compare_releases(
-    values: Sequence[Any], ring: KeyMap, release: Release, hashing: Hashing | None = None
-) -> SampleComparison:
-    """Return the values of a sample that move when the same buckets follow the rules of another release.
-
-    Args:
-        values: as for :func:`compare_rings`.
-        ring: the ring, or the slots of one, under the release that it has now.
-        release: the other release.
-        hashing: the hashed part of a message; None for the routing key.
-
-    Raises:
-        InputError: the client cannot send a value where the exchange looks for it.
-    """
-    check_key_map(ring)
-    return compare_rings(values, ring, ring.with_release(release), hashing)
 
 
 def _differ(first: Place | Refused, second: Place | Refused) -> bool:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_key_map
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from rabbit_chx.routing.arrays import ModuloFlows
 
 
@@ -152,28 +149,6 @@ class _LargeMovement(MovementMatrix):
         return self.amounts.largest_moves(most)
 
 
-def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -> MovementMatrix:
-    """Return the number of keys by old and new destination. A key counts as often as it is given.
-
-    Args:
-        keys: the keys, as for :meth:`HashRing.indices`.
-        before: the map before the change.
-        after: the map after it.
-
-    Returns:
-        Numbers of keys.
-
-    Raises:
-        EmptyRingError: one of the maps has no destinations.
-        RowError: a key is null or neither text nor bytes.
-        InputError: keys are hashed differently in the two.
-    """
-    check_comparable(before, after)
-    keys = list(keys) if isinstance(keys, Iterator) else keys  # it is read twice
-    counted = _count(before, before.indices(keys), after, after.indices(keys))
-    return matrix_of(counted, before, after)
-
-
 def matrix_of(amounts: Mapping[tuple[Place, Place], float], before: KeyMap, after: KeyMap) -> MovementMatrix:
     """Return the matrix of amounts that were counted already, by destinations of the two key maps.
 
@@ -202,22 +177,3 @@ def _row_by_row(
 ) -> dict[tuple[Place, Place], float]:
     row, column = ({place: n for n, place in enumerate(side)} for side in (rows, columns))
     return dict(sorted(amounts.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]])))
-
-
-def _count(
-    before: KeyMap, sources: NDArray[np.int32], after: KeyMap, targets: NDArray[np.int32]
-) -> dict[tuple[Place, Place], int]:
-    """Return how often each pair of indices occurs, by their destinations; -1 is no destination."""
-    import numpy as np
-
-    width = len(after.destinations) + 1
-    pairs, counts = np.unique(sources.astype(np.int64) * width + targets, return_counts=True)
-    by_places: dict[tuple[Place, Place], int] = {}
-    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-        source, target = divmod(pair + 1, width)  # a target of -1 belongs to this row, not to the row above
-        by_places[_place(before, source), _place(after, target - 1)] = count
-    return by_places
-
-
-def _place(key_map: KeyMap, index: int) -> Place:
-    return key_map.destinations[index] if index >= 0 else None

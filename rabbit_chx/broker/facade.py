@@ -234,9 +234,9 @@ class Broker:
         the first change. Then the bindings are made one after another, so that a fresh exchange gets its buckets in their order. Exchanges
         as destinations must exist.
 
-        The ring of an existing exchange must equal the wanted ring or its beginning; the other bindings are then added at the end. A ring
-        source or a record on the broker compares the whole ring. A management URL compares the bindings, without a record without their
-        order, and the arguments that determine the routing. Without both the call is refused, because a second binding of a queue would be ignored or add buckets, depending on the
+        With a management URL this is the plan of a topology of one exchange, which may only add objects. The ring of an existing exchange must
+        equal the wanted ring or its beginning; the other bindings are then added at the end. A ring source or a record on the broker compares
+        the whole ring; a management URL without them compares the bindings without their order. Without both the call is refused, because a second binding of a queue would be ignored or add buckets, depending on the
         release. `allow_existing` permits it: the caller asserts that the exchange has no other bindings than these. The broker itself
         compares type and durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
         ``assert_args_equivalence/2``).
@@ -249,7 +249,8 @@ class Broker:
             bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an int or the binding key's text.
             durable: True if the exchange survives a restart of the broker.
             arguments: the exchange's arguments, such as ``{"hash-header": "tenant"}``.
-            queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``.
+            queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``. Without that argument they have the default type
+                of the vhost.
             allow_existing: permits binding to an existing exchange that cannot be compared.
             records: False: do not store the order of the ring on the broker.
 

@@ -33,7 +33,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say, write_example
-from rabbit_chx.cli.printed import WordedReport, password_note, remember_options
+from rabbit_chx.cli.printed import in_words, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -107,7 +107,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Consumers, messages, streams and the shell": {
         "group show": ("Show the consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "stream show": ("Show offsets, times and writers of streams.", "stream_show:show"),
         "replay": ("Read the messages of keys since a time.", "replay:replay"),
         "completion": ("Print the completion script of bash, zsh or fish.", "app:completion"),
     },
@@ -132,10 +131,6 @@ _GROUPS = {
     "group": (
         "Show the consumers of the queues of an exchange.",
         "group show orders --management-url http://localhost:15672",
-    ),
-    "stream": (
-        "Show the content of streams.",
-        "stream show orders-0 --management-url http://localhost:15672",
     ),
 }
 
@@ -220,13 +215,11 @@ def _meant(name: str, table: Mapping[str, object]) -> str:
 class _Program(LazyGroup):
     """The whole program. Its help lists the commands of its groups by purpose."""
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by purpose, then the options."""
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands by purpose; the usage has the options."""
         width = max(len(name) for commands in COMMANDS.values() for name in commands)
         for purpose, commands in COMMANDS.items():
             rows = [(name.ljust(width), line) for name, (line, _) in commands.items()]
-            if purpose == "Other":
-                rows += filter(None, (option.get_help_record(ctx) for option in self.get_params(ctx)))
             with formatter.section(purpose):
                 formatter.write_dl(rows)
 
@@ -251,7 +244,7 @@ def _app() -> LazyGroup:
         "4 unsafe plan refused, 69 no broker, 70 failed, 77 refused by the broker.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         subcommand_metavar="COMMAND [ARGS]...",
-        options_metavar="",
+        options_metavar="[-V | --version] [-h | --help]",
         table=table,
     )
 
@@ -307,12 +300,11 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    form = FORMATS[outcome.output]
-    output = form.output()
+    output = FORMATS[outcome.output].output()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
-        output.show(outcome.report if form.takes == "metrics" else WordedReport(outcome.report))
+        output.show(outcome.report, in_words)
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()

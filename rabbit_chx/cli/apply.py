@@ -6,25 +6,24 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import click
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import document, refusals_as_json
+from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
 from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
     BrokerOptions,
 )
-from rabbit_chx.cli.command import TEXT, ExitCode, Number, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import LivePlan, changes_table, unknown_order, whole_option
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Facts, Section
+from rabbit_chx.options import SHARE, number, one_of
+from rabbit_chx.rendering import Block, Document, Facts, Fields, Section
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -65,8 +64,32 @@ class ApplyReport:
     refusals: Sequence[Finding] = ()
     problem: str | None = None
 
-    def blocks(self) -> Iterator[Block]:
+    def document(self) -> Document:
         """Return the completed changes. The plan is printed before it."""
+        applied, plan = self.applied, self.plan
+        slots: dict[str, object] = {}
+        if applied is not None and (applied.handed_over or applied.unparked):
+            slots = {
+                "handed_over": [
+                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
+                ],
+                "unparked": applied.unparked,
+                "overtaken": applied.overtaken,
+            }
+        rings = applied.rings if applied and self.state == "applied" else {}
+        fields = {
+            "state": self.state,
+            "checksum": plan.checksum,
+            "planned": len(plan.changes),
+            "changes": applied.changes if applied else (),
+            "rings": [{"exchange": name, "ring": ring} for name, ring in rings.items()],
+            "refusals": refusals_as_json(self.refusals),
+            "message": self.problem,
+            **slots,
+        }
+        return Document("apply", [Fields(fields), *self._shown()])
+
+    def _shown(self) -> Iterator[Block]:
         if self.applied is None:
             if self.state == "unchanged":
                 yield Facts(
@@ -92,31 +115,6 @@ class ApplyReport:
             )
             if changes:
                 yield Section("Done", [changes_table(changes, whole=False)])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        applied = self.applied
-        slots: dict[str, object] = {}
-        if applied is not None and (applied.handed_over or applied.unparked):
-            slots = {
-                "handed_over": [
-                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
-                ],
-                "unparked": applied.unparked,
-                "overtaken": applied.overtaken,
-            }
-        rings = applied.rings if applied and self.state == "applied" else {}
-        return document(
-            "apply",
-            state=self.state,
-            checksum=self.plan.checksum,
-            planned=len(self.plan.changes),
-            changes=applied.changes if applied else (),
-            rings=[{"exchange": name, "ring": ring} for name, ring in rings.items()],
-            refusals=refusals_as_json(self.refusals),
-            message=self.problem,
-            **slots,
-        )
 
 
 def _slot_facts(applied: Applied) -> Iterator[tuple[str, str]]:
@@ -146,7 +144,7 @@ class ApplyOptions:
         help="Apply without asking if the plan is that of this file: the output of `plan --plan-out`.",
     )
     allow_moved: float | None = option(
-        type=Number(0, 1),
+        type=SHARE,
         metavar="SHARE",
         help="The share of keys that may move in each ring: 0 to 1, instead of max_share_moved of the file. Without both, any share may move, or 0.3 with "
         "a definitions file.",
@@ -156,7 +154,7 @@ class ApplyOptions:
         is_flag=True, help="Also delete queues that contain messages, without waiting for their consumers."
     )
     drain: float = option(
-        type=Number(0, _MAX_DRAIN_S),
+        type=number(_MAX_DRAIN_S),
         metavar="SECONDS",
         default=DRAIN_S,
         show_default=True,
@@ -169,7 +167,7 @@ class ApplyOptions:
         is_rare=True, is_flag=True, help="Permit cutting federation links, which a refusal names."
     )
     hand_over: HandOverLevel = option(
-        type=click.Choice(HAND_OVER_LEVELS),
+        type=one_of(*HAND_OVER_LEVELS),
         default="parked",
         show_default=True,
         help="How slots move to another queue: parked loses no message; in-order also keeps the order, and requires a ConsumerGroup.",
@@ -257,20 +255,21 @@ def apply(
             if at.stores_records and find_unrecorded(plan, live.live):
                 for note in opened.apply(plan).unrecorded:
                     say(note)
-            return Outcome(ApplyReport("unchanged", plan), unknown_order(plan) or ExitCode.DONE)
+            unchanged = ApplyReport("unchanged", plan)
+            return Outcome(unchanged.document(), unknown_order(plan) or ExitCode.DONE)
         drain_s = None if given.allow_loss else given.drain
         report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:
             say("the plan is refused, and nothing was changed")
             refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
-            return Outcome(refused if output == "json" else report, code=ExitCode.REFUSED)
+            return Outcome(refused.document() if output == "json" else report, code=ExitCode.REFUSED)
         if output != "json" or asks:
             show_planned(report, output)
         if asks and not ask(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
-            return Outcome(declined if output == "json" else None, code=ExitCode.REFUSED)
+            return Outcome(declined.document() if output == "json" else None, code=ExitCode.REFUSED)
         done = _apply(at, opened, plan, given, output)
-        return Outcome(done, _CODES[done.state])
+        return Outcome(done.document(), _CODES[done.state])
 
 
 def _apply(at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> ApplyReport:

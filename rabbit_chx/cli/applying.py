@@ -11,8 +11,8 @@ import click
 
 from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms, unwound_by_signals
 from rabbit_chx.cli.command import say
-from rabbit_chx.cli.printed import WordedReport
-from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput, Report, sign_of_life
+from rabbit_chx.cli.printed import in_words
+from rabbit_chx.rendering import ConsoleOutput, Document, MarkdownOutput, sign_of_life
 from rabbit_chx.topology import Plan
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.words import plural
@@ -82,13 +82,12 @@ def ask(plan: Plan) -> bool:
     return answer
 
 
-def show_planned(report: Report, output: str) -> None:
+def show_planned(report: Document, output: str) -> None:
     """Print the plan before it is applied; on stderr if stdout is for programs."""
-    report = WordedReport(report)
     if output == "markdown":
-        MarkdownOutput().show(report)
+        MarkdownOutput().show(report, in_words)
         sys.stdout.write("\n---\n\n")  # a line between the plan and the result
         return
     stream = sys.stdout if output == "table" else sys.stderr
-    ConsoleOutput(stream).show(report)
+    ConsoleOutput(stream).show(report, in_words)
     stream.write("\n")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
@@ -18,11 +17,10 @@ from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Verbatim
-from rabbit_chx.result_fields import shown
-from rabbit_chx.topology.file.toml_file import members_text, rearrange
+from rabbit_chx.rendering import Document, Fields, Verbatim
+from rabbit_chx.topology.file.toml_file import members_of, members_text, rearrange
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
-from rabbit_chx.topology.slots.layout import slot_layouts
+from rabbit_chx.topology.targets import arranged_by
 from rabbit_chx.words import percent
 
 
@@ -35,27 +33,6 @@ def _shares(rings: Iterable[tuple[RingPlan, RingProposal]]) -> list[dict[str, An
         }
         for ring, order in rings
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class ArrangedFile(Document):
-    """A topology file with reordered rings.
-
-    Attributes:
-        rings: the rings that have another order, each with the plan before and the order.
-        pinned: the exchanges whose members now list their slots.
-        text: the text of the file; None if it was written to the file.
-    """
-
-    format_name: ClassVar = "arrange"
-    rings: tuple[tuple[RingPlan, RingProposal], ...] = field(metadata=shown(as_json=_shares))
-    pinned: tuple[str, ...]
-    text: str | None
-
-    def blocks(self) -> Iterator[Block]:
-        """Return the text of the file."""
-        if self.text is not None:
-            yield Verbatim(self.text)
 
 
 @command(example="rabbit-chx topology arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
@@ -99,15 +76,14 @@ def arrange(
         for order in ring.proposals
         if order.strategy == "least-moving-order"
     }
-    layouts = slot_layouts(given.topology, read.live)
-    pins = {name: layout.pin_members() for name, layout in layouts.items() if not layout.is_pinned}
-    orders = {name: order.ring for name, (_, order) in better.items() if name not in layouts}
-    members = {**orders, **pins}
+    members = {exchange.name: members_of(exchange) for exchange in arranged_by(plan, read.live).exchanges}
     done = rearrange(given.text, members, given.variables)
-    for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in layouts):
+    slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
+    for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):
         _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
+    pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
     pinned = tuple(name for name in pins if name not in done.unwritten)
-    for name in layouts.keys() - pins.keys():
+    for name in slotted.keys() - {*pins}:
         say(f"{name}: its members already list their slots")
     for name in pinned:
         say(f"{name}: each member lists its slots")
@@ -124,7 +100,9 @@ def arrange(
             _replace(Path(file), done.text)
         say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
     code = ExitCode.PARTLY if done.unwritten else ExitCode.DONE
-    return Outcome(ArrangedFile(tuple(better.values()), pinned, None if write else done.text), code)
+    text = None if write else done.text
+    fields = Fields({"rings": _shares(better.values()), "pinned": pinned, "text": text})
+    return Outcome(Document("arrange", [fields, *([] if text is None else [Verbatim(text)])]), code)
 
 
 def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:

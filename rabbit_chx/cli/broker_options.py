@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import TEXT, Number, option, typed
+from rabbit_chx.cli.command import TEXT, option, typed
 from rabbit_chx.cli.printed import without_passwords
 from rabbit_chx.errors import (
     BrokerRefusedError,
@@ -29,6 +29,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.options import number
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
 from rabbit_chx.words import listed
@@ -215,7 +216,7 @@ class BrokerOptions:
     )
     wait: float = option(
         is_rare=True,
-        type=Number(0, 3_600),
+        type=number(3_600),
         default=0.0,
         metavar="SECONDS",
         help="Wait up to this many seconds for a broker that is starting.  [default: 0]",

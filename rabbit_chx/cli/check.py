@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, NoReturn
 
-import click
-
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.analysis.wording import document, finding_as_json
+from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
@@ -25,7 +23,8 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
-from rabbit_chx.rendering import FORMATS, Block, Facts, Gauge, Line, sign_of_life
+from rabbit_chx.options import one_of
+from rabbit_chx.rendering import FORMATS, Block, Document, Facts, Fields, Gauge, Line, Part, sign_of_life
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -91,45 +90,6 @@ class CheckReport:
     def _all(self) -> Iterator[tuple[str, Finding]]:
         return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the checked objects, and each finding with its fix."""
-        if not self.ended:
-            return
-        findings = self.findings
-        ignored = sum(finding.kind in self.ignored for _, finding in self._all())
-        against = "its own bindings and queues" if self.file is None else file_name(self.file)
-        yield Facts(
-            [
-                ("broker", self.address),
-                ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
-                ("checked", f"{self._count_checked()} against {against}"),
-                ("findings", f"{len(findings):,}" if findings else "none"),
-                *(("order", text) for text in self._orders()),
-                *([("without ring", without)] if (without := self._without_ring()) else ()),
-                *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
-            ]
-        )
-        lines = list(_fold_findings(findings))
-        for (vhost, exchange, fix), alike in groupby(
-            lines[:_MOST_SHOWN], key=lambda line: (line["vhost"], line["exchange"], line["fix"])
-        ):
-            about = [("vhost", vhost)] if self.all_vhosts else []
-            if exchange is not None:
-                about.append(("exchange", exchange))
-            yield Facts(
-                [
-                    *about,
-                    *((line["kind"], line["message"]) for line in alike),
-                    ("fix", fix),
-                ]
-            )
-        if rest := lines[_MOST_SHOWN:]:
-            counts: Counter[str] = Counter()
-            for line in rest:
-                counts[line["kind"]] += line["count"]
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-            yield Line(f"and {counts.total():,} more ({kinds}): --output json shows them all")
-
     def _count_checked(self) -> str:
         """Return the numbers of the checked objects, and the ground of the rings."""
         checks = list(self.ended.values())
@@ -168,10 +128,11 @@ class CheckReport:
         bindings = "compared with each other" if self.file is None else "compared with those in the file"
         return f"{listed(names)} (x-modulus-hash): bindings are {bindings}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/check``; empty if the check failed."""
-        if not self.ended:
-            return {}
+    def document(self) -> Document:
+        """Return the checked objects, and each finding with its fix; without a completed check only the metrics."""
+        return Document("check", list(self._parts()) if self.ended else (), tuple(self._gauges()))
+
+    def _parts(self) -> Iterator[Part]:
         findings = [
             ({"vhost": vhost} if self.all_vhosts else {}) | _as_json(finding)
             for vhost, finding in self.findings
@@ -189,9 +150,46 @@ class CheckReport:
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]
-        return document("check", findings=findings, rings=rings)
+        yield Fields({"findings": findings, "rings": rings})
+        yield from self._shown()
 
-    def metrics(self) -> Iterator[Gauge]:
+    def _shown(self) -> Iterator[Block]:
+        findings = self.findings
+        ignored = sum(finding.kind in self.ignored for _, finding in self._all())
+        against = "its own bindings and queues" if self.file is None else file_name(self.file)
+        yield Facts(
+            [
+                ("broker", self.address),
+                ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
+                ("checked", f"{self._count_checked()} against {against}"),
+                ("findings", f"{len(findings):,}" if findings else "none"),
+                *(("order", text) for text in self._orders()),
+                *([("without ring", without)] if (without := self._without_ring()) else ()),
+                *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
+            ]
+        )
+        lines = list(_fold_findings(findings))
+        for (vhost, exchange, fix), alike in groupby(
+            lines[:_MOST_SHOWN], key=lambda line: (line["vhost"], line["exchange"], line["fix"])
+        ):
+            about = [("vhost", vhost)] if self.all_vhosts else []
+            if exchange is not None:
+                about.append(("exchange", exchange))
+            yield Facts(
+                [
+                    *about,
+                    *((line["kind"], line["message"]) for line in alike),
+                    ("fix", fix),
+                ]
+            )
+        if rest := lines[_MOST_SHOWN:]:
+            counts: Counter[str] = Counter()
+            for line in rest:
+                counts[line["kind"]] += line["count"]
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+            yield Line(f"and {counts.total():,} more ({kinds}): --output json shows them all")
+
+    def _gauges(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""
         if self.ended:
             yield from self._found()
@@ -387,26 +385,13 @@ def _only(names: Sequence[str]) -> str | None:
 _SUSPICIONS = {"misspelling": "suspicious name", "ignored-argument": "ignored argument"}
 
 
-@dataclass(frozen=True, slots=True)
-class FilesReport:
-    """Valid topology files, by name, each with its findings: names that are probably misspelled, and ignored arguments."""
-
-    files: Mapping[str, tuple[Topology, Sequence[Finding]]]
-
-    def blocks(self) -> Iterator[Block]:
-        """Return a line for each file; stderr has the findings."""
-        yield Facts([(name, _contents(*file)) for name, file in self.files.items()])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document ``rabbit-chx/check``."""
-        return document(
-            "check",
-            findings=[
-                {"file": name, **_as_json(finding)}
-                for name, (_, findings) in self.files.items()
-                for finding in findings
-            ],
-        )
+def files_report(files: Mapping[str, tuple[Topology, Sequence[Finding]]]) -> Document:
+    """Return a line for each valid topology file; stderr has its findings: names that are probably misspelled, and ignored arguments."""
+    findings = [
+        {"file": name, **_as_json(finding)} for name, (_, found) in files.items() for finding in found
+    ]
+    facts = Facts([(name, _contents(*file)) for name, file in files.items()])
+    return Document("check", [Fields({"findings": findings}), facts])
 
 
 def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
@@ -426,7 +411,7 @@ def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
 def _ignore() -> Any:  # a field's default
     return option(
         "--ignore",
-        type=click.Choice(CHECK_KINDS),
+        type=one_of(*CHECK_KINDS),
         multiple=True,
         metavar="KIND",
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
@@ -511,11 +496,9 @@ def _validate(
         say(str(mistake), keep_lines=True)
     if errors:
         raise errors[-1]
-    report = FilesReport(
-        {name: (topology, [*_findings_of_file(topology, release)]) for name, topology in valid.items()}
-    )
-    has_findings = any(findings for _, findings in report.files.values())
-    return Outcome(report, ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
+    found = {name: (topology, [*_findings_of_file(topology, release)]) for name, topology in valid.items()}
+    has_findings = any(findings for _, findings in found.values())
+    return Outcome(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
 @command(
@@ -648,4 +631,4 @@ def _outcome(
 
     report = CheckReport(live.address, checks, exchanges, time.time(), file, all_vhosts, ignored)
     code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
-    return Outcome(report, code, finish=fail if errors else None)
+    return Outcome(report.document(), code, finish=fail if errors else None)

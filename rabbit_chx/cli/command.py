@@ -17,7 +17,6 @@ The function receives each option converted, and each group of options as an ins
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import re
 import sys
@@ -32,11 +31,12 @@ from click.shell_completion import CompletionItem
 
 from rabbit_chx.cli.printed import in_words, remember_options
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import FORMATS, clear_bar, printable
 from rabbit_chx.rendering.output import wrap
 
 if TYPE_CHECKING:
-    from rabbit_chx.rendering import Record, Report
+    from rabbit_chx.rendering import Batch, Document
 
 _PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 _PLOT_DPI = 200
@@ -70,65 +70,57 @@ class Outcome:
         plotted: what the plot is of, such as the exchange and its vhost; it is written above.
     """
 
-    report: Report | None = None
+    report: Document | None = None
     code: int = ExitCode.DONE
-    batches: Iterable[Sequence[Record]] | None = None
+    batches: Iterable[Batch] | None = None
     finish: Callable[[], int | None] | None = None
     output: str = "table"
     plot: tuple[Any, ...] = ()
     plotted: str = ""
 
 
-class Text(click.types.StringParamType):
-    """Text that is valid UTF-8; a shell may pass other bytes."""
+class _KindType(click.types.StringParamType):
+    """The click type of a kind of values."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text, or fail if it is not UTF-8."""
-        text = super().convert(value, param, ctx)
+    def __init__(self, kind: ValueKind) -> None:
+        self.name = kind.label
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of a text, or fail; a default is a value already."""
         try:
-            text.encode()
-        except UnicodeEncodeError:
-            self.fail(
-                f"{text!r:.60} is not UTF-8: the command line takes only text; route bytes in Python",
-                param,
-                ctx,
-            )
-        return text
-
-
-class _PlotFile(Text):
-    """A file in one of the formats of a plot."""
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name = super().convert(value, param, ctx)
-        if not name.lower().endswith(_PLOT_SUFFIXES):
-            self.fail(f"{name!r:.80} does not end in {', '.join(_PLOT_SUFFIXES)}.", param, ctx)
-        return name
-
-
-class Number(click.FloatRange):
-    """A number within bounds; with the bound 1 a share. For click NaN is within any bounds, because comparisons with NaN are false."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:  # as click has it
-        """Return the number, or fail if it is invalid or out of bounds."""
-        try:
-            number = float(value)
+            return self.kind.value_of(value) if isinstance(value, str) else value
+        except InputError as error:
+            self.fail(str(error), param, ctx)
         except ValueError:
-            number = math.nan
-        if self.max == 1 and (number > 1 or str(value).endswith("%")):  # a share in percent
-            with suppress(ValueError):
-                share = float(str(value).removesuffix("%"))
-                self.fail(
-                    f"{value!r} is not a share from 0 to 1: write {share:g}% as {share / 100:g}.", param, ctx
-                )
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return float(super().convert(value, param, ctx))
+            self.fail(f"{value!r:.80} is not {self.kind.remedy}.", param, ctx)
 
 
-TEXT = Text()
+def _with_click_type(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a parameter, in which a kind of values is a type of click."""
+    kind = attributes.pop("type", None)
+    made = {"type": click.Choice(kind.words) if kind.words else _KindType(kind)} if kind else {}
+    return attributes | made
+
+
+def _utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        remedy = "the command line takes only text; route bytes in Python"
+        raise InputError(f"{text!r:.60} is not UTF-8: {remedy}") from None
+    return text
+
+
+def _plot_file(name: str) -> str:
+    if not _utf8(name).lower().endswith(_PLOT_SUFFIXES):
+        raise InputError(f"{name!r:.80} does not end in {', '.join(_PLOT_SUFFIXES)}.")
+    return name
+
+
+#: Text that is valid UTF-8; a shell may pass other bytes.
+TEXT = ValueKind("text", parse=_utf8)
+_PLOT_FILE = ValueKind("file", parse=_plot_file)
 OWN, OUTPUT = "Command", "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
 SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Variable", "Broker", OUTPUT)
@@ -149,6 +141,8 @@ class CommandOption(click.Option):
     ) -> None:  # as click has them
         super().__init__(names, **attributes)
         self.section, self.is_rare = section, is_rare
+        if isinstance(self.type, _KindType) and self.type.kind.bounds:
+            self.help = f"{self.help}  [{self.type.kind.bounds}]"
 
 
 #: The key of a context whose help is to be whole.
@@ -248,7 +242,8 @@ def _broken(command: str, width: int) -> list[str]:
 def option(
     *names: str, default: Any = None, section: str | None = None, is_rare: bool = False, **attributes: Any
 ) -> Any:  # a field's default
-    """Return a field that is an option; a rare one is in ``--help-all`` only."""
+    """Return a field that is an option; a rare one is in ``--help-all`` only. Its `type` is a `ValueKind`."""
+    attributes = _with_click_type(attributes)
     if default is not None:
         attributes["default"] = default
     if attributes.get("metavar") == "FILE":
@@ -268,7 +263,7 @@ def argument(**attributes: Any) -> Any:  # a field's default
 
     def parameters(name: str, *_: object) -> Iterator[click.Parameter]:
         completed = _file_names if name in ("file", "files") else None
-        yield click.Argument([name], shell_complete=completed, **attributes)
+        yield click.Argument([name], shell_complete=completed, **_with_click_type(attributes))
 
     return field(metadata={"parameters": parameters})
 
@@ -328,7 +323,7 @@ def command(
                 CommandOption(
                     ["--plot"],
                     section=OUTPUT,
-                    type=_PlotFile(),
+                    type=_KindType(_PLOT_FILE),
                     metavar="FILE.svg|png|pdf",
                     shell_complete=_file_names,
                     help=f"{plot_help}",

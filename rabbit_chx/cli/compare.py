@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import compare_rings, movement
 from rabbit_chx.analysis.comparison import SampleComparison
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import Document, document, finding_as_json
+from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options
 from rabbit_chx.cli.inputs import STDIN, TopologyInput
 from rabbit_chx.cli.report import (
@@ -24,8 +24,7 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, code_of, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Block, Facts, Line, Section, Table, sign_of_life
-from rabbit_chx.result_fields import shown
+from rabbit_chx.rendering import Document, Facts, Fields, Line, Part, Section, Table, sign_of_life
 from rabbit_chx.routing import ConsistentHashExchange, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
@@ -67,55 +66,55 @@ class CompareReport:
         """True if keys move."""
         return bool((self.exact and self.exact.moved) or (self.sample and self.sample.moved))
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the totals, then the movement between destinations, then the keys."""
+    def document(self) -> Document:
+        """Return the totals, then the movement between destinations, then the keys; programs get every key that moves."""
+        fields = {
+            "before": _source_json(self.before),
+            "after": _source_json(self.after),
+            "determined": self.is_determined,
+        }
         sample, exact = self.sample, self.exact
-        facts = [("before", source_fact(self.before)[1]), ("after", source_fact(self.after)[1])]
+        parts: list[Part] = [Fields(fields), Facts(list(self._facts()))]
+        if exact is None:
+            parts.append(Fields({"exact": None}))
+        else:
+            is_shown = bool(exact.moved) and not (sample and sample.moved)
+            parts.append(matrix_table(exact, percent, key="exact").for_people(is_shown))
+        if sample is None:
+            parts.append(Fields({"sample": None}))
+        else:
+            parts.append(Section("", self._sample_parts(sample), key="sample"))
+        return Document("compare", parts)
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        sample, exact = self.sample, self.exact
+        yield "before", source_fact(self.before)[1]
+        yield "after", source_fact(self.after)[1]
         if exact:
-            facts.append(("moved", f"{percent(exact.moved)} of all keys, by all {self.before.traits.hashes}"))
+            yield "moved", f"{percent(exact.moved)} of all keys, by all {self.before.traits.hashes}"
         if sample:
             part = percent(len(sample.moved) / sample.values) if sample.values else percent(0)
-            facts.append(("moved", f"{len(sample.moved):,} of {plural(sample.values, 'key')}, {part}"))
+            yield "moved", f"{len(sample.moved):,} of {plural(sample.values, 'key')}, {part}"
             for when, outcomes in (
                 ("before", [move.before for move in sample.moved]),
                 ("after", [move.after for move in sample.moved]),
             ):
                 reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
                 if reasons:
-                    facts.append(("refused", f"{len(reasons):,} only {when}: {reasons[0]}"))
-        facts += [
-            ("rule", f"{when}, {rule}") for when, rule in zip(("before", "after"), self.rules, strict=False)
-        ]
-        yield Facts(facts)
-        if sample and sample.moved:
-            yield matrix_table(sample.matrix, int)
-            moves = [(self.keys[move.position], move.before, move.after) for move in sample.moved]
-            yield from moved_keys(moves, _SHOWN)
-        elif exact and exact.moved:
-            yield matrix_table(exact, percent)
+                    yield "refused", f"{len(reasons):,} only {when}: {reasons[0]}"
+        for when, rule in zip(("before", "after"), self.rules, strict=False):
+            yield "rule", f"{when}, {rule}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command; it contains every moved key."""
-        sample = self.sample
-        return document(
-            "compare",
-            before=_source_json(self.before),
-            after=_source_json(self.after),
-            determined=self.is_determined,
-            exact=self.exact,
-            sample=sample
-            and {
-                "keys": sample.values,
-                "moved": len(sample.moved),
-                "refused_before": sample.refused_before,
-                "refused_after": sample.refused_after,
-                "matrix": sample.matrix,
-                "moves": [
-                    {"key": self.keys[move.position], "before": move.before, "after": move.after}
-                    for move in sample.moved
-                ],
-            },
-        )
+    def _sample_parts(self, sample: SampleComparison) -> list[Part]:
+        moves = [(self.keys[move.position], move.before, move.after) for move in sample.moved]
+        counts = {
+            "keys": sample.values,
+            "moved": len(moves),
+            "refused_before": sample.refused_before,
+            "refused_after": sample.refused_after,
+        }
+        matrix = matrix_table(sample.matrix, int, key="matrix").for_people(moves)
+        return [Fields(counts), matrix, *moved_keys(moves, _SHOWN)]
 
 
 def _source_json(source: KeyMap) -> dict[str, Any]:
@@ -124,55 +123,45 @@ def _source_json(source: KeyMap) -> dict[str, Any]:
     return ring or fields
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeReport(Document):
-    """The keys that move between two releases, for each hash exchange of a topology file; `source` is the file, in words."""
-
-    format_name: ClassVar = "compare"
-    source: str
-    before: Release = field(metadata=shown(json="release"))
-    after: Release = field(metadata=shown(json="to_release"))
-    exchanges: Sequence[ExchangeUpgrade] = field(
-        metadata=shown(as_json=lambda them: list(map(_upgrade_as_json, them)))
+def upgrade_report(
+    source: str, before: Release, after: Release, exchanges: Sequence[ExchangeUpgrade]
+) -> Document:
+    """Return a row for each exchange of a topology file, then the effects and remedies, then the movement between destinations."""
+    releases = [("from", f"RabbitMQ {before}"), ("to", f"RabbitMQ {after}")]
+    rows = [
+        (exchange.name, exchange.hashes, _moved_text(exchange), _VERDICTS[exchange.verdict])
+        for exchange in exchanges
+    ]
+    parts: list[Part] = [
+        Fields({"source": source, "release": before, "to_release": after}),
+        Facts([("file", source), *releases]),
+        Table(
+            [*texts("exchange", "hashes"), *numbers("keys moved"), *texts("verdict")],
+            rows,
+            key="exchanges",
+            value=lambda: list(map(_upgrade_as_json, exchanges)),
+        ),
+    ]
+    if remedies := list(_remedies(exchanges)):
+        parts.append(Section("Effects and remedies", remedies))
+    parts += (
+        Section(f"Exchange {exchange.name}", [matrix_table(exchange.exact, percent)], folded=True)
+        for exchange in exchanges
+        if exchange.exact is not None and exchange.exact.moved
     )
+    return Document("compare", parts)
 
-    @property
-    def code(self) -> int:
-        """The exit code."""
-        return (
-            ExitCode.DONE
-            if all(exchange.verdict == "safe" for exchange in self.exchanges)
-            else ExitCode.DIFFERENCE
-        )
 
-    def blocks(self) -> Iterator[Block]:
-        """Return a row for each exchange, then the effects and remedies, then the movement between destinations."""
-        releases = [("from", f"RabbitMQ {self.before}"), ("to", f"RabbitMQ {self.after}")]
-        yield Facts([("file", self.source), *releases])
-        columns = [*texts("exchange", "hashes"), *numbers("keys moved"), *texts("verdict")]
-        rows = [
-            (exchange.name, exchange.hashes, _moved_text(exchange), _VERDICTS[exchange.verdict])
-            for exchange in self.exchanges
-        ]
-        yield Table(columns, rows)
-        if plan := list(self._plan()):
-            yield Section("Effects and remedies", plan)
-        for exchange in self.exchanges:
-            if exchange.exact is not None and exchange.exact.moved:
-                yield Section(
-                    f"Exchange {exchange.name}", [matrix_table(exchange.exact, percent)], folded=True
-                )
-
-    def _plan(self) -> Iterator[Block]:
-        """Yield each effect once, with its exchanges and the remedy for each."""
-        together: dict[str, list[tuple[str, str]]] = {}
-        for exchange in self.exchanges:
-            for finding in exchange.findings:
-                together.setdefault(finding.message, []).append((exchange.name, finding.fix))
-        for number, (message, fixes) in enumerate(together.items(), 1):
-            names = ", ".join(dict.fromkeys(name for name, _ in fixes))
-            yield Line(f"({number}) {names}: {message}.")
-            yield Facts(fixes)
+def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Part]:
+    """Yield each effect once, with its exchanges and the remedy for each."""
+    together: dict[str, list[tuple[str, str]]] = {}
+    for exchange in exchanges:
+        for finding in exchange.findings:
+            together.setdefault(finding.message, []).append((exchange.name, finding.fix))
+    for number, (message, fixes) in enumerate(together.items(), 1):
+        names = ", ".join(dict.fromkeys(name for name, _ in fixes))
+        yield Line(f"({number}) {names}: {message}.")
+        yield Facts(fixes)
 
 
 def _upgrade_as_json(exchange: ExchangeUpgrade) -> dict[str, Any]:
@@ -221,8 +210,7 @@ def compare(
     if not sample.given and hashed == HashingOptions():
         file = ring.read_file(other)
         if file is not None:
-            upgrade = _upgrade(*file)
-            return Outcome(upgrade, upgrade.code)
+            return _upgrade(*file)
     given = ring.read(other=other)
     to = ring.read_other(given, other)
     has_keys = sample.key_file is not None or sample.pattern is not None
@@ -251,10 +239,10 @@ def compare(
         is_determined=given.is_determined and to.is_determined,
     )
     is_lost = any(each.loses(each.source.shares() or (None,)) for each in (given, to))
-    return Outcome(report, code_of(given, to, is_lost=is_lost, is_different=report.is_different))
+    return Outcome(report.document(), code_of(given, to, is_lost=is_lost, is_different=report.is_different))
 
 
-def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeReport:
+def _upgrade(file: TopologyInput, before: Release, after: Release) -> Outcome:
     from rabbit_chx.topology.upgrade import predict_upgrade
 
     for exchange in file.topology.exchanges:
@@ -267,7 +255,9 @@ def _upgrade(file: TopologyInput, before: Release, after: Release) -> UpgradeRep
             f"{file.name} does not contain an exchange of type x-consistent-hash or x-modulus-hash: pass another file"
         )
     source = f"{file.name}, rings assumed as the bindings are listed" if without_order else file.name
-    return UpgradeReport(source, before, after, exchanges)
+    is_safe = all(exchange.verdict == "safe" for exchange in exchanges)
+    code = ExitCode.DONE if is_safe else ExitCode.DIFFERENCE
+    return Outcome(upgrade_report(source, before, after, exchanges), code)
 
 
 def _rules(compared: SampleComparison, hashing: Hashing) -> tuple[str, ...]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
-from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
@@ -17,8 +15,7 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Verbatim, sign_of_life
-from rabbit_chx.result_fields import SPREAD, shown
+from rabbit_chx.rendering import Document, Fields, Verbatim, sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
@@ -31,18 +28,6 @@ from rabbit_chx.topology.slots.layout import collapse, explain_not_collapsed
 _SHARE = 0.2
 _LAST_NUMBER = re.compile(r"[0-9]+$")
 _MOST_PATTERNS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyText(Document):
-    """A topology in the text of a topology file."""
-
-    format_name: ClassVar = "topology"
-    text: str = field(metadata=shown(json=SPREAD, as_json=tomllib.loads))
-
-    def blocks(self) -> Iterator[Block]:
-        """Return the text of the file."""
-        yield Verbatim(self.text)
 
 
 @command(example="rabbit-chx topology export --ring-via 'docker exec rabbitmq' > topology.toml")
@@ -106,7 +91,8 @@ def export(
             )
         )
     code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
-    return Outcome(TopologyText(_with_choices(written.to_toml(), written)), code)
+    text = _with_choices(written.to_toml(), written)
+    return Outcome(Document("topology", [Fields(lambda: tomllib.loads(text)), Verbatim(text)]), code)
 
 
 def _expressible(topology: Topology) -> tuple[Topology, list[str]]:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import Document, finding_as_json, moment_as_json, moment_text
+from rabbit_chx.analysis.wording import finding_as_json, moment_as_json, moment_text
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import address_option, find_streams, parse_addresses
+from rabbit_chx.cli.stream_options import address_option, parse_addresses
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, MemberStatus, group_findings
-from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
+from rabbit_chx.errors import EmptyRingError, InputError, NotFoundError, RabbitChxError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Facts, Gauge, Line, gauges_of, sign_of_life, table_of
+from rabbit_chx.rendering import Document, Facts, Fields, Gauge, Line, Part, Table, gauges_of, sign_of_life
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
@@ -71,90 +72,87 @@ class ShownQueue:
     last_switch: float | None = field(metadata=shown("last switch", moment_text, as_json=moment_as_json))
 
 
-def _problems(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [finding_as_json(finding, queues=finding.names) for finding in findings]
+def group_report(
+    address: str,
+    exchange: str,
+    vhost: str,
+    release: Release,
+    *,
+    queues: Sequence[ShownQueue],
+    members: Sequence[MemberStatus],
+    parked: int | None,
+    ignored_entries: int,
+    findings: Sequence[Finding],
+) -> Document:
+    """Return a group over the queues of an exchange.
 
-
-@dataclass(frozen=True, slots=True)
-class GroupReport(Document):
-    """A group over the queues of an exchange.
-
-    Attributes:
+    Args:
         address: the broker's host and port.
+        exchange: the exchange.
+        vhost: its vhost.
+        release: the release of the broker.
+        queues: the queues.
+        members: the members.
         parked: the number of messages in the parking queue; None without a parking queue.
         ignored_entries: the number of entries of the journal that cannot be read.
+        findings: the warnings.
     """
-
-    format_name: ClassVar = "group"
-    address: str = field(metadata=shown(json=None))
-    exchange: str
-    vhost: str
-    release: Release = field(metadata=shown(json="version", as_json=lambda release: release.version))
-    queues: Sequence[ShownQueue]
-    members: Sequence[MemberStatus]
-    parked: int | None
-    ignored_entries: int
-    findings: Sequence[Finding] = field(metadata=shown(as_json=_problems))
-
-    def blocks(self) -> Iterator[Block]:
-        """Return a few facts about the group, its queues, its members, and each finding with its fix."""
-        facts = [
-            ("exchange", self.exchange),
-            ("vhost", self.vhost),
-            ("broker", f"RabbitMQ {self.release}"),
-            ("group", f"{plural(len(self.queues), 'queue')}, {plural(len(self.members), 'member')}"),
-        ]
-        if self.parked is not None:
-            facts.append(("parked", plural(self.parked, "message")))
-        facts += _facts_of_ignored(self.ignored_entries)
-        yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
-        yield table_of(ShownQueue, self.queues, total=True)
-        if self.members:
-            yield table_of(MemberStatus, self.members)
-        for finding in self.findings:
-            yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
-        if self.members and all(queue.last_switch is None for queue in self.queues):
-            yield Line(
+    facts = [
+        ("exchange", exchange),
+        ("vhost", vhost),
+        ("broker", f"RabbitMQ {release}"),
+        ("group", f"{plural(len(queues), 'queue')}, {plural(len(members), 'member')}"),
+    ]
+    if parked is not None:
+        facts.append(("parked", plural(parked, "message")))
+    facts += _facts_of_ignored(ignored_entries)
+    warnings = [finding_as_json(finding, queues=finding.names) for finding in findings]
+    parts: list[Part] = [
+        Fields({"exchange": exchange, "vhost": vhost, "version": release.version}),
+        Facts([*facts, ("warnings", f"{len(findings)}" if findings else "none")]),
+        Table.of(ShownQueue, queues, key="queues", total=True),
+        Table.of(MemberStatus, members, key="members").for_people(members),
+        Fields({"parked": parked, "ignored_entries": ignored_entries, "findings": warnings}),
+        *(Facts([(finding.kind, finding.message), ("fix", finding.fix)]) for finding in findings),
+    ]
+    if members and all(queue.last_switch is None for queue in queues):
+        parts.append(
+            Line(
                 "The last switch is not known: RabbitMQ does not store it, and the journal of the members was not read."
             )
-
-    def metrics(self) -> Iterator[Gauge]:
-        """Yield the metrics."""
-        of_group = {"broker": self.address, "vhost": self.vhost, "group": self.exchange}
-        yield from gauges_of(ShownQueue, [({**of_group, "queue": it.name}, it) for it in self.queues])
-        yield _members_gauge(of_group, len(self.members))
+        )
+    of_group = {"broker": address, "vhost": vhost, "group": exchange}
+    gauges = gauges_of(ShownQueue, [({**of_group, "queue": it.name}, it) for it in queues])
+    return Document("group", parts, (*gauges, _members_gauge(of_group, len(members))))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamGroupReport(Document):
-    """The streams and members of a StreamGroup; `address` is the broker's host and port."""
+def stream_group_report(
+    address: str,
+    group: str,
+    vhost: str,
+    streams: Sequence[StreamShare],
+    members: Sequence[StreamMember],
+    *,
+    ignored_entries: int = 0,
+) -> Document:
+    """Return the streams and members of a StreamGroup; `address` is the broker's host and port."""
+    from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
 
-    format_name: ClassVar = "stream-group"
-    address: str = field(metadata=shown(json=None))
-    group: str
-    vhost: str
-    streams: Sequence[StreamShare]
-    members: Sequence[StreamMember]
-    ignored_entries: int = 0
-
-    def blocks(self) -> Iterator[Block]:
-        """Return a few facts about the group, its streams and its members."""
-        from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
-
-        counts = f"{plural(len(self.streams), 'stream')}, {plural(len(self.members), 'member')}"
-        facts = [("stream group", self.group), ("vhost", self.vhost), ("group", counts)]
-        yield Facts(facts + _facts_of_ignored(self.ignored_entries))
-        yield table_of(StreamShare, self.streams, total=True)
-        if self.members:
-            yield table_of(StreamMember, self.members)
-
-    def metrics(self) -> Iterator[Gauge]:
-        """Yield the metrics."""
-        from rabbit_chx.consuming.stream_status import StreamShare
-
-        of_group = {"broker": self.address, "vhost": self.vhost, "group": self.group}
-        yield from gauges_of(StreamShare, [({**of_group, "stream": it.stream}, it) for it in self.streams])
-        yield _members_gauge(of_group, len(self.members))
+    counts = f"{plural(len(streams), 'stream')}, {plural(len(members), 'member')}"
+    facts = [("stream group", group), ("vhost", vhost), ("group", counts)]
+    of_group = {"broker": address, "vhost": vhost, "group": group}
+    gauges = gauges_of(StreamShare, [({**of_group, "stream": it.stream}, it) for it in streams])
+    return Document(
+        "stream-group",
+        [
+            Fields({"group": group, "vhost": vhost}),
+            Facts(facts + _facts_of_ignored(ignored_entries)),
+            Table.of(StreamShare, streams, key="streams", total=True),
+            Table.of(StreamMember, members, key="members").for_people(members),
+            Fields({"ignored_entries": ignored_entries}),
+        ],
+        (*gauges, _members_gauge(of_group, len(members))),
+    )
 
 
 def _facts_of_ignored(count: int) -> list[tuple[str, str]]:
@@ -229,21 +227,52 @@ def show(
     ]
     vhost, members = at.settings.vhost, status.members
     return Outcome(
-        GroupReport(at.address, exchange, vhost, release, shown_queues, members, parked, ignored, findings)
+        group_report(
+            at.address,
+            exchange,
+            vhost,
+            release,
+            queues=shown_queues,
+            members=members,
+            parked=parked,
+            ignored_entries=ignored,
+            findings=findings,
+        )
     )
 
 
 @sign_of_life("reading the streams of the group")
 def _stream_group(
     at: BrokerAddresses, names: Sequence[str], group: str, journal: str, address: tuple[str, ...]
-) -> StreamGroupReport:
+) -> Document:
     from rabbit_chx.consuming.stream_status import read_stream_group
 
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
-        streams = [*find_streams(connection, names)]
+        streams = _find_streams(connection, names)
     shares, members, ignored = read_stream_group(settings, group, streams, journal, addresses)
-    return StreamGroupReport(at.address, group, settings.vhost, shares, members, ignored)
+    return stream_group_report(at.address, group, settings.vhost, shares, members, ignored_entries=ignored)
+
+
+def _find_streams(connection: StreamConnection, names: Sequence[str]) -> list[str]:
+    """Return the streams of these names, each of a stream, a super stream, or an exchange to which only streams are bound."""
+    found: list[str] = []
+    of_name = connection.metadata(names, missing_ok=True)
+    for name in names:
+        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
+            connection.metadata([name])  # raises an error if the user may not read it
+            found.append(name)
+            continue
+        try:
+            partitions = connection.partitions(name)
+        except NotFoundError:
+            raise NotFoundError(
+                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
+                queue=name,
+            ) from None
+        connection.metadata(partitions)
+        found += partitions
+    return [*dict.fromkeys(found)]
 
 
 def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:

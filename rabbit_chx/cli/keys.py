@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar
-
-import click
+from typing import Any
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import NoKeyFoundError
-from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
 from rabbit_chx.cli.inputs import bound_destination, hashed_value
 from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.rendering import Block, Lines
-from rabbit_chx.result_fields import SPREAD, shown
-from rabbit_chx.routing import Destination
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.options import COUNT, WHOLE, whole
+from rabbit_chx.rendering import Document, Fields, Lines
 
 _MOST_KEYS = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class KeysReport(Document):
-    """Keys that reach a destination; each is yielded as soon as it is found."""
-
-    format_name: ClassVar = "keys"
-    source: KeyMap = field(metadata=shown(json=SPREAD, as_json=source_as_json))
-    destination: Destination
-    is_determined: bool = field(metadata=shown(json="determined"))
-    keys: Iterable[str] = field(metadata=shown(as_json=list))
-
-    def blocks(self) -> Iterator[Block]:
-        """Return the bare keys, for a shell loop."""
-        yield Lines(self.keys)
 
 
 @dataclass(slots=True)
@@ -71,7 +51,7 @@ def keys(
     destination: str = argument(type=TEXT, metavar="QUEUE"),
     ring: RingOptions = options(RingOptions),
     count: int = option(
-        type=click.IntRange(1, _MOST_KEYS),
+        type=whole(1, _MOST_KEYS),
         default=1,
         show_default=True,
         metavar="N",
@@ -86,7 +66,7 @@ def keys(
     ),
     start: int = option(
         is_rare=True,
-        type=click.IntRange(0),
+        type=WHOLE,
         default=0,
         show_default=True,
         metavar="N",
@@ -94,7 +74,7 @@ def keys(
     ),
     tries: int = option(
         is_rare=True,
-        type=click.IntRange(1),
+        type=COUNT,
         metavar="N",
         default=1_000_000,
         show_default=True,
@@ -123,6 +103,6 @@ def keys(
     except NoKeyFoundError as error:
         raise RabbitChxError(str(error)) from None
     search = Search(endless, count)
-    return Outcome(
-        KeysReport(source, wanted, given.is_determined, search), code_of(given), finish=search.finish
-    )
+    fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
+    report = Document("keys", [Fields(fields), Lines(search, key="keys")])  # each is shown when it is found
+    return Outcome(report, code_of(given), finish=search.finish)

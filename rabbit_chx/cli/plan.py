@@ -11,7 +11,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import LivePlan, unknown_order, whole_option
-from rabbit_chx.cli.printed import WordedReport, to_type
+from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
@@ -56,7 +56,7 @@ def plan(
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
         try:
-            text = json.dumps(WordedReport(report).as_json(), ensure_ascii=False)
+            text = json.dumps(report.as_json(in_words), ensure_ascii=False)
             Path(plan_out).write_text(f"{text}\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None

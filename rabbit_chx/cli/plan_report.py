@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import place_text, refusals_as_json, to_json
+from rabbit_chx.analysis.wording import place_text, refusals_as_json
 from rabbit_chx.cli.command import ExitCode, option, say
 from rabbit_chx.cli.inputs import TopologyInput
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.cli.report import NEED_RING, matrix_table, numbers, ring_text, texts
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn, sign_of_life
+from rabbit_chx.rendering import (
+    Block,
+    Document,
+    Facts,
+    Fields,
+    Line,
+    Lines,
+    Section,
+    Table,
+    TableColumn,
+    sign_of_life,
+)
+from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.live.applying import DRAIN_S
@@ -25,9 +37,8 @@ from rabbit_chx.topology.objects.objects import QueueDefinition
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
-from rabbit_chx.topology.planning.movement import SlotHandOver
 from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
-from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
+from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal, SlotHandOver
 from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:
@@ -50,64 +61,59 @@ def whole_option() -> Any:  # a field's default
     return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReport:
-    """A plan.
+def plan_parts(
+    plan: Plan,
+    about: Sequence[tuple[str, str]] = (),
+    refusals: Sequence[Finding] | None = None,
+    *,
+    whole: bool = False,
+    ending: Sequence[str] = (),
+    drain_s: float | None = DRAIN_S,
+) -> Iterator[Block]:
+    """Yield what people see of a plan: the changes, each ring, the unmanaged objects, and the refusals.
 
-    Attributes:
+    Args:
+        plan: the plan.
         about: names and values in its heading, such as the file and the broker.
-        about_json: the same as fields of the document.
         refusals: the reasons to refuse it; None: those of the plan.
         whole: True: long lists are not shortened.
         ending: lines at the end, such as the command that applies it.
         drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
     """
+    refusals = plan.refusals if refusals is None else refusals
+    new = {change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")}
+    refused = [("refused", f"{plural(len(refusals), 'reason')}, at the end")] if refusals else []
+    yield Facts([*about, *plan_facts(plan), *refused, ("checksum", plan.checksum)])
+    if plan.changes:
+        table = changes_table(plan.changes, whole=whole)
+        is_long = len(table.rows) > _FOLDED_ROWS
+        title = plural(len(plan.changes), "change") if is_long else "Changes"
+        notes = [*_temporary_objects(plan), *_queues_to_drain(plan, drain_s)]
+        yield Section(title, [table, *notes], folded=is_long)
+    for change in (change for change in plan.rings.values() if change.is_moving):
+        if change.is_ring:
+            blocks = _ring_blocks(change, is_new=change.exchange in new, whole=whole)
+            yield Section(f"Ring of {change.exchange}", list(blocks))
+        elif change.before.buckets:
+            shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
+            yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
+    if unmanaged := _list_unmanaged(plan):
+        counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
+        yield Section(
+            "Not in the file, unchanged",
+            [Facts(unmanaged) if whole else counts],
+            folded=True,
+        )
+    if refusals:
+        yield Section("Refused", [Facts(_refusal_facts(refusals, whole=whole))])
+    if ending:
+        yield Lines(ending)
 
-    plan: Plan
-    about: Sequence[tuple[str, str]] = ()
-    refusals: Sequence[Finding] | None = None
-    whole: bool = False
-    ending: Sequence[str] = ()
-    about_json: Mapping[str, object] | None = None
-    drain_s: float | None = DRAIN_S
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the changes, each ring, the unmanaged objects, and the refusals."""
-        plan, refusals = self.plan, self.plan.refusals if self.refusals is None else self.refusals
-        new = {
-            change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")
-        }
-        refused = [("refused", f"{plural(len(refusals), 'reason')}, at the end")] if refusals else []
-        yield Facts([*self.about, *plan_facts(plan), *refused, ("checksum", plan.checksum)])
-        if plan.changes:
-            table = changes_table(plan.changes, whole=self.whole)
-            is_long = len(table.rows) > _FOLDED_ROWS
-            title = plural(len(plan.changes), "change") if is_long else "Changes"
-            notes = [*_temporary_objects(plan), *_queues_to_drain(plan, self.drain_s)]
-            yield Section(title, [table, *notes], folded=is_long)
-        for change in (change for change in plan.rings.values() if change.is_moving):
-            if change.is_ring:
-                blocks = _ring_blocks(change, is_new=change.exchange in new, whole=self.whole)
-                yield Section(f"Ring of {change.exchange}", list(blocks))
-            elif change.before.buckets:
-                shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
-                yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
-        if unmanaged := _list_unmanaged(plan):
-            counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
-            yield Section(
-                "Not in the file, unchanged",
-                [Facts(unmanaged) if self.whole else counts],
-                folded=True,
-            )
-        if refusals:
-            yield Section("Refused", [Facts(_refusal_facts(refusals, whole=self.whole))])
-        if self.ending:
-            yield Lines(self.ending)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document of `Plan.to_json`, and the heading."""
-        refusals = refusals_as_json(self.plan.refusals)
-        return {**to_json(self.plan), "refusals": refusals, **(self.about_json or {})}
+def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document:
+    """Return the document of `Plan.to_json`, with `parts` for people, and `about` for programs."""
+    refusals = refusals_as_json(plan.refusals)
+    return Document("plan", [Fields(lambda: {**to_json(plan), "refusals": refusals, **about}), *parts])
 
 
 def _modulus_facts(modulus: RingPlan) -> Iterator[tuple[str, str]]:
@@ -335,22 +341,14 @@ class LivePlan:
         whole: bool,
         ending: Sequence[str] = (),
         drain_s: float | None = DRAIN_S,
-    ) -> PlanReport:
-        """Return the plan as a report about this file and this broker; the arguments are those of `PlanReport`."""
+    ) -> Document:
+        """Return the plan of this file and this broker; the arguments are those of `plan_parts`."""
         live = self.live
         where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
-        return PlanReport(
-            self.plan,
-            [("file", self.file.name), ("broker", where)],
-            refusals,
-            whole,
-            ending,
-            {
-                "file": self.file.name,
-                "broker": to_json({"cluster": live.cluster, "release": live.release, "vhost": self.vhost}),
-            },
-            drain_s,
-        )
+        about = [("file", self.file.name), ("broker", where)]
+        parts = plan_parts(self.plan, about, refusals, whole=whole, ending=ending, drain_s=drain_s)
+        broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
+        return plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
 
 
 def unknown_order(plan: Plan) -> ExitCode | None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import click
 
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.rendering import Block, Facts, Line, Lines, Report, Section
 
 #: Options of a command line and their values.
 Options: TypeAlias = Sequence[tuple[str, str]]
@@ -98,41 +96,3 @@ def password_note() -> str:
         if sources
         else ""
     )
-
-
-@dataclass(frozen=True, slots=True)
-class WordedReport:
-    """A report in the words of the command line."""
-
-    report: Report
-
-    def blocks(self) -> Iterator[Block]:
-        """Return the blocks of the report; tables and files are left alone."""
-        return _blocks(self.report.blocks())
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document of the report."""
-        document: dict[str, Any] = _json(self.report.as_json())
-        return document
-
-
-def _blocks(blocks: Iterable[Block]) -> Iterator[Block]:
-    for block in blocks:
-        if isinstance(block, Line):
-            yield Line(in_words(block.text))
-        elif isinstance(block, Lines):
-            yield Lines(map(in_words, block.texts))
-        elif isinstance(block, Facts):
-            yield Facts([(name, in_words(value)) for name, value in block.pairs])
-        elif isinstance(block, Section):
-            yield replace(block, blocks=list(_blocks(block.blocks)))
-        else:
-            yield block
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _json(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_json, value))
-    return in_words(value) if isinstance(value, str) else value

@@ -5,23 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.wording import document, refusals_as_json
+from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Number, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
-from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.plan_report import plan_parts
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
-from rabbit_chx.rendering import Block, Facts, sign_of_life
+from rabbit_chx.options import SHARE
+from rabbit_chx.rendering import Block, Document, Facts, Fields, sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, Topology, check, plan, repair_target
+from rabbit_chx.topology import (
+    BindingDefinition,
+    LiveTopology,
+    Plan,
+    Topology,
+    check,
+    healed,
+    plan,
+    restricted,
+)
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
-from rabbit_chx.topology.checking.check_rings import apply_fix
+from rabbit_chx.topology.checking.remedies import apply_fix
+from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -46,12 +57,10 @@ class RepairReport:
     Attributes:
         about: names and values in its heading.
         gap: the longest time without a bucket of a member, in operations; None if no member has a gap.
-        changes: the completed changes.
-        ring: the ring afterwards.
+        applied: the completed changes; None if nothing was changed.
         gap_s: the upper bound of the longest time that a member was without a bucket, in seconds; None if it was not measured.
         left: the findings of a check afterwards, or if a repair has no steps.
         problem: the error, in words; None without an error.
-        asks: True if it is printed before a question, and not as the result.
     """
 
     state: RepairState
@@ -60,12 +69,10 @@ class RepairReport:
     plan: Plan
     gap: MemberGap | None = None
     refusals: Sequence[Finding] = ()
-    changes: Sequence[PlannedChange] = ()
-    ring: HashRing | None = None
+    applied: Applied | None = None
     gap_s: float | None = None
     left: Sequence[Finding] = ()
     problem: str | None = None
-    asks: bool = False
 
     @property
     def code(self) -> int:
@@ -73,18 +80,6 @@ class RepairReport:
         if self.state == "unchanged" and self.left:
             return ExitCode.DIFFERENCE
         return _CODES[self.state]
-
-    def blocks(self) -> Iterator[Block]:
-        """Return the planned or completed changes."""
-        if self.state == "unchanged":
-            yield from self._unchanged()
-        elif self.state in ("planned", "refused"):
-            yield from self._planned()
-        elif self.state == "applied":
-            yield Facts([*self.about, *self._applied()])
-        else:
-            done = f"{len(self.changes):,} of {plural(len(self.plan.changes), 'change')}"
-            yield Facts([*self.about, ("done", done), ("next", "repair again: it makes the other changes")])
 
     def _unchanged(self) -> Iterator[Block]:
         if not self.left:
@@ -94,19 +89,19 @@ class RepairReport:
         for finding in self.left:
             yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
 
-    def _planned(self) -> Iterator[Block]:
+    def _planned(self, *, asks: bool) -> Iterator[Block]:
         ending = []
         if self.gap is not None:
             ending.append(
                 "While a queue is bound again, its messages go to other queues: for at most "
                 f"{plural(self.gap.operations, 'operation')} ({self.gap.member!s})."
             )
-        if self.state == "planned" and not self.asks:
+        if self.state == "planned" and not asks:
             ending.append("Nothing was changed: --apply makes the changes.")
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
-        yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
+        yield from plan_parts(plan, self.about, self.refusals, ending=ending)
 
     def _applied(self) -> Iterator[tuple[str, str]]:
         yield "repaired", f"{plural(len(self.changes), 'change')}: {count_changes(self.changes)}"
@@ -124,21 +119,43 @@ class RepairReport:
         for finding in self.left:
             yield "check", f"{finding.kind}: {finding.message}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
+    @property
+    def changes(self) -> Sequence[PlannedChange]:
+        """The completed changes."""
+        return () if self.applied is None else self.applied.changes
+
+    @property
+    def ring(self) -> HashRing | None:
+        """The ring afterwards."""
+        is_done = self.state == "applied"
+        return self.applied.rings.get(self.exchange) if is_done and self.applied else None
+
+    def document(self, *, asks: bool = False) -> Document:
+        """Return the planned or completed changes; `asks`: before a question, and not as the result."""
         operations = 0 if self.gap is None else self.gap.operations
-        return document(
-            "repair",
-            state=self.state,
-            exchange=self.exchange,
-            plan=self.plan,
-            refusals=refusals_as_json(self.refusals),
-            done=len(self.changes),
-            ring=self.ring,
-            longest_gap={"operations": operations, "seconds": self.gap_s},
-            left=[finding.kind for finding in self.left],
-            message=self.problem,
-        )
+        fields = {
+            "state": self.state,
+            "exchange": self.exchange,
+            "plan": self.plan,
+            "refusals": refusals_as_json(self.refusals),
+            "done": len(self.changes),
+            "ring": self.ring,
+            "longest_gap": {"operations": operations, "seconds": self.gap_s},
+            "left": [finding.kind for finding in self.left],
+            "message": self.problem,
+        }
+        return Document("repair", [Fields(fields), *self._shown(asks=asks)])
+
+    def _shown(self, *, asks: bool) -> Iterator[Block]:
+        if self.state == "unchanged":
+            yield from self._unchanged()
+        elif self.state in ("planned", "refused"):
+            yield from self._planned(asks=asks)
+        elif self.state == "applied":
+            yield Facts([*self.about, *self._applied()])
+        else:
+            done = f"{len(self.changes):,} of {plural(len(self.plan.changes), 'change')}"
+            yield Facts([*self.about, ("done", done), ("next", "repair again: it makes the other changes")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +166,7 @@ class RepairOptions:
     applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
     yes: bool = option(is_flag=True, help="With --apply: do not ask.")
     allow_moved: float | None = option(
-        type=Number(0, 1),
+        type=SHARE,
         metavar="SHARE",
         help="The share of keys that may move, 0 to 1, instead of the file's max_share_moved.",
     )
@@ -191,7 +208,7 @@ def repair(
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
-            target = repair_target(live, exchange, wanted)
+            target = healed(live, exchange) if wanted is None else restricted(wanted, live, exchange)
             certain_ring(live, exchange)
             made = plan(target, live)
         refusals = (
@@ -225,12 +242,12 @@ def repair(
             report = replace(report, state="unchanged", left=left)
         elif given.applies:
             if not given.yes and has_terminal():
-                show_planned(replace(report, asks=True), output)
+                show_planned(report.document(asks=True), output)
                 if not ask(made):
                     report = replace(report, state="refused", problem=DECLINED)
-                    return Outcome(report if output == "json" else None, code=report.code)
+                    return Outcome(report.document() if output == "json" else None, code=report.code)
             report = _applied(at, opened, report, gaps=gaps, wanted=wanted, given=given)
-    return Outcome(report, code=report.code)
+    return Outcome(report.document(), code=report.code)
 
 
 def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) -> Finding:
@@ -278,14 +295,13 @@ def _applied(
         )
     except ApplyError as error:
         say(str(error))
-        return replace(report, state="partly", changes=error.applied.changes, problem=str(error))
+        return replace(report, state="partly", applied=error.applied, problem=str(error))
     with sign_of_life("reading the broker"):
         left = check(opened.topology(), wanted, exchange=report.exchange).findings
     return replace(
         report,
         state="applied",
-        changes=applied.changes,
-        ring=applied.rings.get(report.exchange),
+        applied=applied,
         left=left,
         gap_s=gaps.longest_s(),
     )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.wording import Document
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses, text_or_base64, time_text
-from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.result_fields import SPREAD, facts_of, shown
+from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses
+from rabbit_chx.rendering import Batch, Table, sign_of_life
+from rabbit_chx.result_fields import SPREAD, Shown
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.words import plural
 
@@ -22,27 +21,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def _text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    """Return bytes for JSON: as text, or in base64 under another name if they are not UTF-8."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def _time_text(moment: datetime) -> str:
+    """Return a time in UTC, with the milliseconds of a chunk's time."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _text(value: bytes) -> str:
-    (name, text), *_ = text_or_base64("text", value).items()
+    (name, text), *_ = _text_or_base64("text", value).items()
     return text if name == "text" else f"base64:{text}"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedRow(Document):
-    """A row of a stream."""
-
-    format_name: ClassVar = "row"
-    stream: str = field(metadata=shown("stream"))
-    offset: int = field(metadata=shown("offset"))
-    timestamp: datetime = field(metadata=shown("time", time_text, as_json=time_text))
-    key: bytes = field(metadata=shown("key", _text, json=SPREAD, as_json=partial(text_or_base64, "key")))
-    value: bytes = field(
-        metadata=shown("value", _text, json=SPREAD, as_json=partial(text_or_base64, "value"))
-    )
-
-    def as_row(self) -> Sequence[tuple[str, str]]:
-        """Return the names and values of the fields; bytes that are not UTF-8 as ``base64:``."""
-        return facts_of(self)
+#: The columns of a row of a stream.
+_ROW = {
+    "stream": Shown("stream"),
+    "offset": Shown("offset"),
+    "timestamp": Shown("time", _time_text, as_json=_time_text),
+    "key": Shown("key", _text, json=SPREAD, as_json=partial(_text_or_base64, "key")),
+    "value": Shown("value", _text, json=SPREAD, as_json=partial(_text_or_base64, "value")),
+}
 
 
 @command(
@@ -132,13 +136,13 @@ def no_rows_text(keys: Sequence[str], exchange: str, counts: Counter[str]) -> st
     return f"no rows with {which}: {read}"
 
 
-def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Sequence[ReplayedRow]]:
+def _records(batches: Iterable[pa.RecordBatch], shown: Counter[str]) -> Iterator[Batch]:
     waiting = iter(batches)
     while True:
         with sign_of_life("looking for rows of the keys"):
             batch = next(waiting, None)
         if batch is None:
             return
-        rows = [ReplayedRow(**row) for row in batch.to_pylist()]
-        shown[rows[0].stream] += len(rows)
-        yield rows
+        rows = batch.select(list(_ROW)).to_pylist()
+        shown[rows[0]["stream"]] += len(rows)
+        yield Batch("row", Table.of(_ROW, (row.values() for row in rows)))

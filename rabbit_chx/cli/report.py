@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import place_text, to_json
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.fixes import Fix, joined
-from rabbit_chx.rendering import Block, Line, Table, TableColumn
+from rabbit_chx.rendering import Line, Part, Table, TableColumn
+from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
@@ -101,10 +103,17 @@ def ring_as_json(ring: KeyMap) -> dict[str, Any]:
 
 
 def matrix_table(
-    matrix: MovementMatrix, shown: Callable[[Any], object], *, most_moves: int = _MOST_MOVES
+    matrix: MovementMatrix,
+    shown: Callable[[Any], object],
+    *,
+    most_moves: int = _MOST_MOVES,
+    key: str | None = None,
 ) -> Table:
-    """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first."""
-    moves = _moves_table(matrix, shown, most_moves)
+    """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first.
+
+    In JSON, if there is a `key`, it is that of the matrix.
+    """
+    moves = replace(_moves_table(matrix, shown, most_moves), key=key, value=lambda: matrix)
     if len(matrix.after) > _MOST_COLUMNS:
         return moves
     before, after = matrix.before_totals(), matrix.after_totals()
@@ -121,7 +130,7 @@ def matrix_table(
         *map(TableColumn, (*map(place_text, after), "all")),
     ]
     total = ["", *map(shown, after.values()), shown(sum(after.values()))]
-    return Table(columns, rows, total, narrow=moves)
+    return replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
 
 
 def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: int) -> Table:
@@ -134,10 +143,13 @@ def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: i
     return Table([*names, TableColumn("moves")], rows)
 
 
-def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Block]:
-    """Yield the first keys that move, and the number of the others."""
-    if shown:
-        rows = [(key, outcome_text(before), outcome_text(after)) for key, before, after in moves[:shown]]
-        yield Table(texts("key", "before", "after"), rows)
+def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Part]:
+    """Yield the first keys that move, and the number of the others; in JSON all of them are ``moves``."""
+    columns = {
+        "key": Shown("key"),
+        "before": Shown("before", outcome_text),
+        "after": Shown("after", outcome_text),
+    }
+    yield Table.of(columns, moves, key="moves", most=shown).for_people(moves)
     if len(moves) > shown:
         yield Line(f"and {plural(len(moves) - shown, 'more key')}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import Document, place_text, to_json
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.applying import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
@@ -20,75 +20,68 @@ from rabbit_chx.cli.read_rings import store_read_ring, store_read_rings
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life, table_of
-from rabbit_chx.result_fields import shown
+from rabbit_chx.rendering import Document, Facts, Fields, Line, Part, Table, sign_of_life
+from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing, SlotTable
-from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.topology import LiveTopology, check
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, make_settled_record_of, record_of
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, record_arguments, records_of
-from rabbit_chx.topology.slots.live_slots import live_slots
+from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import percent, plural
 
 
-@dataclass(frozen=True, slots=True)
-class RingReport:
-    """The ring of an exchange, or the table of its slots.
+def ring_report(
+    exchange: str,
+    vhost: str,
+    ring: HashRing | SlotTable,
+    arguments: Mapping[str, str] | None,
+    *,
+    stored: RingRecord | None = None,
+    record: Mapping[str, Any] | None = None,
+) -> Document:
+    """Return the ring of an exchange, or the table of its slots: the buckets of each destination, and the share of each queue.
 
-    Attributes:
+    Args:
+        exchange: the name of the exchange.
+        vhost: its vhost.
+        ring: the ring.
         arguments: those that determine the hashed value; None if they are not known.
         stored: the record on the broker.
         record: the record that this ring makes; None if it is assumed.
     """
+    facts = exchange_facts(exchange, vhost, arguments, ring)
+    if stored is not None:
+        facts.append(("record", f"of {stored.about}"))
+    about = {"exchange": exchange, "vhost": vhost, "arguments": arguments, "record": record}
+    tables = _tables_of(ring) if ring.beneath.buckets else ()
+    return Document("ring", [Fields({**to_json(ring), **about}), Facts(facts), *tables])
 
-    exchange: str
-    vhost: str
-    ring: HashRing | SlotTable
-    arguments: Mapping[str, str] | None
-    stored: RingRecord | None = None
-    record: Mapping[str, Any] | None = None
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the exchange, the buckets of each destination, and with slots the share of each queue."""
-        facts = exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
-        if self.stored is not None:
-            facts.append(("record", f"of {self.stored.about}"))
-        yield Facts(facts)
-        ring = self.ring.beneath
-        if not ring.buckets:
-            return
-        slots = self.ring if isinstance(self.ring, SlotTable) else None
-        shares, ranges = ring.shares(), bucket_ranges(enumerate(ring.buckets))
-        yield Table(
-            [
-                *texts("destination", *(["queue"] if slots else []), "buckets"),
-                *numbers("count", "share"),
-            ],
-            [
-                (
-                    place_text(place),
-                    *([place_text(slots.queue_of(place))] if slots else []),
-                    text,
-                    ring.buckets.count(place),
-                    percent(shares.get(place, 0)),
-                )
-                for place, text in ranges.items()
-            ],
-        )
-        if slots:
-            held = Counter(map(slots.queue_of, slots.slots))
-            yield Table(
-                [*texts("queue"), *numbers("slots", "share")],
-                [(place_text(queue), held[queue], percent(share)) for queue, share in slots.shares().items()],
+def _tables_of(ring: HashRing | SlotTable) -> Iterator[Table]:
+    slots = ring if isinstance(ring, SlotTable) else None
+    buckets, shares = ring.beneath.buckets, ring.beneath.shares()
+    yield Table(
+        [*texts("destination", *(["queue"] if slots else []), "buckets"), *numbers("count", "share")],
+        [
+            (
+                place_text(place),
+                *([place_text(slots.queue_of(place))] if slots else []),
+                text,
+                buckets.count(place),
+                percent(shares.get(place, 0)),
             )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the ring in the format of its `to_json`, with the exchange and its arguments."""
-        about = {"exchange": self.exchange, "vhost": self.vhost, "arguments": to_json(self.arguments)}
-        return {**to_json(self.ring), **about, "record": to_json(self.record)}
+            for place, text in bucket_ranges(enumerate(buckets)).items()
+        ],
+    )
+    if slots:
+        held = Counter(map(slots.queue_of, slots.slots))
+        yield Table(
+            [*texts("queue"), *numbers("slots", "share")],
+            [(place_text(queue), held[queue], percent(share)) for queue, share in slots.shares().items()],
+        )
 
 
 @command(
@@ -129,7 +122,7 @@ def show(
         say(f"exchange {exchange!r}: {finding.message}")
 
     plotted = f"Exchange {exchange}, vhost {vhost}"
-    report = RingReport(exchange, vhost, shown, arguments, stored, record)
+    report = ring_report(exchange, vhost, shown, arguments, stored=stored, record=record)
     return Outcome(report, plot=("shares", shown), plotted=plotted)
 
 
@@ -137,68 +130,50 @@ def _verdict(findings: tuple[str, ...] | None) -> str:
     return "not checked" if findings is None else ", ".join(dict.fromkeys(findings)) or "none"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRing:
-    """An x-consistent-hash exchange of a list.
+_RINGS = {
+    "vhost": Shown("vhost"),
+    "exchange": Shown("exchange"),
+    "members": Shown("members", number=True),
+    "buckets": Shown("buckets", number=True),
+    "slots": Shown("slots", lambda count: count or "", number=True),
+    "provenance": Shown("ring"),
+    "findings": Shown("findings", _verdict),
+}
+_MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
 
-    Attributes:
-        members: the number of queues that share its keys; an exchange in the ring that is not a slot counts as one of them.
-        buckets: the number of buckets of its ring.
-        slots: the number of slots among its destinations.
-        provenance: the source of the ring.
-        findings: the kinds of a check's findings; None if the ring was not read, so that it cannot be checked.
+
+def ring_list(
+    vhosts: Sequence[str],
+    rings: Sequence[Sequence[object]],
+    moduli: Sequence[tuple[str, str, int, int]] = (),
+    *,
+    all_vhosts: bool = False,
+) -> Document:
+    """Return the x-consistent-hash exchanges, and a line for each x-modulus-hash exchange, which has no ring and is not checked.
+
+    Args:
+        vhosts: the vhosts.
+        rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
+            its ring; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
+        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
+        all_vhosts: whether the exchanges are those of all vhosts.
     """
-
-    vhost: str = field(metadata=shown("vhost"))
-    exchange: str = field(metadata=shown("exchange"))
-    members: int = field(metadata=shown("members", number=True))
-    buckets: int = field(metadata=shown("buckets", number=True))
-    slots: int = field(metadata=shown("slots", lambda count: count or "", number=True))
-    provenance: Provenance = field(metadata=shown("ring"))
-    findings: tuple[str, ...] | None = field(metadata=shown("findings", _verdict))
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModulus:
-    """An x-modulus-hash exchange of a list. It has no ring, and is not checked.
-
-    Attributes:
-        members: the number of queues and exchanges that share its keys.
-        bindings: the number of bindings, each with the same share of the keys.
-    """
-
-    vhost: str
-    exchange: str
-    members: int
-    bindings: int
-
-
-@dataclass(frozen=True, slots=True)
-class RingList(Document):
-    """The x-consistent-hash exchanges and the x-modulus-hash exchanges of a vhost, or of all vhosts."""
-
-    format_name: ClassVar = "rings"
-    vhosts: tuple[str, ...] = field(metadata=shown(json=None))
-    rings: tuple[ListedRing, ...] = field(metadata=shown(json="exchanges"))
-    all_vhosts: bool = field(metadata=shown(json=None))
-    moduli: tuple[ListedModulus, ...] = field(default=(), metadata=shown(json="modulus", optional=True))
-
-    def blocks(self) -> Iterator[Block]:
-        """Return a row for each exchange with a ring, and a line for each x-modulus-hash exchange."""
-        yield from self._with_ring()
-        for modulus in self.moduli:
-            where = f" of vhost {modulus.vhost}" if self.all_vhosts else ""
-            share = f", each with 1/{modulus.bindings} of the keys" if modulus.bindings else ""
-            yield Line(
-                f"{modulus.exchange}{where} is of type x-modulus-hash, without a ring, and not checked: "
-                f"{plural(modulus.members, 'member')}, {plural(modulus.bindings, 'binding')}{share}"
+    table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
+    parts: list[Part] = [table.for_people(rings)]
+    if not rings:
+        parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
+    if moduli:
+        parts.append(Table.of(_MODULI, moduli, key="modulus"))
+    for vhost, name, members, bindings in moduli:
+        where = f" of vhost {vhost}" if all_vhosts else ""
+        share = f", each with 1/{bindings} of the keys" if bindings else ""
+        parts.append(
+            Line(
+                f"{name}{where} is of type x-modulus-hash, without a ring, and not checked: "
+                f"{plural(members, 'member')}, {plural(bindings, 'binding')}{share}"
             )
-
-    def _with_ring(self) -> Iterator[Block]:
-        if not self.rings:
-            yield Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, self.vhosts))}")
-            return
-        yield table_of(ListedRing, self.rings, skip=0 if self.all_vhosts else 1)
+        )
+    return Document("rings", parts)
 
 
 @command(
@@ -220,8 +195,8 @@ def list_rings(
     """
     live = broker.live()
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
-    rings: list[ListedRing] = []
-    moduli: list[ListedModulus] = []
+    rings: list[Sequence[object]] = []
+    moduli: list[tuple[str, str, int, int]] = []
     for vhost in vhosts:
         with live.in_vhost(vhost).open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
@@ -231,22 +206,22 @@ def list_rings(
             moduli += _list_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")
-    return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts, tuple(moduli)))
+    return Outcome(ring_list(vhosts, rings, moduli, all_vhosts=all_vhosts))
 
 
-def _list_moduli(vhost: str, topology: LiveTopology) -> Iterator[ListedModulus]:
+def _list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int]]:
     for exchange in topology.exchanges:
         if exchange.type == MODULUS_EXCHANGE:
             bound = [binding for binding in topology.bindings if binding.source == exchange.name]
             members = {binding.destination for binding in bound}
-            yield ListedModulus(vhost, exchange.name, len(members), len(bound))
+            yield vhost, exchange.name, len(members), len(bound)
 
 
 def _is_certain(topology: LiveTopology, name: str) -> bool:
     return name in topology.rings and topology.rings[name].ground.is_certain
 
 
-def _list_rings_of(vhost: str, topology: LiveTopology) -> Iterator[ListedRing]:
+def _list_rings_of(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]:
     checked = [
         exchange.name
         for exchange in topology.exchanges
@@ -259,51 +234,29 @@ def _list_rings_of(vhost: str, topology: LiveTopology) -> Iterator[ListedRing]:
         if exchange.type != HASH_EXCHANGE:
             continue
         ring = find_live_ring(topology, exchange, exchange.name).ring
-        slots = live_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
+        slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
         kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)
-        yield ListedRing(
+        found = kinds if exchange.name in checked else None
+        yield (
             vhost,
             exchange.name,
             len(members),
             len(ring.buckets),
             len(slots),
             ring.provenance,
-            kinds if exchange.name in checked else None,
+            found,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRing:
-    """A ring whose order is on the broker.
-
-    Attributes:
-        origin: the origin of the order.
-        members: the number of its bindings.
-        written: the time of the record.
-        writer: who stored it.
-        is_new: True if this command stored it.
-    """
-
-    exchange: str = field(metadata=shown("exchange"))
-    origin: Provenance = field(metadata=shown("order"))
-    members: int = field(metadata=shown("bindings", number=True))
-    written: str = field(metadata=shown("written"))
-    writer: str = field(metadata=shown("writer"))
-    is_new: bool = field(metadata=shown("new", lambda new: "new" if new else ""))
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded(Document):
-    """The rings whose order is on the broker."""
-
-    format_name: ClassVar = "records"
-    vhost: str = field(metadata=shown())
-    recorded: tuple[RecordedRing, ...] = field(metadata=shown())
-
-    def blocks(self) -> Iterator[Block]:
-        """Return a row for each ring."""
-        yield table_of(RecordedRing, self.recorded)
+_RECORDED = {
+    "exchange": Shown("exchange"),
+    "origin": Shown("order"),
+    "members": Shown("bindings", number=True),
+    "written": Shown("written"),
+    "writer": Shown("writer"),
+    "is_new": Shown("new", lambda new: "new" if new else ""),
+}
 
 
 @command(example="rabbit-chx ring record --all --ring-via 'docker exec rabbitmq'")
@@ -365,12 +318,11 @@ def record_rings(
                 return Outcome(None, code=ExitCode.REFUSED)
         records = {**{name: stored[name][0] for name in rings if name not in new}, **opened.record(new)}
     rows = [
-        RecordedRing(
-            name, record.origin, len(record.state.bindings or ()), record.written, record.writer, name in new
-        )
+        (name, record.origin, len(record.state.bindings or ()), record.written, record.writer, name in new)
         for name, record in sorted(records.items())
     ]
-    return Outcome(Recorded(at.settings.vhost, tuple(rows)))
+    table = Table.of(_RECORDED, rows, key="recorded")
+    return Outcome(Document("records", [Fields({"vhost": at.settings.vhost}), table]))
 
 
 def _differs(stored: RingRecord, made: RingRecord) -> bool:

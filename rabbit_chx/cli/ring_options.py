@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast, get_args
 
-import click
-
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.checks import json_object
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
@@ -25,6 +23,7 @@ from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import NEED_RING, hashes_text
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.options import one_of
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import (
     Destination,
@@ -174,7 +173,7 @@ class RingOptions:
     )
     exchange_type: str | None = option(
         is_rare=True,
-        type=click.Choice(_EXCHANGE_TYPES),
+        type=one_of(*_EXCHANGE_TYPES),
         metavar="TYPE",
         help="The type of the exchange of --bind: x-consistent-hash, x-modulus-hash, super-stream (hashed by the clients for Java, "
         ".NET and Go), super-stream/rstream or super-stream/key (routed by binding key). For the last four write --bind QUEUE=KEY with the binding key.  "

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import Document, place_text
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
 from rabbit_chx.cli.report import source_as_json, source_fact, texts
@@ -17,9 +16,9 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions, 
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.fixes import joined
-from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.rendering import Batch, Document, Facts, Fields, Line, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -42,7 +41,7 @@ def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Document):
+class Answer:
     """The destination of a key.
 
     Attributes:
@@ -51,22 +50,15 @@ class Answer(Document):
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
         fault: the defect of a slot that is not bound to exactly one queue; else None.
         explanation: the steps of the routing; None without ``--explain``.
-        provenance: the source of the ring, for answers that are printed without a report; None for an exchange without a ring.
-        doubt: the reason why the ring is a guess, as `provenance`.
-        is_determined: False if the answer depends on a guess, as `provenance`.
     """
 
-    format_name: ClassVar = "answer"
     key: str
     place: Place = field(metadata=shown(json="destination"))
     slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
     fault: str | None = field(default=None, metadata=shown(optional=True))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
-    provenance: Provenance | None = field(default=None, metadata=shown(optional=True))
-    doubt: str | None = field(default=None, metadata=shown(optional=True))
-    is_determined: bool | None = field(default=None, metadata=shown(json="determined", optional=True))
 
-    def as_row(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
         row = [("key", self.key), ("destination", place_text(self.place))]
         if self.slot is not None:
@@ -74,39 +66,51 @@ class Answer(Document):
         return [*row, *_facts(self.explanation)] if self.explanation else row
 
 
-@dataclass(frozen=True, slots=True)
-class RouteReport(Document):
-    """The destinations of keys, in the order of the keys."""
+def _batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:
+    """Return answers that are shown one by one: all with the same fields."""
+    facts = [answer.facts() for answer in answers]
+    names = [name for name, _ in facts[0]] if facts else []
+    rows = [[value for _, value in row] for row in facts]
+    return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
 
-    format_name: ClassVar = "route"
-    source: KeyMap = field(metadata=shown(json=SPREAD, as_json=source_as_json))
-    answers: Sequence[Answer] = field(metadata=shown(as_json=lambda answers: list(map(json_fields, answers))))
-    is_determined: bool = field(metadata=shown(json="determined"))
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield a table of the answers, or the facts of each explained answer."""
-        slots = any(answer.slot is not None for answer in self.answers)
-        plain = [
-            (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place))
-            for answer in self.answers
-            if answer.explanation is None
-        ]
-        if plain:
-            yield Table(texts("key", *(["slot"] if slots else []), "destination"), plain)
-        for answer in self.answers:
-            if answer.explanation:
-                named = [("key", answer.key), ("destination", place_text(answer.place))]
-                if answer.slot:
-                    named.append(("slot", answer.slot))
-                if answer.fault:
-                    named.append(("fault", answer.fault))
-                yield Facts([*named, *_facts(answer.explanation)])
-        yield from (
-            Line(f"{answer.key}: {answer.fault}")
-            for answer in self.answers
-            if answer.fault and answer.explanation is None
+def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bool) -> Document:
+    """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer."""
+    slots = any(answer.slot is not None for answer in answers)
+    plain = [answer for answer in answers if answer.explanation is None]
+    rows = [
+        (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place)) for answer in plain
+    ]
+    explained = [
+        Facts(
+            [
+                ("key", answer.key),
+                ("destination", place_text(answer.place)),
+                *([("slot", answer.slot)] if answer.slot else ()),
+                *([("fault", answer.fault)] if answer.fault else ()),
+                *_facts(answer.explanation),
+            ]
         )
-        yield Line(joined(": ", source_fact(self.source)))
+        for answer in answers
+        if answer.explanation
+    ]
+    table = Table(
+        texts("key", *(["slot"] if slots else []), "destination"),
+        rows,
+        key="answers",
+        value=lambda: list(map(json_fields, answers)),
+    )
+    return Document(
+        "route",
+        [
+            Fields(source_as_json(source)),
+            table.for_people(rows),
+            Fields({"determined": is_determined}),
+            *explained,
+            *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
+            Line(joined(": ", source_fact(source))),
+        ],
+    )
 
 
 def _facts(explanation: Explanation) -> list[tuple[str, str]]:
@@ -205,7 +209,9 @@ def route(
     if key_file is None:
         answers = [answer(key) for key in keys or ("",)]
         is_lost = any(_is_lost(each, given) for each in answers)
-        return Outcome(RouteReport(source, answers, given.is_determined), code_of(given, is_lost=is_lost))
+        return Outcome(
+            route_report(source, answers, is_determined=given.is_determined), code_of(given, is_lost=is_lost)
+        )
     if key_file == STDIN:
         claim_stdin("the keys")
     file = KeyFile(key_file, column)
@@ -225,16 +231,16 @@ def _is_lost(answer: Answer, given: RingInput) -> bool:
     return bool(answer.fault) or given.loses([answer.place])
 
 
-def _count_lost(
-    batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]
-) -> Iterator[list[Answer]]:
+def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]) -> Iterator[Batch]:
     ground = given.source.ground
-    named = partial(replace, is_determined=given.is_determined, doubt=ground.doubt or None)
-    if given.source.traits.has_order:
-        named = partial(named, provenance=ground.origin)
+    shared = {
+        **({"provenance": ground.origin} if given.source.traits.has_order else {}),
+        **({"doubt": ground.doubt} if ground.doubt else {}),
+        "determined": given.is_determined,
+    }
     for batch in batches:
         lost.update(_is_lost(answer, given) for answer in batch)
-        yield [named(answer) for answer in batch]
+        yield _batch(batch, shared)
 
 
 def _answer_of_place(

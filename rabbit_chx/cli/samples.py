@@ -11,12 +11,11 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-import click
-
 from rabbit_chx.cli.command import TEXT, option, options
 from rabbit_chx.cli.inputs import STDIN, file_name, hashed_value, open_input
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.installation import install_command
+from rabbit_chx.options import whole
 from rabbit_chx.rendering import reading, sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -357,7 +356,7 @@ class SampleOptions:
     section: ClassVar = "Sample"
     key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
     pattern: str | None = option(type=TEXT, metavar="TEXT")
-    count: int | None = option(type=click.IntRange(1, _MOST_KEYS), metavar="N")
+    count: int | None = option(type=whole(1, _MOST_KEYS), metavar="N")
     column: str | None = option(
         is_rare=True,
         type=TEXT,

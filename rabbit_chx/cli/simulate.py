@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import simulate as simulated
-from rabbit_chx.analysis.simulation import MOST_DISTINCT, SampleCounts, Simulation
-from rabbit_chx.analysis.wording import document, place_text
+from rabbit_chx.analysis.simulation import MOST_DISTINCT, Change, PlaceShare, SampleCounts, Simulation
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
-from rabbit_chx.cli.report import matrix_table, numbers, source_as_json, source_fact, texts
+from rabbit_chx.cli.report import matrix_table, source_as_json, source_fact
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
-from rabbit_chx.rendering import Block, Facts, Table
+from rabbit_chx.rendering import Document, Facts, Fields, Part, Section, Table
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
@@ -25,145 +25,123 @@ if TYPE_CHECKING:
 _HEAVIEST = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SimulateReport:
-    """The result of a simulation, and the smallest share of keys that the change of the ring can move."""
+def _skew_text(part: PlaceShare) -> str:
+    return "" if part.place is None else f"{round(part.skew, 4) + 0.0:+.2%}"
 
-    simulation: Simulation
-    is_determined: bool
-    least: LeastMoved | None = None
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the ring, its shares, the sample and the change."""
-        simulation, change = self.simulation, self.simulation.change
-        yield Facts([source_fact(simulation.ring)])
-        held = f"{simulation.ring.traits.part}s"
-        yield Table(
-            [*texts("destination"), *numbers(held, "share", "ideal", "skew")],
-            [
-                (
-                    place_text(part.place),
-                    part.buckets,
-                    percent(part.share),
-                    percent(part.ideal),
-                    "" if part.place is None else f"{round(part.skew, 4) + 0.0:+.2%}",
-                )
-                for part in simulation.places
-            ],
+def simulate_report(simulation: Simulation, *, is_determined: bool, least: LeastMoved | None) -> Document:
+    """Return the ring, its shares, the sample and the change.
+
+    Args:
+        simulation: the result of a simulation.
+        is_determined: False if the ring is a guess.
+        least: the smallest share of keys that the change of the ring can move; None without a change.
+    """
+    ring = simulation.ring
+    columns = {
+        "destination": Shown("destination", place_text),
+        "buckets": Shown(f"{ring.traits.part}s", number=True),
+        "share": Shown("share", percent, number=True),
+        "ideal": Shown("ideal", percent, number=True),
+        "shown": Shown("skew", number=True, json=None),
+        "skew": Shown(),
+    }
+    rows = [
+        (part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew)
+        for part in simulation.places
+    ]
+    sample, change = simulation.sample, simulation.change
+    return Document(
+        "simulate",
+        [
+            Fields({**source_as_json(ring), "determined": is_determined}),
+            Facts([source_fact(ring)]),
+            Table.of(columns, rows, key="shares"),
+            Section("", list(_sample_parts(simulation, sample)), key="sample")
+            if sample
+            else Fields({"sample": None}),
+            Section("", list(_change_parts(change, least)), key="change")
+            if change
+            else Fields({"change": None}),
+        ],
+    )
+
+
+def _change_parts(change: Change, least: LeastMoved | None) -> Iterator[Part]:
+    shares, messages = change.shares, change.messages
+    # In another order the shares of the members differ a little, so fewer keys may have to move.
+    minimum = min([shares.least, *(way for way in least or () if way is not None)])
+    facts = [
+        ("change", source_fact(change.ring)[1]),
+        ("moved", f"{percent(shares.moved)} of all keys; minimum {percent(minimum)}"),
+    ]
+    if messages:
+        total = plural(int(sum(messages.amounts.values())), "message")
+        facts.append(("", f"{messages.moved:,} of {total} of the sample"))
+    less = least and dict(zip(("arranged", "slots"), least, strict=True))
+    yield Fields(source_as_json(change.ring))
+    yield Facts([*facts, *_less(least or (), shares.moved)])
+    yield matrix_table(shares, percent, key="shares")
+    yield Fields({"messages": messages, "less": less})
+
+
+def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
+    """Yield alternatives that move fewer keys, if any."""
+    how = ("in the order that topology arrange writes", "with slots instead of the ring")
+    ways = [
+        f"{percent(share)} {by}"
+        for share, by in zip(least, how, strict=False)
+        if share is not None and percent(share) != percent(moved)
+    ]
+    if ways:
+        yield "less", "; ".join(ways)
+
+
+def _sample_parts(simulation: Simulation, sample: SampleCounts) -> Iterator[Part]:
+    """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
+    shares = {part.place: part.share for part in simulation.places}
+    keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
+    bounded = sample.keys is None
+    counted = ("messages", "keys", "refused", "refusal")
+    yield Fields({name: getattr(sample, name) for name in counted})
+    columns = {
+        "destination": Shown("destination", place_text),
+        "keys": Shown("keys", lambda count: "" if count is None else count, number=True, json=None),
+        "expected": Shown("expected", number=True, json=None),
+        "messages": Shown("messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "distinct": Shown(json="keys"),
+    }
+    rows = [
+        (
+            place,
+            count_of_keys := sample.keys_of.get(place),
+            "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
+            count,
+            count / messages if messages else 0,
+            count_of_keys,
         )
-        if simulation.sample:
-            yield from self._sample(simulation.sample)
-        if change:
-            shares, messages = change.shares, change.messages
-            # In another order the shares of the members differ a little, so fewer keys may have to move.
-            least = min([shares.least, *(way for way in self.least or () if way is not None)])
-            facts = [
-                ("change", source_fact(change.ring)[1]),
-                ("moved", f"{percent(shares.moved)} of all keys; minimum {percent(least)}"),
-            ]
-            if messages:
-                total = plural(int(sum(messages.amounts.values())), "message")
-                facts.append(("", f"{messages.moved:,} of {total} of the sample"))
-            yield Facts([*facts, *self._less(shares.moved)])
-            yield matrix_table(shares, percent)
-
-    def _less(self, moved: float) -> Iterator[tuple[str, str]]:
-        """Yield alternatives that move fewer keys, if any."""
-        if self.least is not None:
-            by_order, by_slots = self.least
-            ways = []
-            if by_order is not None and percent(by_order) != percent(moved):
-                ways.append(f"{percent(by_order)} in the order that topology arrange writes")
-            if by_slots is not None and percent(by_slots) != percent(moved):
-                ways.append(f"{percent(by_slots)} with slots instead of the ring")
-            if ways:
-                yield "less", "; ".join(ways)
-
-    def _sample(self, sample: SampleCounts) -> Iterator[Block]:
-        """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
-        shares = {part.place: part.share for part in self.simulation.places}
-        keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
-        bounded = sample.keys is None
-        yield Table(
-            [*texts("destination"), *numbers("keys", "expected", "messages", "of all")],
-            [
-                (
-                    place_text(place),
-                    sample.keys_of.get(place, ""),
-                    "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
-                    count,
-                    percent(count / messages if messages else 0),
-                )
-                for place, count in sample.messages_of.items()
-            ],
-        )
-        distinct = (
-            f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
-            if sample.keys is None
-            else plural(sample.keys, "distinct key")
-        )
-        size = f"{plural(sample.messages, 'message')}, {distinct}"
-        facts = [("sample", size)]
-        if sample.refusal:
-            facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
-        yield Facts(facts)
-        if sample.heaviest and (sample.keys is None or sample.keys < sample.messages):
-            yield Table(
-                [
-                    *texts("heaviest keys"),
-                    *numbers("at least" if bounded else "messages", "of all"),
-                    *texts("destination"),
-                ],
-                [
-                    (
-                        heavy.value,
-                        heavy.messages,
-                        percent(heavy.messages / sample.messages),
-                        place_text(heavy.place),
-                    )
-                    for heavy in sample.heaviest
-                ],
-            )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        simulation, change = self.simulation, self.simulation.change
-        return document(
-            "simulate",
-            **source_as_json(simulation.ring),
-            determined=self.is_determined,
-            shares=[
-                {
-                    "destination": part.place,
-                    "buckets": part.buckets,
-                    "share": part.share,
-                    "ideal": part.ideal,
-                    "skew": part.skew,
-                }
-                for part in simulation.places
-            ],
-            sample=simulation.sample and self._sample_json(simulation.sample),
-            change=change
-            and {
-                **source_as_json(change.ring),
-                "shares": change.shares,
-                "messages": change.messages,
-                "less": self.least and dict(zip(("arranged", "slots"), self.least, strict=True)),
-            },
-        )
-
-    def _sample_json(self, sample: SampleCounts) -> dict[str, Any]:
-        return {
-            "messages": sample.messages,
-            "keys": sample.keys,
-            "refused": sample.refused,
-            "refusal": sample.refusal,
-            "destinations": [
-                {"destination": place, "messages": messages, "keys": sample.keys_of.get(place)}
-                for place, messages in sample.messages_of.items()
-            ],
-            "heaviest": sample.heaviest,
-        }
+        for place, count in sample.messages_of.items()
+    ]
+    yield Table.of(columns, rows, key="destinations")
+    distinct = (
+        f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
+        if sample.keys is None
+        else plural(sample.keys, "distinct key")
+    )
+    facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
+    if sample.refusal:
+        facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
+    yield Facts(facts)
+    heaviest = {
+        "key": Shown("heaviest keys"),
+        "messages": Shown("at least" if bounded else "messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "destination": Shown("destination", place_text),
+    }
+    heavy = [(it.value, it.messages, it.messages / sample.messages, it.place) for it in sample.heaviest]
+    is_telling = sample.keys is None or sample.keys < sample.messages
+    yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)
 
 
 @command(
@@ -212,13 +190,16 @@ def simulate(
     places = [place for ring in (source, changed) if ring is not None for place in ring.shares() or (None,)]
     code = code_of(given, is_lost=given.loses(places))
     if not sample.given:
-        report = SimulateReport(simulated(source, changed=changed), given.is_determined, least)
+        report = simulate_report(
+            simulated(source, changed=changed), is_determined=given.is_determined, least=least
+        )
         return Outcome(report, code, plot=plot)
     batches = StreamedSample(sample, hashing, source)
     with batches.name_errors():
         counted = iter(batches)
         simulation = simulated(source, counted, hashing=hashing, changed=changed, heaviest=_HEAVIEST)
-    return Outcome(SimulateReport(simulation, given.is_determined, least), code, plot=plot)
+    report = simulate_report(simulation, is_determined=given.is_determined, least=least)
+    return Outcome(report, code, plot=plot)
 
 
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-import click
+from dataclasses import dataclass
+from typing import ClassVar
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
-from rabbit_chx.analysis import SlotLoad
+from rabbit_chx.analysis import Finding, SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import document, place_text, rounded
+from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
@@ -22,10 +20,12 @@ from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Facts, Line, Verbatim, sign_of_life, table_of
-from rabbit_chx.result_fields import shown
+from rabbit_chx.options import one_of
+from rabbit_chx.rendering import Document, Facts, Fields, Line, Part, Table, Verbatim, sign_of_life
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.topology import RingMember
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.live.reading import PublishRates
@@ -66,7 +66,7 @@ class LiveTable:
     def read(cls, broker: BrokerAddresses, exchange: str) -> LiveTable:
         """Read the slots of a live exchange."""
         live = broker.exchange(exchange, "only the management API shows the queues of slots")
-        slots = live.slots.sound_table()
+        slots = live.slots.table(strict=True)
         store_read_ring(broker, live)
         if not slots.slots:
             raise MismatchError(
@@ -107,7 +107,7 @@ class LoadOptions:
     sample: SampleOptions = sample_options()
     type_: FieldType | None = option(
         "--type",
-        type=click.Choice(FIELD_TYPES),
+        type=one_of(*FIELD_TYPES),
         metavar="TYPE",
         help="The AMQP type of the keys of the sample, if the exchange hashes a header.  [default: longstr]",
     )
@@ -153,210 +153,177 @@ def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate:,.1f}"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A queue with its share of all keys, and of the load of a sample; None for the slots without a queue."""
-
-    queue: str | None = field(metadata=shown("queue", place_text))
-    slots: int = field(metadata=shown("slots", number=True))
-    keys: float = field(metadata=shown("of all keys", percent, number=True, as_json=rounded))
-    load: float | None = field(metadata=shown("of the load", percent_or_blank, number=True, sparse=True))
-    rate: float | None = field(metadata=shown("messages/s", _rate, number=True, sparse=True))
-
-
-@dataclass(frozen=True, slots=True)
-class SlotRow:
-    """A slot with its share of all keys, and of the load of a sample."""
-
-    slot: str = field(metadata=shown("slot"))
-    queue: str | None = field(metadata=shown("queue", place_text))
-    keys: float = field(metadata=shown("of all keys", percent, number=True, as_json=rounded))
-    load: float | None = field(metadata=shown("of the load", percent_or_blank, number=True, sparse=True))
-    rate: float | None = field(metadata=shown("messages/s", _rate, number=True, sparse=True, json=None))
-
-
-@dataclass(frozen=True, slots=True)
-class HeavyRow:
-    """A heavy key of a sample: its destination in the ring, the queue, its share of the load, and the bounds of its messages."""
-
-    key: str = field(metadata=shown("heaviest keys"))
-    place: Place = field(metadata=shown("slot", _slot_text, json="slot", as_json=_slot_name))
-    queue: Place = field(metadata=shown("queue", place_text, as_json=_text_or_none))
-    load: float = field(metadata=shown("of the load", percent, number=True, json=None))
-    least: int
-    most: int
+_SHARES = {
+    "keys": Shown("of all keys", percent, number=True, as_json=rounded),
+    "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
+}
+_QUEUES = {
+    "queue": Shown("queue", place_text),
+    "slots": Shown("slots", number=True),
+    **_SHARES,
+    "rate": Shown("messages/s", _rate, number=True, sparse=True),
+}
+_SLOTS = {
+    "slot": Shown("slot"),
+    "queue": Shown("queue", place_text),
+    **_SHARES,
+    "rate": Shown("messages/s", _rate, number=True, sparse=True, json=None),
+}
+_HEAVY = {
+    "key": Shown("heaviest keys"),
+    "slot": Shown("slot", _slot_text, as_json=_slot_name),
+    "queue": Shown("queue", place_text, as_json=_text_or_none),
+    "load": Shown("of the load", percent, number=True, json=None),
+    "least": Shown(),
+    "most": Shown(),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsReport:
-    """The slots of an exchange, and their load; None without a sample."""
+def slots_report(table: LiveTable, sample: SlotSample | None) -> Document:
+    """Return an exchange, its queues, its slots, and the heaviest keys; without a sample no load and no keys."""
+    return Document(
+        "slots",
+        [
+            *_heading(table, sample),
+            Table.of(_QUEUES, _rows_of_queues(table, sample), key="queues"),
+            Table.of(_SLOTS, _rows_of_slots(table, sample), key="slots"),
+            _heaviest(table, sample),
+        ],
+    )
 
-    table: LiveTable
-    sample: SlotSample | None
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the exchange, its queues, its slots, and the heaviest keys."""
-        yield Facts(_facts(self.table, self.sample))
-        yield table_of(QueueRow, self.queues)
-        yield table_of(SlotRow, self.slots)
-        if self.sample is not None:
-            yield table_of(HeavyRow, _heaviest(self.table, self.sample)[:_HEAVIEST])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        return document(
-            "slots",
-            **_about(self.table, self.sample),
-            queues=self.queues,
-            slots=self.slots,
-            heaviest=_heaviest(self.table, self.sample),
-        )
-
-    @property
-    def queues(self) -> list[QueueRow]:
-        """The queues in the order of their names; the slots without a queue are last."""
-        slots, rates = self.table.slots, self.table.rates.queues
-        shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
-        named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
-        return [
-            QueueRow(
-                queue, held[queue], shares.get(queue, 0.0), self._queue_load(queue), rates.get(queue or "")
-            )
-            for queue in (*named, *([None] if held[None] else []))
-        ]
-
-    @property
-    def slots(self) -> list[SlotRow]:
-        """The slots in the order of the ring."""
-        slots, rate = self.table.slots, self.table.rates.exchange
-        shares, rows = slots.ring.shares(), []
-        for slot in slots.slots:
-            load = self._slot_load(slot)
-            messages_s = None if load is None or rate is None else load * rate
-            rows.append(SlotRow(slot.name, slots.owners.get(slot), shares.get(slot, 0.0), load, messages_s))
-        return rows
-
-    def _slot_load(self, place: Place) -> float | None:
-        if self.sample is None:
-            return None
-        return 0.0 if place is None else self.sample.share(self.sample.load.messages.get(place, 0))
-
-    def _queue_load(self, queue: str | None) -> float | None:
-        slots = self.table.slots
+def _rows_of_queues(table: LiveTable, sample: SlotSample | None) -> Iterator[tuple[object, ...]]:
+    """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
+    slots, rates = table.slots, table.rates.queues
+    shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
+    named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
+    for queue in (*named, *([None] if held[None] else [])):
         places = [place for place in slots.ring.destinations if slots.queue_of(place) == queue]
-        loads = [load for place in places if (load := self._slot_load(place)) is not None]
-        return None if self.sample is None else rounded(sum(loads))
+        load = None if sample is None else rounded(sum(_load_of(sample, place) for place in places))
+        yield queue, held[queue], shares.get(queue, 0.0), load, rates.get(queue or "")
 
 
-@dataclass(frozen=True, slots=True)
-class BalanceReport:
-    """A proposal of the owner of each slot."""
+def _rows_of_slots(table: LiveTable, sample: SlotSample | None) -> Iterator[tuple[object, ...]]:
+    """Yield the slots in the order of the ring."""
+    slots, rate = table.slots, table.rates.exchange
+    shares = slots.ring.shares()
+    for slot in slots.slots:
+        load = None if sample is None else _load_of(sample, slot)
+        messages_s = None if load is None or rate is None else load * rate
+        yield slot.name, slots.owners.get(slot), shares.get(slot, 0.0), load, messages_s
 
-    table: LiveTable
-    sample: SlotSample
-    balance: SlotBalance
 
-    def blocks(self) -> Iterator[Block]:
-        """Return the result, the moves, the queues before and after, the heaviest keys, and the members for the file."""
-        made, target = self.balance, self.balance.target
-        if target.kind == "share":
-            wanted = f"at most {target} of the load in each queue"
-        else:
-            wanted = f"at most {target} times the share of the load that the weight of a queue gives it"
-        yield Facts([*_facts(self.table, self.sample), ("target", wanted), ("result", self._result())])
-        for obstacle in made.obstacles:
-            yield Line(obstacle.text)
-        if made.moves:
-            yield table_of(SlotMove, made.moves)
-        yield table_of(QueueLoad, made.queues)
-        yield table_of(HeavyRow, _heaviest(self.table, self.sample)[:_HEAVIEST])
-        if made.moves:
-            yield from self._file_blocks()
+def _load_of(sample: SlotSample, place: Place) -> float:
+    return 0.0 if place is None else sample.share(sample.load.messages.get(place, 0))
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        made = self.balance
-        members = made.members(self.table.exchange)
-        return document(
-            "balance",
-            **_about(self.table, self.sample),
-            state=made.state,
-            target=str(made.target),
-            reachable=None if made.reachable is None else str(made.reachable),
-            moves=made.moves,
-            at_least=made.at_least,
-            moved={"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
-            queues=made.queues,
-            heaviest=_heaviest(self.table, self.sample),
-            obstacles=[
+
+def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> Document:
+    """Return the result, the moves, the queues before and after, the heaviest keys, and the members for the file."""
+    target, members = made.target, made.members(table.exchange)
+    if target.kind == "share":
+        wanted = f"at most {target} of the load in each queue"
+    else:
+        wanted = f"at most {target} times the share of the load that the weight of a queue gives it"
+    return Document(
+        "balance",
+        [
+            *_heading(table, sample, ("target", wanted), ("result", _result(made))),
+            Fields(
                 {
-                    "kind": obstacle.kind,
-                    "message": obstacle.message,
-                    "fix": obstacle.fix,
-                    "slot": _slot_name(obstacle.destination),
-                    "key": obstacle.names[0] if obstacle.names else None,
-                    "queue": None if isinstance(obstacle.destination, ExchangeRef) else obstacle.destination,
+                    "state": made.state,
+                    "target": str(target),
+                    "reachable": None if made.reachable is None else str(made.reachable),
                 }
-                for obstacle in made.obstacles
-            ],
-            members=members and [{"queue": it.destination, "slots": it.slots} for it in members],
-        )
+            ),
+            *(Line(obstacle.text) for obstacle in made.obstacles),
+            Table.of(SlotMove, made.moves, key="moves").for_people(made.moves),
+            Fields(
+                {
+                    "at_least": made.at_least,
+                    "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
+                }
+            ),
+            Table.of(QueueLoad, made.queues, key="queues"),
+            _heaviest(table, sample),
+            Fields(
+                {
+                    "obstacles": list(map(_obstacle_as_json, made.obstacles)),
+                    "members": members and [{"queue": it.destination, "slots": it.slots} for it in members],
+                }
+            ),
+            *(_file_parts(table, members) if made.moves else ()),
+        ],
+    )
 
-    def _result(self) -> str:
-        made = self.balance
-        if not made.moves:
-            return _RESULTS[made.state]
-        count = len(made.moves)
-        proof = "the minimum" if count == made.at_least else f"the minimum is at least {made.at_least}"
-        changes = "slot moves" if count == 1 else "slots move"
-        return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
 
-    def _file_blocks(self) -> Iterator[Block]:
-        exchange, members = self.table.exchange, self.balance.members(self.table.exchange)
-        if members is None:
-            yield Line(
-                f"A topology file cannot describe this: the ring of {exchange} has destinations other than slots with the names "
-                "that a file gives them. Bind and unbind the slots by hand."
-            )
-            return
+def _obstacle_as_json(obstacle: Finding) -> dict[str, object]:
+    place = obstacle.destination
+    return {
+        "kind": obstacle.kind,
+        "message": obstacle.message,
+        "fix": obstacle.fix,
+        "slot": _slot_name(place),
+        "key": obstacle.names[0] if obstacle.names else None,
+        "queue": None if isinstance(place, ExchangeRef) else place,
+    }
+
+
+def _result(made: SlotBalance) -> str:
+    if not made.moves:
+        return _RESULTS[made.state]
+    count = len(made.moves)
+    proof = "the minimum" if count == made.at_least else f"the minimum is at least {made.at_least}"
+    changes = "slot moves" if count == 1 else "slots move"
+    return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
+
+
+def _file_parts(table: LiveTable, members: Sequence[RingMember] | None) -> Iterator[Part]:
+    exchange = table.exchange
+    if members is None:
         yield Line(
-            Fix(
-                f"Nothing was changed. Write these members of {exchange} into the topology file, and run: ",
-                to_type("topology plan", "FILE"),
-                "; and then: ",
-                to_type("topology apply", "FILE"),
-            )
+            f"A topology file cannot describe this: the ring of {exchange} has destinations other than slots with the names "
+            "that a file gives them. Bind and unbind the slots by hand."
         )
-        listed = members_text(members)
-        yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")
+        return
+    yield Line(
+        Fix(
+            f"Nothing was changed. Write these members of {exchange} into the topology file, and run: ",
+            to_type("topology plan", "FILE"),
+            "; and then: ",
+            to_type("topology apply", "FILE"),
+        )
+    )
+    yield Verbatim(f"slots = {len(table.slots.slots)}\nmembers = {members_text(members)}\n")
 
 
-def _facts(table: LiveTable, sample: SlotSample | None) -> list[tuple[str, str]]:
+def _heading(table: LiveTable, sample: SlotSample | None, *more: tuple[str, str]) -> tuple[Part, ...]:
+    counted = sample and {
+        "source": sample.source,
+        "messages": sample.messages,
+        "nowhere": sample.load.nowhere,
+    }
+    fields = {
+        "exchange": table.exchange,
+        "vhost": table.vhost,
+        "provenance": table.slots.provenance,
+        "rate": table.rates.exchange,
+        "sample": counted,
+    }
     facts = exchange_facts(table.exchange, table.vhost, table.arguments, table.slots)
     if table.rates.exchange is not None:
         facts.append(("published", f"{_rate(table.rates.exchange)} messages/s in the last seconds"))
     if sample is not None:
         nowhere = f", {sample.load.nowhere:,} of them not routed to a slot" if sample.load.nowhere else ""
         facts.append(("sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"))
-    return facts
+    return Fields(fields), Facts([*facts, *more])
 
 
-def _about(table: LiveTable, sample: SlotSample | None) -> dict[str, Any]:
-    return {
-        "exchange": table.exchange,
-        "vhost": table.vhost,
-        "provenance": table.slots.provenance,
-        "rate": table.rates.exchange,
-        "sample": sample
-        and {"source": sample.source, "messages": sample.messages, "nowhere": sample.load.nowhere},
-    }
-
-
-def _heaviest(table: LiveTable, sample: SlotSample | None) -> list[HeavyRow]:
+def _heaviest(table: LiveTable, sample: SlotSample | None) -> Table:
+    """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
     if sample is None:
-        return []
-    return [
-        HeavyRow(
+        return Table.of(_HEAVY, (), key="heaviest").for_people(None)
+    rows = [
+        (
             str(heavy.key),
             heavy.place,
             table.slots.queue_of(heavy.place),
@@ -366,6 +333,7 @@ def _heaviest(table: LiveTable, sample: SlotSample | None) -> list[HeavyRow]:
         )
         for heavy in sample.load.keys
     ]
+    return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)
 
 
 @command(
@@ -388,7 +356,7 @@ def show(
     if load.sample.given:
         _check_certain(exchange, table.slots)
 
-    report = SlotsReport(table, load.read(table) if load.sample.given else None)
+    report = slots_report(table, load.read(table) if load.sample.given else None)
     plotted = f"Exchange {exchange}, vhost {live.settings.vhost}"
     return Outcome(report, plot=("slots", table.slots), plotted=plotted)
 
@@ -439,7 +407,7 @@ def balance(
     with sign_of_life("balancing"):
         made = balanced(table.slots, sample.load, wanted, target=aim)
     return Outcome(
-        BalanceReport(table, sample, made),
+        balance_report(table, sample, made),
         code=ExitCode.DONE if made.state == "balanced" else ExitCode.DIFFERENCE,
     )
 

@@ -1,27 +1,23 @@
-"""The options of streams that `stream show` and `replay` share: the addresses, the range, and the ring that places the rows."""
+"""The options of streams: the addresses, which `group show` has too, the range, and the ring that places the rows."""
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
-
-import click
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
-from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.errors import InputError
+from rabbit_chx.options import one_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import node_addresses
 
 if TYPE_CHECKING:
@@ -32,7 +28,6 @@ _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
 #: A day with a time zone, for which Python takes the zone for a time.
 _DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
 _TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
-_MOST_KEYS = 5
 
 
 def address_option() -> Any:  # a field's default
@@ -78,7 +73,7 @@ class StreamOptions:
     addresses: tuple[str, ...] = address_option()
     routing: StreamRouting | None = option(
         is_rare=True,
-        type=click.Choice(get_args(StreamRouting)),
+        type=one_of(*get_args(StreamRouting)),
         help="How clients route to the super stream: by murmur3, or by its binding keys, as AMQP clients do.  [default: hash; required "
         "if the binding keys are not 0, 1, ...]",
     )
@@ -155,11 +150,6 @@ def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
     return moment
 
 
-def time_text(moment: datetime) -> str:
-    """Return a time in UTC, with the milliseconds of a chunk's time."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
     """Return the address to connect to for each advertised address."""
     addresses: dict[str, str] = {}
@@ -185,32 +175,3 @@ def _ring_of_keys(exchange: str, ring: RingInput) -> KeyMap:
     if ring.arguments is None:
         say(f"{ring.doubt}, so the routing key is assumed")
     return ring.source
-
-
-def find_streams(connection: StreamConnection, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the streams of these names, each with the super stream or exchange that was named; None if the stream itself was."""
-    found: dict[str, str | None] = {}
-    of_name = connection.metadata(names, missing_ok=True)
-    for name in names:
-        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
-            connection.metadata([name])  # raises an error if the user may not read it
-            found.setdefault(name, None)
-            continue
-        try:
-            partitions = connection.partitions(name)
-        except NotFoundError:
-            raise NotFoundError(
-                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
-                queue=name,
-            ) from None
-        connection.metadata(partitions)
-        found |= dict.fromkeys(partitions, name)
-    return found
-
-
-def text_or_base64(name: str, value: bytes) -> dict[str, str]:
-    """Return bytes for JSON: as text, or in base64 under another name if they are not UTF-8."""
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.wording import document, finding_as_json, place_text
+from rabbit_chx.analysis.wording import finding_as_json, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import COPY, declare_copy, find_routes, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
@@ -19,8 +18,8 @@ from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import exchange_facts, outcome_text, ring_text, source_as_json
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Block, Facts, sign_of_life, table_of
-from rabbit_chx.result_fields import shown
+from rabbit_chx.rendering import Document, Facts, Fields, Table, sign_of_life
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
@@ -31,36 +30,16 @@ _DEFAULT_KEYS = 10_000
 _DEFAULT_PATTERN = "key-{n}"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A message of the scratch copy whose destination (`found`) differs from that of the mirror (`predicted`)."""
-
-    key: str = field(metadata=shown("key"))
-    predicted: Place | Refused = field(metadata=shown("predicted", outcome_text))
-    found: Place = field(metadata=shown("found", place_text))
-
-
-@dataclass(frozen=True, slots=True)
-class DestinationCount:
-    """The messages that reached a destination, and those that the mirror predicted for it."""
-
-    destination: Place = field(metadata=shown("destination", place_text))
-    messages: int = field(metadata=shown("messages", number=True))
-    predicted: int = field(metadata=shown("predicted", number=True))
-
-
-@dataclass(frozen=True, slots=True)
-class HeaviestKey:
-    """The most frequent key of a sample, and its share of the messages, 0 to 1. They have one destination, whatever the ring."""
-
-    key: str
-    share: float
-
-    @classmethod
-    def of(cls, keys: Sequence[str]) -> HeaviestKey | None:
-        """Return that of a sample; None if no key occurs twice."""
-        heaviest = Counter(keys).most_common(1)
-        return cls(heaviest[0][0], heaviest[0][1] / len(keys)) if heaviest and heaviest[0][1] > 1 else None
+_DESTINATIONS = {
+    "destination": Shown("destination", place_text),
+    "messages": Shown("messages", number=True),
+    "predicted": Shown("predicted", number=True),
+}
+_DIFFERENCES = {
+    "key": Shown("key"),
+    "predicted": Shown("predicted", outcome_text),
+    "found": Shown("found", place_text),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +52,8 @@ class ScratchReport:
         findings: the faults of the ring.
         found: the number of messages that reached each destination.
         predicted: the number of messages that the mirror predicted for each destination.
-        differences: the messages with another destination.
-        heaviest: the most frequent key of the sample; None if no key occurs twice.
+        differences: the key of each message with another destination, the predicted one, and the one found.
+        heaviest: the most frequent key of the sample and its share of the messages, 0 to 1, which have one destination, whatever the ring; None if no key occurs twice.
     """
 
     exchange: str
@@ -84,8 +63,8 @@ class ScratchReport:
     findings: Sequence[Finding]
     found: Mapping[Place, int] = field(default_factory=dict)
     predicted: Mapping[Place, int] = field(default_factory=dict)
-    differences: Sequence[Difference] = ()
-    heaviest: HeaviestKey | None = None
+    differences: Sequence[tuple[str, Place | Refused, Place]] = ()
+    heaviest: tuple[str, float] | None = None
 
     def with_messages(
         self,
@@ -95,7 +74,7 @@ class ScratchReport:
     ) -> ScratchReport:
         """Return the report with a comparison: the predicted destination of each key, and those at which its message was found."""
         differences = [
-            Difference(key, place, next((each for each in places if each != place), None))
+            (key, place, next((each for each in places if each != place), None))
             for key, place, places in zip(keys, predicted, found, strict=True)
             if places != (() if place is None else (place,))
         ]
@@ -104,7 +83,7 @@ class ScratchReport:
             found=Counter(place for places in found for place in places or (None,)),
             predicted=Counter(place for place in predicted if not isinstance(place, Refused)),
             differences=differences,
-            heaviest=HeaviestKey.of(keys),
+            heaviest=_heaviest_key(keys),
         )
 
     @property
@@ -121,59 +100,49 @@ class ScratchReport:
             return ExitCode.DIFFERENCE
         return ExitCode.PARTLY if self.guess or not self.found else ExitCode.DONE
 
-    @property
-    def destinations(self) -> list[DestinationCount]:
-        """All destinations with buckets or messages."""
-        return [
-            DestinationCount(place, self.found.get(place, 0), self.predicted.get(place, 0))
+    def document(self) -> Document:
+        """Return the compared objects, the destinations of the messages, and the differences."""
+        compared, heaviest = sum(self.found.values()), self.heaviest
+        copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
+        facts = [
+            *self._facts(),
+            ("compared", copied if compared else "nothing"),
+            ("mismatches", f"{len(self.differences):,}"),
+            *([("heaviest key", _heaviest_text(*heaviest))] if heaviest else []),
+            *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
+            *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
+        ]
+        findings = [finding_as_json(it, destination=it.destination, share=it.share) for it in self.findings]
+        fields = {
+            "exchange": self.exchange,
+            "vhost": self.vhost,
+            "arguments": self.arguments,
+            **source_as_json(self.ring),
+            "determined": bool(self.found) and not self.guess,
+            "findings": findings,
+            "compared": compared,
+            "mismatches": len(self.differences),
+            "heaviest_key": heaviest and {"key": heaviest[0], "share": heaviest[1]},
+        }
+        counts = [
+            (place, self.found.get(place, 0), self.predicted.get(place, 0))
             for place in dict.fromkeys((*self.ring.buckets, *self.found))
         ]
+        shown = self.differences[:_MOST_SHOWN]
+        return Document(
+            "verify",
+            [
+                Fields(fields),
+                Facts(facts),
+                Table.of(_DESTINATIONS, counts, key="destinations").for_people(compared),
+                Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
+            ],
+        )
 
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """The facts in the heading."""
+    def _facts(self) -> list[tuple[str, str]]:
         if self.ring.traits.has_order:
             return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
         return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
-
-    def blocks(self) -> Iterator[Block]:
-        """Return the compared objects, the destinations of the messages, and the differences."""
-        compared = sum(self.found.values())
-        copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
-        yield Facts(
-            [
-                *self.facts,
-                ("compared", copied if compared else "nothing"),
-                ("mismatches", f"{len(self.differences):,}"),
-                *([("heaviest key", _heaviest_text(self.heaviest))] if self.heaviest else []),
-                *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
-                *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
-            ]
-        )
-        if not compared:
-            return
-        yield table_of(DestinationCount, self.destinations)
-        if self.differences:
-            yield table_of(Difference, self.differences[:_MOST_SHOWN])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON document of this command."""
-        return document(
-            "verify",
-            exchange=self.exchange,
-            vhost=self.vhost,
-            arguments=self.arguments,
-            **source_as_json(self.ring),
-            determined=bool(self.found) and not self.guess,
-            findings=[
-                finding_as_json(it, destination=it.destination, share=it.share) for it in self.findings
-            ],
-            compared=sum(self.found.values()),
-            mismatches=len(self.differences),
-            heaviest_key=self.heaviest,
-            destinations=self.destinations,
-            examples=self.differences[:_MOST_SHOWN],
-        )
 
 
 @command(
@@ -211,7 +180,7 @@ def verify(
         say(
             f"the ring of {exchange!r} is a guess, because the order of its bindings was not read: {report.guess}"
         )
-    return Outcome(report, code=report.code)
+    return Outcome(report.document(), code=report.code)
 
 
 def _on_copy(at: BrokerAddresses, report: ScratchReport, sample: SampleOptions) -> ScratchReport:
@@ -233,6 +202,10 @@ def _on_copy(at: BrokerAddresses, report: ScratchReport, sample: SampleOptions) 
     return report.with_messages(keys.keys, predicted, found)
 
 
-def _heaviest_text(heaviest: HeaviestKey) -> str:
-    """Return the most frequent key in words."""
-    return f"{heaviest.key!r:.60}: {percent(heaviest.share)} of the messages, to one destination"
+def _heaviest_key(keys: Sequence[str]) -> tuple[str, float] | None:
+    heaviest = Counter(keys).most_common(1)
+    return (heaviest[0][0], heaviest[0][1] / len(keys)) if heaviest and heaviest[0][1] > 1 else None
+
+
+def _heaviest_text(key: str, share: float) -> str:
+    return f"{key!r:.60}: {percent(share)} of the messages, to one destination"

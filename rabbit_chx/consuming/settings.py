@@ -28,6 +28,7 @@ from rabbit_chx.options import (
     one_of,
     option,
     value_of,
+    whole,
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.retry import Backoff
@@ -50,6 +51,14 @@ _MAX_BACKOFF_S = 30.0
 
 
 _HOOK = ValueKind("async function")
+_MEMBER = ValueKind(
+    "`str`",
+    lambda name: isinstance(name, str) and 0 < len(name.encode(errors="replace")) <= _MAX_NAME_BYTES,
+    f"text of 1 to {_MAX_NAME_BYTES} bytes, such as the name of the pod",
+)
+_WEIGHT = ValueKind(
+    "`float`, more than 0", lambda weight: is_finite(weight) and weight > 0, "a finite number, more than 0"
+)
 _JOURNAL_MEANING = "the stream that announces members and assigns generations"
 
 
@@ -161,20 +170,17 @@ class GroupOptions:
     """The options of every group. It is not validated: a traceback of its constructor would show the password."""
 
     member: str | None = option(
-        TEXT,
+        _MEMBER,
         "a name that is unique among the members and stays the same after a restart, such as that of the pod",
-        None,
         otherwise="the host's name and the process id",
     )
     weight: float = option(
-        ValueKind("`float`, more than 0"),
+        _WEIGHT,
         "this member's relative share: a member of weight 2 is assigned twice as many queues or streams as one of weight 1",
         1.0,
     )
     on_lost: Hook | None = option(
-        _HOOK,
-        "called with the name of a queue or stream when this member no longer owns it",
-        None,
+        _HOOK, "called with the name of a queue or stream when this member no longer owns it"
     )
     failures: FailurePolicy = option(
         value_of(FailurePolicy),
@@ -182,13 +188,12 @@ class GroupOptions:
         FailurePolicy(),
     )
     timing: GroupTiming | None = option(
-        ValueKind("`GroupTiming`"), "the times of the group", None, otherwise="`GroupTiming()`", former="pace"
+        ValueKind("`GroupTiming`"), "the times of the group", otherwise="`GroupTiming()`", former="pace"
     )
     credentials: Credentials | None = option(
         ValueKind("function"),
         "returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a password in the URL. It is called "
         "again, also in other threads, before the token expires; open connections get the new token",
-        None,
     )
 
 
@@ -210,7 +215,7 @@ class QueueGroupOptions(GroupOptions):
     )
     _: KW_ONLY
     concurrency: int = option(
-        ValueKind(f"`int`, 1 to {_MAX_CONCURRENCY}"),
+        whole(1, _MAX_CONCURRENCY),
         "the number of messages of one queue that are handled at a time. The messages of a key are handled one after the other",
         1,
         former="lanes",
@@ -223,15 +228,12 @@ class QueueGroupOptions(GroupOptions):
         32,
     )
     on_gained: Hook | None = option(
-        _HOOK,
-        "called with the name of a queue before the first message of a queue that this member gains",
-        None,
+        _HOOK, "called with the name of a queue before the first message of a queue that this member gains"
     )
     journal: str | None = option(TEXT, f"{_JOURNAL_MEANING}. None for no journal", JOURNAL)
     static: tuple[int, int] | None = option(
         ValueKind("(index, count)"),
         "this member consumes every count-th queue only. For releases before 4.0 without a journal",
-        None,
     )
 
 
@@ -247,9 +249,9 @@ class StreamGroupOptions(GroupOptions):
         ),
     )
     _: KW_ONLY
-    streams: Iterable[str] | None = option(ValueKind("list of `str`"), "the names of the streams", None)
+    streams: Iterable[str] | None = option(ValueKind("list of `str`"), "the names of the streams")
     super_stream: str | None = option(
-        TEXT, "the super stream whose partitions are shared, instead of `streams`", None
+        TEXT, "the super stream whose partitions are shared, instead of `streams`"
     )
     name: str = field(
         metadata=declared(TEXT, "the name of the group. The broker stores the offsets under it")
@@ -261,13 +263,11 @@ class StreamGroupOptions(GroupOptions):
         _HOOK,
         "called with the name of a stream before the first batch of a stream that this member gains. It returns where to start, as `GroupReading.start`; "
         "None for the offset after the stored one. If it raises, it is called again, like a handler",
-        None,
     )
     journal: str = option(TEXT, _JOURNAL_MEANING, JOURNAL)
     addresses: Mapping[str, str] | None = option(
         ValueKind("mapping of `str` to `str`"),
         'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``',
-        None,
     )
 
 
@@ -276,7 +276,7 @@ class StreamGroupOptions(GroupOptions):
 
 @dataclass(frozen=True)
 class GroupMember:
-    """What a member of either kind of group is made of, validated. `member_of` takes each field from the option of its name."""
+    """What a member of either kind of group is made of. `member_of` takes each field from the option of its name."""
 
     name: str
     weight: float = GroupOptions.weight
@@ -290,14 +290,6 @@ class GroupMember:
     group: str = ""  # of a `StreamGroup`
 
     def __post_init__(self) -> None:
-        name = self.name
-        if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= _MAX_NAME_BYTES:
-            raise InputError(
-                f"member is {name!r:.60}: pass text of 1 to {_MAX_NAME_BYTES} bytes, such as the name of the pod"
-            )
-        if not is_finite(self.weight) or self.weight <= 0:
-            raise InputError(f"weight is {self.weight!r}: pass a finite number, more than 0")
-        check_whole("concurrency", self.concurrency, 1, _MAX_CONCURRENCY)
         check_whole("prefetch", self.prefetch, self.concurrency, _MAX_PREFETCH)
 
     def retry_delay_s(self, attempts: int) -> float:

@@ -13,6 +13,7 @@ from rabbit_chx.analysis.wording import moment_as_json, moment_text
 from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster, entries_in
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.nodes import open_at, settings_of
@@ -27,6 +28,9 @@ _LAG_S = Metric(
     "rabbit_chx_stream_group_lag_seconds",
     "The age of the oldest chunk of a stream after the stored offset, in seconds.",
 )
+_OLDEST_S = Metric(
+    "rabbit_chx_stream_oldest_row_age_seconds", "The age of the first chunk of a stream, in seconds."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class StreamShare:
         stored: the stored offset of the group; None without one.
         lag_rows: the number of offsets after the stored one, which is at least the number of rows.
         lag_s: the age of the oldest chunk after the stored offset, in seconds; 0 without one.
+        oldest_s: the age of the first chunk of the stream, in seconds, which retention removes next; None without one.
     """
 
     stream: str = field(metadata=shown("stream"))
@@ -49,6 +54,7 @@ class StreamShare:
     stored: int | None = field(metadata=shown("stored", number=True))
     lag_rows: int = field(metadata=shown("lag rows", number=True, summed=True, metric=_LAG_ROWS))
     lag_s: float = field(metadata=shown("lag s", round, number=True, metric=_LAG_S))
+    oldest_s: float | None = field(metadata=shown(metric=_OLDEST_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def read_stream_group(
         )
         with closing(at_leader) as connection:
             claim = roster.claims.get(stream)
-            shares.append(read_share(connection, group, stream, owners.get(stream), claim))
+            shares.append(_read_share(connection, group, stream, owners.get(stream), claim))
     members = [
         StreamMember(name, member.weight, heard[name], sum(owner == name for owner in owners.values()))
         for name, member in sorted(roster.members.items())
@@ -101,12 +107,8 @@ def read_stream_group(
     return shares, members, ignored
 
 
-def read_share(
-    connection: StreamConnection,
-    group: str,
-    stream: str,
-    assigned: str | None = None,
-    claim: QueueClaim | None = None,
+def _read_share(
+    connection: StreamConnection, group: str, stream: str, assigned: str | None, claim: QueueClaim | None
 ) -> StreamShare:
     """Return the lag of a group in a stream, by the leader of the stream; `assigned` and `claim` are those of the journal."""
     stored = connection.query_offset(group, stream)
@@ -125,5 +127,10 @@ def read_share(
         None if claim is None else claim.generation,
         stored,
         max(0, end - following),
-        0.0 if chunk is None else round(max(0.0, time.time() - chunk.timestamp_ms / 1000), 3),
+        _age_s(chunk) or 0.0,
+        _age_s(first),
     )
+
+
+def _age_s(chunk: Chunk | None) -> float | None:
+    return None if chunk is None else round(max(0.0, time.time() - chunk.timestamp_ms / 1000), 3)

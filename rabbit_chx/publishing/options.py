@@ -60,11 +60,7 @@ class Limits:
     Blocks add up, unless there is a confirm or a sent byte of a message between them.
     """
 
-    max_in_flight: int = option(
-        COUNT,
-        "maximum number of unconfirmed messages (the window)",
-        1000,
-    )
+    max_in_flight: int = option(COUNT, "maximum number of unconfirmed messages (the window)", 1000)
     max_in_flight_bytes: int = option(
         BYTES, "maximum size of unconfirmed messages as frames; a larger batch is sent alone", 8 << 20
     )
@@ -96,7 +92,6 @@ class Retries:
     max_reconnects: int | None = option(
         WHOLE,
         "maximum number of consecutive failed attempts, each with every address; 0 fails at once",
-        None,
         otherwise="no maximum",
     )
     retry_first_connection: bool = option(
@@ -105,14 +100,11 @@ class Retries:
     nack_retries: int | None = option(
         WHOLE,
         "maximum number of retries of a nacked message (`basic.nack`) while no other message is confirmed",
-        None,
         otherwise=f"`{NACK_RETRIES}`, in a `SharedPublisher` `0`",
     )
     backoff_s: float = option(SECONDS, "delay before the first attempt; doubles up to 5 s, with jitter", 1.0)
     keep_order: bool = option(
-        FLAG,
-        "whether a nacked message is an error at once, so that later messages do not overtake it",
-        False,
+        FLAG, "whether a nacked message is an error at once, so that later messages do not overtake it", False
     )
 
     def __post_init__(self) -> None:
@@ -158,7 +150,6 @@ class CommonOptions:
         _RING,
         'with `routing="client"`: the ring as read from the broker by `Broker.ring` or `Broker.exchange`; a function is called again after '
         "the messages, and a ring that differs is an error",
-        None,
     )
     mandatory: bool = option(
         FLAG, "whether the broker returns unroutable messages; otherwise they are lost silently", True
@@ -166,20 +157,18 @@ class CommonOptions:
     persistent: bool = option(
         FLAG, "whether durable queues keep the messages over a restart (delivery mode 2)", True
     )
-    content_type: str | None = option(TEXT, "content type of every message", None)
+    content_type: str | None = option(TEXT, "content type of every message")
     properties: Mapping[str, Any] | None = option(
         _MAPPING,
         "[properties](publishing.md#properties-and-exchanges-of-each-message) of every message; they override `persistent` and `content_type`",
-        None,
     )
     limits: Limits = option(value_of(Limits), "the window and the time limits", Limits())
     retries: Retries = option(value_of(Retries), "repeated connections and messages", Retries())
-    connection_name: str | None = option(TEXT, "name of the connection in the management UI", None)
+    connection_name: str | None = option(TEXT, "name of the connection in the management UI")
     credentials: Credentials | None = option(
         _FUNCTION,
         "returns an [OAuth 2 token](security.md#oauth-2-tokens) and its expiry (an aware datetime, or seconds since 1970), instead of a "
         "password in the URL; called again, also in other threads, before the token expires",
-        None,
     )
 
 
@@ -196,7 +185,6 @@ class PublishOptions(CommonOptions):
         ValueKind("function of a `PublishReport`"),
         "[progress callback](publishing.md#the-report): called at most four times a second, after each reconnect, and at the end of a flush "
         "or with an error; its exceptions end the call",
-        None,
     )
 
 

@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-from rabbit_chx.rendering.output import (
-    FORMATS,
+from rabbit_chx.rendering.document import (
+    Batch,
     Block,
-    ConsoleOutput,
+    Document,
     Facts,
+    Fields,
     Gauge,
-    JsonOutput,
     Line,
     Lines,
-    MarkdownOutput,
-    PrometheusOutput,
-    Record,
-    Report,
+    Part,
     Section,
     Table,
     Verbatim,
     gauges_of,
-    table_of,
+)
+from rabbit_chx.rendering.output import (
+    FORMATS,
+    ConsoleOutput,
+    JsonOutput,
+    MarkdownOutput,
+    PrometheusOutput,
 )
 from rabbit_chx.rendering.progress import CountProgress, clear_bar, reading, sign_of_life
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
 __all__ = [
     "FORMATS",
+    "Batch",
     "Block",
     "ConsoleOutput",
     "CountProgress",
+    "Document",
     "Facts",
+    "Fields",
     "Gauge",
     "JsonOutput",
     "Line",
     "Lines",
     "MarkdownOutput",
+    "Part",
     "PrometheusOutput",
-    "Record",
-    "Report",
     "Section",
     "Table",
     "TableColumn",
@@ -48,5 +53,4 @@ __all__ = [
     "reading",
     "render_table",
     "sign_of_life",
-    "table_of",
 ]

@@ -1,4 +1,4 @@
-"""A result as blocks (lines, facts, tables, sections), and its renderers: text, JSON, Markdown and Prometheus metrics.
+"""The forms of a document: text, JSON, Markdown and Prometheus metrics.
 
 Markdown is as GitHub and GitLab show it. The metrics are in the "Text-based format" 0.0.4 of
 https://prometheus.io/docs/instrumenting/exposition_formats/, for the textfile collector of a node exporter.
@@ -13,12 +13,24 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TextIO, TypeAlias, cast
+from typing import Literal, TextIO
 
+from rabbit_chx.rendering.document import (
+    Batch,
+    Document,
+    Facts,
+    Fields,
+    Gauge,
+    Line,
+    Lines,
+    Part,
+    Section,
+    Table,
+    Verbatim,
+)
 from rabbit_chx.rendering.table import WIDE, TableColumn, cell_width, printable, render_table, table_width
-from rabbit_chx.result_fields import described, is_empty
 
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
 _PAGE = 100
@@ -47,89 +59,6 @@ _LINK = re.compile(r"(?<![A-Za-z0-9_])([@#])(?=[A-Za-z0-9_])")
 _BEGINNING = re.compile(r"^([0-9]*)([#>+=.)-])")
 _BACKTICKS = re.compile("`+")
 _FIRST_LEVEL = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A sentence or two; a renderer breaks them into lines."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines that a renderer never breaks, and may show one by one."""
-
-    texts: Iterable[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Names and their values."""
-
-    pairs: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table.
-
-    Attributes:
-        columns: headings, left to right.
-        rows: cells, as many per row as there are columns.
-        total: cells of a last row, set apart.
-        narrow: a narrower form of the table, for where this one does not fit.
-    """
-
-    columns: Sequence[TableColumn]
-    rows: Sequence[Sequence[object]]
-    total: Sequence[object] = ()
-    narrow: Table | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Blocks under a heading.
-
-    Attributes:
-        title: the heading.
-        blocks: the blocks below it.
-        folded: whether Markdown shows only the heading until the reader unfolds it.
-    """
-
-    title: str
-    blocks: Sequence[Block]
-    folded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Verbatim:
-    """The text of a file. It is written unchanged, except for control characters on a terminal."""
-
-    text: str
-
-
-Block: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
-
-
-class Report(Protocol):
-    """A result that can be shown: to people as blocks, to programs as JSON."""
-
-    def blocks(self) -> Iterable[Block]:
-        """Return the blocks for people, in order."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document for programs, in JSON types."""
-
-
-class Record(Protocol):
-    """One of many results that are shown one by one."""
-
-    def as_row(self) -> Sequence[tuple[str, str]]:
-        """Return the names and values of the fields, for people and line tools."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document for programs, in JSON types."""
 
 
 def write_utf8(stream: TextIO, text: str) -> None:
@@ -163,14 +92,15 @@ class ConsoleOutput:
         self._width = width or _PAGE
         self._table_width = width or WIDE
 
-    def show(self, report: Report) -> None:
+    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
         """Write each block at once, with an empty line between them.
 
         Args:
-            report: the result to write.
+            document: the result to write.
+            words: makes its texts those of the reader.
         """
         written = False
-        for block in _unfold(report.blocks()):
+        for block in _unfold(document.blocks(words)):
             if isinstance(block, Verbatim) and not self._stream.isatty():
                 write_utf8(self._stream, block.text)
                 continue
@@ -180,15 +110,14 @@ class ConsoleOutput:
                 self._stream.flush()
                 gap, written = "", True
 
-    def show_each(self, records: Iterable[Record]) -> None:
+    def show_each(self, batch: Batch) -> None:
         """Write a line for each record, with tabs between the values.
 
         Args:
-            records: the results to write.
+            batch: the results to write.
         """
-        for record in records:
-            values = (self._printable(value) for _, value in record.as_row())
-            self._stream.write("\t".join(values) + "\n")
+        for row in batch.table.rows:
+            self._stream.write("\t".join(self._printable(str(value)) for value in row) + "\n")
         self._stream.flush()
 
     def _render(self, block: Line | Lines | Facts | Table | Verbatim) -> Iterator[str]:
@@ -235,32 +164,33 @@ class JsonOutput:
         self._stream = stream or sys.stdout
         self._ascii = codecs.lookup(self._stream.encoding or "utf-8").name != "utf-8"
 
-    def show(self, report: Report) -> None:
+    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
         """Write the document, indented.
 
         Args:
-            report: the result to write.
+            document: the result to write.
+            words: makes its texts those of the reader.
         """
-        self._stream.write(f"{json.dumps(report.as_json(), indent=2, ensure_ascii=self._ascii)}\n")
+        self._stream.write(f"{json.dumps(document.as_json(words), indent=2, ensure_ascii=self._ascii)}\n")
 
-    def show_each(self, records: Iterable[Record]) -> None:
+    def show_each(self, batch: Batch) -> None:
         """Write a document on each line.
 
         Args:
-            records: the results to write.
+            batch: the results to write.
         """
-        for record in records:
-            self._stream.write(f"{json.dumps(record.as_json(), ensure_ascii=self._ascii)}\n")
+        for record in batch.as_json():
+            self._stream.write(f"{json.dumps(record, ensure_ascii=self._ascii)}\n")
         self._stream.flush()
 
 
-def _unfold(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
+def _unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield the blocks of sections one by one, each section with its title before them."""
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
-            yield from _unfold(block.blocks)
-        else:
+            yield from _unfold(block.parts)
+        elif not isinstance(block, Fields):
             yield block
 
 
@@ -296,32 +226,34 @@ class MarkdownOutput:
         self._stream = stream or sys.stdout
         self._is_in_table = False
 
-    def show(self, report: Report) -> None:
+    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
         """Write the blocks, with an empty line between them.
 
         Args:
-            report: the result to write.
+            document: the result to write.
+            words: makes its texts those of the reader.
         """
-        if text := "\n\n".join(_parts(report.blocks(), _FIRST_LEVEL)):
+        if text := "\n\n".join(_parts(document.blocks(words), _FIRST_LEVEL)):
             self._stream.write(f"{text}\n")
 
-    def show_each(self, records: Iterable[Record]) -> None:
-        """Write a row of a table for each record; the first one determines the headings.
+    def show_each(self, batch: Batch) -> None:
+        """Write a row of a table for each record; the first batch determines the headings.
 
         Args:
-            records: the results to write.
+            batch: the results to write.
         """
-        for record in records:
-            row = record.as_row()
-            if not self._is_in_table:
-                self._is_in_table = True
-                self._stream.write(f"{_row(_escape(name) for name, _ in row)}\n{_row(['---'] * len(row))}\n")
-            self._stream.write(f"{_row(_escape(value) for _, value in row)}\n")
+        columns, rows = batch.table.columns, batch.table.rows
+        if rows and not self._is_in_table:
+            self._is_in_table = True
+            headings = _row(_escape(column.heading) for column in columns)
+            self._stream.write(f"{headings}\n{_row(['---'] * len(columns))}\n")
+        for row in rows:
+            self._stream.write(f"{_row(_escape(str(value)) for value in row)}\n")
         self._stream.flush()
 
 
-def _parts(blocks: Iterable[Block], level: int) -> Iterator[str]:
-    previous: Block | None = None
+def _parts(blocks: Iterable[Part], level: int) -> Iterator[str]:
+    previous: Part | None = None
     for block in blocks:
         if isinstance(previous, Facts) and isinstance(block, Facts):
             yield "<!-- -->"  # without text in between, two lists are shown as one
@@ -329,9 +261,9 @@ def _parts(blocks: Iterable[Block], level: int) -> Iterator[str]:
         previous = block
 
 
-def _parts_of(block: Block, level: int) -> Iterator[str]:
+def _parts_of(block: Part, level: int) -> Iterator[str]:
     if isinstance(block, Section):
-        inner = _parts(block.blocks, level + 1)
+        inner = _parts(block.parts, level + 1)
         if block.folded:
             yield f"<details>\n<summary>{_escape(block.title)}</summary>"
             yield from inner
@@ -349,7 +281,7 @@ def _parts_of(block: Block, level: int) -> Iterator[str]:
     elif isinstance(block, Facts):
         if block.pairs:
             yield "\n".join(_list_items(block.pairs))
-    else:
+    elif isinstance(block, Table):
         yield "\n".join(_markdown_rows(block))
 
 
@@ -401,28 +333,6 @@ def _escape(text: str) -> str:
     return _LINK.sub(r"\1<!-- -->", _EDGE.sub(r"\\_", text))
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """A metric with its values.
-
-    Attributes:
-        name: its name, of ``[a-zA-Z_:][a-zA-Z0-9_:]*``.
-        help: its description, with its unit.
-        samples: labels and value, one for each set of labels.
-    """
-
-    name: str
-    help: str
-    samples: Sequence[tuple[Mapping[str, str], float]]
-
-
-class MeasuredReport(Protocol):
-    """A result that has metrics."""
-
-    def metrics(self) -> Iterable[Gauge]:
-        """Return the metrics, each name once."""
-
-
 class PrometheusOutput:
     """For the textfile collector. The text is UTF-8, as Prometheus requires, whatever the encoding of the stream.
 
@@ -433,24 +343,25 @@ class PrometheusOutput:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
 
-    def show(self, report: Report) -> None:
+    def show(self, document: Document, words: Callable[[str], str] = str) -> None:  # noqa: ARG002  # as the others
         """Write the metrics of a result that has some.
 
         Args:
-            report: the result to write, a `MeasuredReport`.
+            document: the result to write.
+            words: has no effect on metrics.
         """
-        write_utf8(self._stream, metrics_text(cast("MeasuredReport", report).metrics()))
+        write_utf8(self._stream, metrics_text(document.gauges))
 
-    def show_each(self, records: Iterable[Record]) -> None:
+    def show_each(self, batch: Batch) -> None:
         """Raise an error: incremental results do not have metrics.
 
         Args:
-            records: the results.
+            batch: the results.
 
         Raises:
             TypeError: always.
         """
-        raise TypeError(f"{records!r:.60} does not have metrics")
+        raise TypeError(f"{batch.name} does not have metrics")
 
 
 def metrics_text(metrics: Iterable[Gauge]) -> str:
@@ -483,7 +394,7 @@ class OutputFormat:
     Attributes:
         output: the class that writes it.
         use: its use, as the help of ``--output`` continues it after the name; empty for none.
-        takes: what it writes of a result: its blocks or its document, which each result has, or its metrics.
+        takes: what it writes of a result: its parts, or its metrics.
     """
 
     output: type[ConsoleOutput | JsonOutput | MarkdownOutput | PrometheusOutput]
@@ -500,44 +411,3 @@ FORMATS: Mapping[str, OutputFormat] = {
         PrometheusOutput, "for the textfile collector of a node exporter", takes="metrics"
     ),
 }
-
-
-# -- results that declare their fields
-
-
-def table_of(kind: type, rows: Sequence[Any], *, total: bool = False, skip: int = 0) -> Table:
-    """Return a table with a row for each result.
-
-    Args:
-        kind: the dataclass of the results.
-        rows: the results.
-        total: whether a last row has the sums.
-        skip: the number of columns that are left out at the left.
-    """
-    columns = [
-        (name, how)
-        for name, how in described(kind)
-        if how.label is not None and not (how.sparse and all(is_empty(getattr(row, name)) for row in rows))
-    ][skip:]
-    sums = [
-        sum(getattr(row, name) or 0 for row in rows) if how.summed else "" if at else "all"
-        for at, (name, how) in enumerate(columns)
-    ]
-    return Table(
-        [TableColumn(how.label or "", how.number) for _, how in columns],
-        [[how.form(getattr(row, name)) for name, how in columns] for row in rows],
-        sums if total else (),
-    )
-
-
-def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iterator[Gauge]:
-    """Yield the metrics of `rows` of a `kind`, each with its labels; a metric that no row has is left out."""
-    for name, how in described(kind):
-        if how.metric is not None:
-            values = [
-                (labels, how.metric.of(value))
-                for labels, row in rows
-                if (value := getattr(row, name)) is not None
-            ]
-            if values or not rows:
-                yield Gauge(how.metric.name, how.metric.help, values)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from rabbit_chx.checks import MAX_SHORTSTR, check_name
 from rabbit_chx.errors import InputError
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 
@@ -28,7 +29,7 @@ class ExchangeRef:
         name: the exchange's name.
     """
 
-    name: str
+    name: str = field(metadata=shown(json="exchange"))
 
     def __post_init__(self) -> None:
         check_name(self.name, "exchange")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.result_fields import SPREAD, shown
 
 #: The origin of a ring, as :class:`Ground` explains it.
 Provenance: TypeAlias = Literal["read", "recorded", "observed", "replayed", "assumed"]
@@ -36,8 +37,11 @@ class Ground:
         InputError: the origin is not one of these, or a ring with a doubt is not assumed.
     """
 
-    origin: Provenance
-    doubt: str = ""
+    origin: Provenance = field(metadata=shown(json="provenance"))
+    doubt: str = field(
+        default="",
+        metadata=shown(json=SPREAD, as_json=lambda doubt: {"doubt": doubt} if doubt else {}),
+    )
 
     def __post_init__(self) -> None:
         if self.origin not in PROVENANCES:
@@ -62,10 +66,6 @@ class Ground:
     def after_change(self) -> Ground:
         """Return the ground of a ring after a bind or an unbind: one that was that of a broker is then replayed."""
         return Ground("replayed") if self.is_certain else self
-
-    def as_json(self) -> dict[str, str]:
-        """Return the provenance, and the doubt if there is one, as fields of a JSON document."""
-        return {"provenance": self.origin, **({"doubt": self.doubt} if self.doubt else {})}
 
     @property
     def text(self) -> str:

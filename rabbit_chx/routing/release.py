@@ -9,6 +9,7 @@ from functools import total_ordering
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.result_fields import shown
 
 Store: TypeAlias = Literal["mnesia", "khepri"]
 Numbers: TypeAlias = tuple[int, int, int]
@@ -75,7 +76,7 @@ class Release:
     version: str
     store: Store
     store_known: bool = field(compare=False, repr=False)
-    _parsed: tuple[Numbers, tuple[Any, ...]] = field(compare=False, repr=False)
+    _parsed: tuple[Numbers, tuple[Any, ...]] = field(compare=False, repr=False, metadata=shown(json=None))
 
     def __init__(self, version: str, store: Store | None = None) -> None:
         """Parse a version.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import EmptyRingError, InputError
+from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing import ring_changes
 from rabbit_chx.routing.bindings import (
     Binding,
@@ -418,7 +419,7 @@ class HashRing:
         """Return release, provenance, doubt, size and destinations; `to_json` returns all of the ring."""
         return {
             "release": self.release,
-            **self.ground.as_json(),
+            **json_fields(self.ground),
             "buckets": len(self.buckets),
             "destinations": self.destinations,
         }
@@ -505,7 +506,7 @@ def _dumps(state: RingState) -> str:
             "store": release.store,
             "store_known": release.store_known,
         },
-        **ground.as_json(),
+        **json_fields(ground),
         "buckets": [place_to_json(bucket) for bucket in buckets],
         "bindings": bindings if bindings is None else [[place_to_json(name), key] for name, key in bindings],
     }

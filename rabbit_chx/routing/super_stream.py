@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast,
 
 from rabbit_chx.checks import bytes_of, is_whole, short_string
 from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
@@ -33,7 +34,7 @@ from rabbit_chx.routing.key_map import (
     MapTraits,
     check_comparable,
 )
-from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_share_moved, modulo_shares
+from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
 from rabbit_chx.routing.release import Release
 from rabbit_chx.words import plural
 
@@ -286,7 +287,7 @@ class SuperStream:
         """
         check_comparable(self, other)
         self._check_hashed()
-        return modulo_share_moved(self.partitions, other.buckets, _HASHES[self.client])
+        return 1 - modulo_flows(self.partitions, other.buckets, _HASHES[self.client]).staying
 
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the hashes of each ``(partition here, partition there)``, only those above 0.
@@ -354,7 +355,7 @@ class SuperStream:
         """Return name, provenance, client, routing and partitions."""
         return {
             "exchange": self.name,
-            **self.ground.as_json(),
+            **json_fields(self.ground),
             "client": self.client,
             "routing": self.routing,
             "partitions": self.partitions,

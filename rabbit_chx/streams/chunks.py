@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from datetime import UTC, datetime
 from functools import cache
 from itertools import repeat
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -85,11 +84,6 @@ class Chunk(NamedTuple):
     def end(self) -> int:
         """The offset after the last record."""
         return self.offset + self.records
-
-    @property
-    def time(self) -> datetime:
-        """The time when the leader wrote it."""
-        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -113,7 +113,6 @@ class ReaderOptions:
         ValueKind('an offset, an aware datetime, or `"never"`'),
         'the first offset that is not read; or a datetime: the first chunk of that time or later is not read; or ``"never"`` to return '
         "rows as they arrive, until `stop` is called",
-        None,
         otherwise="the end of the stream at the time of opening",
     )
     include: Collection[str] = option(
@@ -131,7 +130,7 @@ class ReaderOptions:
     match_unfiltered: bool = option(
         FLAG, "with `filters`: whether rows that were published without a filter value are read too", False
     )
-    addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING, None)
+    addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING)
     on_missing: Literal["raise", "count"] = option(
         one_of("raise", "count"),
         "whether offsets that the stream lacks between start and end raise a MissingRowsError, or are counted in `missing`",
@@ -143,17 +142,15 @@ class ReaderOptions:
         "only if none is stored. One reader at a time may use a name in a stream. The broker removes a position together with its row. So if "
         "none is stored and retention has removed rows, those before the start are missing (see `on_missing`), unless `start` is an offset, "
         "or a time after the first row",
-        None,
     )
     expect: Fingerprint | None = option(
         _FINGERPRINT,
         "the `fingerprint` of the reader that ended where this one starts. A log that was rewritten since then is a MissingRowsError. If "
         "retention has removed that chunk, nothing is compared",
-        None,
     )
     limits: ReadLimits = option(value_of(ReadLimits), "the sizes and the time limits", ReadLimits())
     check_crc: bool = option(FLAG, "whether the CRC of each chunk is checked", True)
-    credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING, None)
+    credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING)
 
 
 @dataclass(frozen=True)
@@ -207,24 +204,21 @@ class WriterOptions:
 
     url: StreamTargets = field(repr=False, metadata=declared(_URL, _URL_MEANING))
     _: KW_ONLY
-    stream: str | None = option(TEXT, "the stream for all rows", None)
+    stream: str | None = option(TEXT, "the stream for all rows")
     super_stream: str | None = option(
         TEXT,
         "the super stream whose partitions get the rows, by murmur3, as in the Java, .NET and Go clients",
-        None,
     )
     routing: StreamRouting | None = option(
         ValueKind('`"hash"` or `"key"`'),
         'with a super stream: ``"key"``: the key of a row is the binding key of a partition, as for AMQP clients and the Java client\'s '
         "``.key()``",
-        None,
         otherwise="hash, with a warning if the binding keys are not ``0``, ``1`` and so on",
     )
     ring: KeyMap | None = option(
         ValueKind("`HashRing`, `SlotTable` or `ModulusHashExchange`"),
         "the ring of a hash exchange as it was read from a broker, or its slot table, or an ``x-modulus-hash`` exchange; the destinations are "
         "streams",
-        None,
     )
     create: int = option(
         WHOLE,
@@ -236,12 +230,10 @@ class WriterOptions:
         TEXT,
         "the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and the same "
         "in each run",
-        None,
     )
     exchange: str | None = option(
         TEXT,
         "the annotation ``x-exchange`` of the rows: the name of the ring's exchange, which is required with a ring",
-        None,
         otherwise="the super stream, or nothing",
     )
     limits: WriteLimits = option(
@@ -251,15 +243,13 @@ class WriterOptions:
         ValueKind('`"key"`, or a function of the key'),
         "the filter value of each row, by which a `StreamReader` selects. The function gets the key (bytes), returns str or bytes, and is "
         "called once for each distinct key of a call. Needs RabbitMQ 3.13",
-        None,
     )
     sub_entry_rows: int | None = option(
         whole(1, MAX_SUB_ENTRY_ROWS),
         "maximum number of rows of a sub-entry: rows that are stored, compressed and confirmed together, which is faster for small rows. "
         "Delivery is then at least once: the rows of a sub-entry have one id. AMQP consumers receive only sub-entries that are not compressed",
-        None,
         otherwise="single rows",
     )
     compression: Codec = option(one_of(*CODECS), "compression of sub-entries", "none")
-    addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING, None)
-    credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING, None)
+    addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING)
+    credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING)

@@ -29,13 +29,7 @@ def check_references(
     management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str, name: str
 ) -> None:
     """Warn if a stream remembers many names; raise an InputError if a further name would exceed 250."""
-    try:
-        writers = writers_of(management_url, settings, stream)
-    except BrokerRefusedError as cause:
-        raise type(cause)(
-            f"{cause}; or leave management_url out", queue=stream, reply_code=cause.reply_code
-        ) from None
-    count = len(writers.keys() | {name})
+    count = len(_writers_of(management_url, settings, stream).keys() | {name})
     told = f"stream {stream!r} remembers {count} publishers with {name!r}, of at most {MOST_REFERENCES}"
     if count > _TOO_MANY:
         raise InputError(
@@ -47,7 +41,7 @@ def check_references(
         _log.warning("%s; above %d publishing fails", told, _TOO_MANY)
 
 
-def writers_of(
+def _writers_of(
     management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str
 ) -> dict[str, int]:
     """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management."""
@@ -79,13 +73,14 @@ def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict
     if status == http.client.NOT_FOUND:
         raise BrokerRefusedError(
             f"{url.masked}: the management API does not return the writers of stream {stream!r}: it needs RabbitMQ 3.13 or newer, and on each "
-            "node rabbitmq-plugins enable rabbitmq_stream_management",
+            "node rabbitmq-plugins enable rabbitmq_stream_management; or leave management_url out",
             queue=stream,
             reply_code=status,
         )
     kind = AccessRefusedError if status in (401, 403) else BrokerRefusedError
     raise kind(
-        f"{url.masked}: {path} was answered {status}: the user needs the tag management and read permission",
+        f"{url.masked}: {path} was answered {status}: the user needs the tag management and read permission; or leave "
+        "management_url out",
         queue=stream,
         reply_code=status,
     )

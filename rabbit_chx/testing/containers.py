@@ -8,7 +8,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,9 @@ _PULL_TIMEOUT_S = 60
 #: After a pull that timed out, for so long no process waits for another one.
 _PULL_AGAIN_AFTER_S = 600
 _COMMAND_TIMEOUT_S = 60
-#: How many seconds a server may take to end in good order, before Docker kills it.
-_GRACE_S = 30
 _SERVING_TIMEOUT_S = 150
 _ATTEMPTS = 3
-_DEFAULT_NETWORK = "bridge"
-# Docker leaves a container's old address in /etc/hosts when it takes it off a network. Another container may have that
-# address by now, and the server's tools then talk to that one.
-_FORGET_ADDRESS = """hosts=$(grep -v "[[:space:]]$(hostname)" /etc/hosts) && echo "$hosts" >/etc/hosts"""
+
 _PORT_TAKEN = ("port is already allocated", "address already in use")
 
 # A sample for each of the last 605 seconds.
@@ -94,7 +89,7 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
     require_docker()
     image = image or official_image(series)
     require_image(image)
-    server = container_server(f"rabbit-chx-{secrets.token_hex(6)}")
+    server = ContainerServer(f"rabbit-chx-{secrets.token_hex(6)}")
     try:
         server.create(image)
         return server.broker(image)
@@ -103,17 +98,12 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
         raise
 
 
-def container_server(name: str, network: str | None = None) -> _ContainerServer:
-    """Return a container that is not created yet; on a network of ours the name is also its host name."""
-    return _ContainerServer(name, network)
+class ContainerServer:
+    """One container with fixed ports on 127.0.0.1, which `create` starts; on a network of ours its name is also its host name."""
 
-
-class _ContainerServer:
-    """One container with fixed ports on 127.0.0.1, known by its name."""
-
-    def __init__(self, name: str, network: str | None) -> None:
-        self._name = name
-        self._network = network
+    def __init__(self, name: str, network: str | None = None) -> None:
+        self.name = name
+        self.network = network
         self._removed = False
 
     def create(self, image: str, script: str = SERVE, *, more_ports: Sequence[int] = ()) -> None:
@@ -121,13 +111,13 @@ class _ContainerServer:
 
         `ports` has the ports of 127.0.0.1 that lead to the container: those of AMQP, the HTTP API, streams, and `more_ports`.
         """
-        settings = {"network": self._network, "hostname": self._name} if self._network else {}
+        settings = {"network": self.network, "hostname": self.name} if self.network else {}
         for attempt in range(1, _ATTEMPTS + 1):
             inside = (5672, 15672, 5552, *more_ports)
             self.ports = dict(zip(inside, free_ports(len(inside)), strict=True))
             self.url, self.management_url = guest_urls(self.ports[5672], self.ports[15672])
             try:
-                _start(image, self._name, script, self.ports, settings)
+                _start(image, self.name, script, self.ports, settings)
             except Exception as error:
                 self._force_removal()  # a container that did not start is there all the same
                 if attempt < _ATTEMPTS and any(words in str(error) for words in _PORT_TAKEN):
@@ -142,102 +132,54 @@ class _ContainerServer:
             url=self.url,
             management_url=self.management_url,
             version=version,
-            ring_via=("docker", "exec", self._state("{{.Id}}")[:12]),
+            ring_via=("docker", "exec", self.state("{{.Id}}")[:12]),
             origin=f"container {image} (RabbitMQ {version})",
             server=self,
             stream_port=self.ports[5552],
         )
 
     def wait(self) -> str:
+        """Wait until the container serves; return the version."""
         return wait_until_serving(
             self.url,
             self.management_url,
             timeout_s=_SERVING_TIMEOUT_S,
-            running=self._is_running,
+            running=self.is_running,
             log=self.log,
-            tools=("docker", "exec", self._name),
+            tools=("docker", "exec", self.name),
         )
 
-    def start(self) -> None:
-        self.docker("start")
-        self.wait()
-
-    def restart(self) -> None:
-        self.shut_down()
-        self.start()
-
-    def kill(self) -> None:
-        if self._is_running():
-            self.docker("kill")
-
-    def shut_down(self) -> None:
-        self._thaw()  # a frozen server gets no signal; Docker thaws it too, but waits forever if that fails
-        self.docker("stop", "-t", str(_GRACE_S), timeout_s=_GRACE_S + _COMMAND_TIMEOUT_S)
-
-    def pause(self) -> None:
-        self._repeat("pause", until=self._is_paused)
-
-    def resume(self) -> None:
-        if self._is_paused():
-            self._thaw()
-            self.wait()
-
-    def disconnect(self) -> None:
-        if self._is_connected():
-            self.docker("network", "disconnect", self._network or _DEFAULT_NETWORK)
-
-    def reconnect(self) -> None:
-        if not self._is_connected():
-            docker("exec", "--user", "0", self._name, "sh", "-c", _FORGET_ADDRESS)
-            self.docker("network", "connect", self._network or _DEFAULT_NETWORK)
-            self.wait()
-
     def log(self, lines: int = 20) -> str:
+        """Return the last lines of the container's log."""
         result = run_bounded(
-            ("docker", "logs", "--tail", str(lines), self._name),
+            ("docker", "logs", "--tail", str(lines), self.name),
             timeout_s=_COMMAND_TIMEOUT_S,
         )
         return last_lines(result.stdout + result.stderr, lines)
 
     def remove(self) -> None:
+        """Remove the container; further calls do nothing."""
         if not self._removed:
             self._force_removal()
             self._removed = True
 
     def docker(self, *command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
+        """Run a docker command on the container, unless it was removed, and return its stdout."""
         if self._removed:
-            raise NoBrokerError(f"container {self._name} was stopped and removed; start another broker")
-        return docker(*command, self._name, timeout_s=timeout_s)
+            raise NoBrokerError(f"container {self.name} was stopped and removed; start another broker")
+        return docker(*command, self.name, timeout_s=timeout_s)
 
-    def _thaw(self) -> None:
-        self._repeat("unpause", until=lambda: not self._is_paused())
+    def is_running(self) -> bool:
+        """Return whether the container runs."""
+        return self.state("{{.State.Running}}") == "true"
 
-    def _repeat(self, command: str, until: Callable[[], bool]) -> None:
-        """Repeat a command that fails now and then: on a busy machine with cgroup v1, runc may be unable to freeze."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            if until():
-                return
-            try:
-                self.docker(command)
-            except NoBrokerError:
-                if attempt == _ATTEMPTS:
-                    raise
-
-    def _is_running(self) -> bool:
-        return self._state("{{.State.Running}}") == "true"
-
-    def _is_paused(self) -> bool:
-        return self._state("{{.State.Paused}}") == "true"
-
-    def _is_connected(self) -> bool:
-        return self._state("{{len .NetworkSettings.Networks}}") != "0"
-
-    def _state(self, template: str) -> str:
+    def state(self, template: str) -> str:
+        """Return what a template of ``docker inspect`` shows."""
         return self.docker("inspect", "--format", template).strip()
 
     def _force_removal(self) -> None:
         with suppress(NoBrokerError):  # it may not be there
-            docker("rm", "--force", "--volumes", self._name)
+            docker("rm", "--force", "--volumes", self.name)
 
 
 def require_docker() -> None:

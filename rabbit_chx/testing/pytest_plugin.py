@@ -66,8 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(config.stash[REASONS])
     config.addinivalue_line(
         "markers",
-        "chx_broker(releases='', reason='', *, restartable=False): what the test needs of its broker: a range of releases such "
-        "as '>=4.0,<4.3', and what these releases have; one that may be restarted and broken",
+        "chx_broker(releases='', reason=''): what the test needs of its broker: a range of releases such as '>=4.0,<4.3', and what these "
+        "releases have",
     )
 
 
@@ -303,10 +303,7 @@ def _chx_needs(request: pytest.FixtureRequest) -> Iterator[None]:
     parity.broker_of_test = None
 
 
-def _check(
-    request: pytest.FixtureRequest, releases: str = "", reason: str = "", *, restartable: bool = False
-) -> None:
-    from rabbit_chx.testing import skip_unless_ci
+def _check(request: pytest.FixtureRequest, releases: str = "", reason: str = "") -> None:
     from rabbit_chx.testing.broker_search import release_is_in
 
     if "chx_broker" not in request.fixturenames:
@@ -318,8 +315,6 @@ def _check(
         pytest.skip(
             f"{_PREFIX}needs RabbitMQ {needed}, not {broker.version}" + (f" [{reason}]" if reason else "")
         )
-    if restartable and not broker.owned:
-        skip_unless_ci(f"{_PREFIX}needs a broker that may be restarted, not {broker.origin}")
 
 
 def _problems(arguments: Iterable[object], since: datetime) -> Iterator[tuple[str, str]]:

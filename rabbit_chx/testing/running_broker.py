@@ -1,4 +1,4 @@
-"""A broker that serves: the ways to restart, break and remove it, and a vhost of its own for each test."""
+"""A broker that serves, and a vhost of its own for each test."""
 
 from __future__ import annotations
 
@@ -40,30 +40,6 @@ PLUGINS = (
 class Server(Protocol):
     """A server that we started."""
 
-    def start(self) -> None:
-        """Start the server with its old ports and data, and wait until it serves; do nothing if it runs."""
-
-    def restart(self) -> None:
-        """Stop the server in good order, then start it."""
-
-    def kill(self) -> None:
-        """Kill the server by SIGKILL; do nothing if it does not run."""
-
-    def shut_down(self) -> None:
-        """End the server in good order; do nothing if it does not run."""
-
-    def pause(self) -> None:
-        """Freeze the server; do nothing if it is frozen."""
-
-    def resume(self) -> None:
-        """Unfreeze the server, and wait until it serves; do nothing if it is not frozen."""
-
-    def disconnect(self) -> None:
-        """Cut the server off the network; do nothing if it is cut off."""
-
-    def reconnect(self) -> None:
-        """Put the server back on the network, and wait until it serves at its old ports; do nothing if it is there."""
-
     def log(self, lines: int = 20) -> str:
         """Return the last lines of the server's log, also when it does not run."""
 
@@ -81,7 +57,7 @@ class RunningBroker:
         version: the version that the broker itself names, such as ``"4.3.6"``.
         ring_via: the command prefix that reaches the CLI tools, such as ``("docker", "exec", ID)``; None if they cannot be run.
         origin: one line for people: what the broker is and where it came from.
-        server: what restarts, breaks and removes the broker; None if we did not start it.
+        server: what removes the broker; None if we did not start it.
         stream_port: where the stream protocol is spoken, on the host of the URL.
     """
 
@@ -103,7 +79,7 @@ class RunningBroker:
 
     @property
     def owned(self) -> bool:
-        """True if this library started the broker, so that it may be restarted and broken."""
+        """True if this library started the broker."""
         return self.server is not None
 
     def run(self, *command: str, timeout_s: float = 60) -> str:
@@ -125,63 +101,6 @@ class RunningBroker:
             why = last_lines(result.stderr.partition("Arguments given")[0])
             raise BrokerRefusedError(f"{' '.join(command[:2])} exited with {result.returncode}: {why}")
         return result.stdout
-
-    def restart(self) -> None:
-        """Restart the server in good order, and wait until it serves again at the same URLs."""
-        self._server("restart").restart()
-
-    def kill(self) -> None:
-        """Kill the server by SIGKILL; its data stays for `start`."""
-        self._server("kill").kill()
-
-    def shut_down(self) -> None:
-        """End the server in good order; its data stays for `start`."""
-        self._server("shut down").shut_down()
-
-    def start(self) -> None:
-        """Start the server after `kill` or `shut_down`, and wait until it serves again at the same URLs."""
-        self._server("start").start()
-
-    def pause(self) -> None:
-        """Freeze the server: its connections stay open, and it answers nothing until `resume`."""
-        self._server("pause").pause()
-
-    def resume(self) -> None:
-        """Resume a paused server, and wait until it serves again."""
-        self._server("resume").resume()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Call `pause`, and `resume` at the end of the block whatever happens in it."""
-        try:
-            self.pause()
-            yield
-        finally:
-            self.resume()
-
-    def disconnect(self) -> None:
-        """Cut a server in Docker off the network, from its clients and from other nodes, until `reconnect`.
-
-        Packets vanish: a client that was connected gets no notice, and a new connection is refused. The server's own command line tools do
-        not reach it either.
-
-        Raises:
-            InputError: we did not start this broker, or it is not in Docker.
-        """
-        self._server("disconnect").disconnect()
-
-    def reconnect(self) -> None:
-        """Undo `disconnect`, and wait until the server serves again at the same URLs."""
-        self._server("reconnect").reconnect()
-
-    @contextmanager
-    def disconnected(self) -> Iterator[None]:
-        """Call `disconnect`, and `reconnect` at the end of the block whatever happens in it."""
-        try:
-            self.disconnect()
-            yield
-        finally:
-            self.reconnect()
 
     def log(self, lines: int = 20) -> str:
         """Return the last lines of the server's log, also when it does not run; they may say why a test failed.
@@ -206,8 +125,7 @@ class RunningBroker:
     def _server(self, verb: str) -> Server:
         if self.server is None:
             raise InputError(
-                f"cannot {verb} the broker at {mask(self.url)}: rabbit_chx.testing did not start it;"
-                " use docker_broker() for a broker that may be broken"
+                f"cannot {verb} the broker at {mask(self.url)}: rabbit_chx.testing did not start it; use docker_broker()"
             )
         return self.server
 

@@ -11,14 +11,17 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.plan import arrange, plan
+from rabbit_chx.topology.planning.diff import diff
+from rabbit_chx.topology.planning.difference import Difference
+from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
-from rabbit_chx.topology.planning.repair import repair_target
 from rabbit_chx.topology.slots.balance import balance
+from rabbit_chx.topology.targets import arrange, healed, restricted
 
 __all__ = [
     "BindingDefinition",
     "BrokerFacts",
+    "Difference",
     "ExchangeDefinition",
     "Imported",
     "LiveTopology",
@@ -31,6 +34,8 @@ __all__ = [
     "arrange",
     "balance",
     "check",
+    "diff",
+    "healed",
     "plan",
-    "repair_target",
+    "restricted",
 ]

@@ -33,8 +33,8 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.topology.ring_records import BrokerStart, Records
 from rabbit_chx.topology.rules.arguments import find_ignored
-from rabbit_chx.topology.slots.live_slots import live_slots
-from rabbit_chx.topology.slots.owners import SlotNames, owners_of_slots
+from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
+from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ class AnyTopology(ObjectSet, ABC):
             return self.modulus(exchange, release)
         definition, ring = self._hash_exchange(exchange), self.ring(exchange, release)
         if definition.slots is None:
-            return live_slots(exchange, ring, self.exchanges, self.bindings).key_map()
+            return view_slots(exchange, ring, self.exchanges, self.bindings).key_map()
         names, members = SlotNames(exchange, definition.slots), definition.members or ()
-        owners = owners_of_slots(names, members, HashRing.from_bindings(()), {})
+        owners = assign_owners(names, members, HashRing.from_bindings(()), {})
         assumed = any(member.slots is None for member in members)
         if assumed:
             ring = replace(ring, ground=Ground("assumed", "the slots of its members are not listed"))

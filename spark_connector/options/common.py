@@ -191,7 +191,13 @@ def _ring(text: str) -> KeyMap:
 
 
 JSON_OBJECT = ValueKind("JSON object", parse=_json_object, write=json.dumps, texts="a JSON object")
-NODE_ADDRESSES = replace(JSON_OBJECT, parse=_node_addresses)
+NODE_ADDRESSES = Option(
+    "addresses",
+    replace(JSON_OBJECT, parse=_node_addresses),
+    'reachable addresses by advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
+    {},
+    spark="addresses",
+)
 MANAGEMENT_URL = ValueKind("URL", parse=ManagementUrl.of)
 RING = replace(TEXT, parse=_ring)
 

@@ -18,6 +18,7 @@ from rabbit_chx.options import (
     POSITIVE_SECONDS,
     TEXT,
     ValueKind,
+    field_of,
     one_of,
     option,
     options_of,
@@ -144,12 +145,10 @@ class ReadOptions:
     """
 
     brokers: Brokers
+    # fmt: off
     streams: tuple[str, ...] = option(
-        _NAMES,
-        "one or several streams, separated by commas (Kafka: `subscribe`)",
-        default=(),
-        heading="What is read",
-        spark="stream",
+        _NAMES, "one or several streams, separated by commas (Kafka: `subscribe`)", default=(),
+        heading="What is read", spark="stream",
     )
     super_stream: str | None = option(TEXT, "instead: all streams of a super stream")
     routing: StreamRouting | None = option(
@@ -174,7 +173,7 @@ class ReadOptions:
         default=(),
     )
     filter_match_unfiltered: bool = option(
-        FLAG, "with `filterValues`: also rows without a filter value", default=False
+        FLAG, "with `filterValues`: also rows without a filter value", default=False,
     )
     starting_offsets: Bound | None = option(
         _OFFSETS,
@@ -187,7 +186,7 @@ class ReadOptions:
         "instead: the first rows stored at or after this time: `2026-01-31T12:00:00Z` or milliseconds since 1970",
     )
     ending_offsets: Bound | None = option(
-        _OFFSETS, "end of a batch: `latest` (default), or an exclusive offset for each stream", only="batch"
+        _OFFSETS, "end of a batch: `latest` (default), or an exclusive offset for each stream", only="batch",
     )
     ending_timestamp: datetime | None = option(_MOMENT, "instead: exclusive end", only="batch")
     fail_on_data_loss: bool = option(
@@ -199,8 +198,7 @@ class ReadOptions:
         one_of("none", "exact", "keys"),
         "`exact`: skip streams and offsets by filters on `stream`, `offset` and `timestamp`; `keys`: also on `key`; see "
         "[Filter pushdown](spark-streams.md#filter-pushdown)",
-        default="none",
-        only="batch",
+        default="none", only="batch",
     )
     ring: KeyMap | None = option(
         RING,
@@ -215,27 +213,18 @@ class ReadOptions:
     max_offsets: int | None = option(
         COUNT,
         "maximum number of offsets of a micro-batch, divided among the streams by their backlog; slightly more than rows",
-        only="streaming",
-        spark="maxOffsetsPerTrigger",
+        only="streaming", spark="maxOffsetsPerTrigger",
     )
     max_bytes: int | None = option(
-        BYTES,
-        "approximate maximum size of a micro-batch, estimated from its first rows",
-        only="streaming",
+        BYTES, "approximate maximum size of a micro-batch, estimated from its first rows", only="streaming",
         spark="maxBytesPerTrigger",
     )
     timeout_s: float = option(
-        POSITIVE_SECONDS,
-        "maximum time without an answer or a row, including reconnects",
-        default=60.0,
-        heading="Errors",
-        spark="readTimeout",
+        POSITIVE_SECONDS, "maximum time without an answer or a row, including reconnects", default=60.0,
+        heading="Errors", spark="readTimeout",
     )
-    addresses: Mapping[str, str] = option(
-        NODE_ADDRESSES,
-        'reachable addresses by advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
-        default={},
-    )
+    addresses: Mapping[str, str] = field_of(NODE_ADDRESSES)
+    # fmt: on
 
     @classmethod
     @without_traceback
@@ -391,20 +380,22 @@ class QueueOptions:
     """
 
     brokers: Brokers
+    # fmt: off
     queues: tuple[str, ...] = option(
-        _QUEUES, "one or several queues, separated by commas", default=(), heading="Queues", spark="queue"
+        _QUEUES, "one or several queues, separated by commas", default=(), heading="Queues", spark="queue",
     )
     exchange: str | None = option(
         TEXT,
         "instead of `queue`: all queues (not streams) bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
     )
     management_url: ManagementUrl | None = option(
-        MANAGEMENT_URL, "management API, to read the bindings of `exchange`"
+        MANAGEMENT_URL, "management API, to read the bindings of `exchange`",
     )
     include_columns: tuple[str, ...] = option(_COLUMNS, _INCLUDE, default=(), spark="include")
     include_headers: bool = option(FLAG, _INCLUDE_HEADERS, default=False)
     max_rows: int = option(COUNT, "maximum number of messages of a batch", default=10_000)
     max_bytes: int = option(BYTES, "approximate maximum size of a batch, up to 1 GiB", default=64 << 20)
+    # fmt: on
 
     @classmethod
     @without_traceback

@@ -145,65 +145,54 @@ class WriteOptions:
     """
 
     brokers: Brokers
+    # fmt: off
     exchange: str = option(
-        TEXT, "the exchange, of any type, which must exist", default="", heading="What is published"
+        TEXT, "the exchange, of any type, which must exist", default="", heading="What is published",
     )
     queue: str = option(
         TEXT,
         "instead of `exchange`: the queue, which must exist; a column `key` is not needed, and not published",
-        default="",
-        only="amqp",
+        default="", only="amqp",
     )
     allow_exchange_column: bool = option(FLAG, "allow the column `exchange`", default=False, only="amqp")
     routing_key: str | None = option(
-        TEXT, "instead of the column `key`: the routing key of every row", only="amqp"
+        TEXT, "instead of the column `key`: the routing key of every row", only="amqp",
     )
     column_names: Mapping[str, str] = option(
-        _COLUMN_NAMES, 'other names of columns, as `{"expiration": "ttl_ms"}`', default={}, only="amqp"
+        _COLUMN_NAMES, 'other names of columns, as `{"expiration": "ttl_ms"}`', default={}, only="amqp",
     )
     ignore_unknown_columns: bool = option(
-        FLAG, "ignore columns that are not part of a message", default=False
+        FLAG, "ignore columns that are not part of a message", default=False,
     )
     mandatory: bool = field_of(_COMMON["mandatory"], only="amqp")
     persistent: bool = field_of(_COMMON["persistent"], only="amqp")
     headers: Mapping[str, str | int | bool] = option(
-        _HEADERS,
-        "headers of every message; a row's header of the same name overrides",
-        default={},
-        only="amqp",
-        spark="headersConst",
+        _HEADERS, "headers of every message; a row's header of the same name overrides", default={},
+        only="amqp", spark="headersConst",
     )
     message_id: str = option(
-        one_of("none", "column", "auto"), "see [Stable ids](spark.md#stable-ids)", default="none", only="amqp"
+        one_of("none", "column", "auto"), "see [Stable ids](spark.md#stable-ids)", default="none",
+        only="amqp",
     )
     write_name: str | None = option(
-        TEXT,
-        "with `messageId=auto`: name of a batch write, which gives a repeated job the same ids",
+        TEXT, "with `messageId=auto`: name of a batch write, which gives a repeated job the same ids",
         only="amqp",
     )
     max_message_bytes: int = option(BYTES, "maximum size of a body", default=16 << 20)
     max_in_flight: int = field_of(_LIMITS["max_in_flight"], heading="How fast", only="amqp")
     max_in_flight_bytes: int = field_of(_LIMITS["max_in_flight_bytes"], only="amqp")
     keep_order: bool = field_of(
-        _RETRIES["keep_order"],
-        kind=either("none", "per-key"),
-        meaning="`per-key`: see [Order](spark.md#order); not allowed with `spark.speculation`",
-        only="amqp",
+        _RETRIES["keep_order"], kind=either("none", "per-key"),
+        meaning="`per-key`: see [Order](spark.md#order); not allowed with `spark.speculation`", only="amqp",
         spark="ordering",
     )
     skip_bad_rows: bool = option(
-        either("fail", "skip"),
-        "reaction to [bad rows](spark.md#delivery)",
-        default=False,
-        heading="When something goes wrong",
-        spark="badRows",
+        either("fail", "skip"), "reaction to [bad rows](spark.md#delivery)", default=False,
+        heading="When something goes wrong", spark="badRows",
     )
     skip_unroutable: bool = option(
-        either("fail", "skip"),
-        "reaction to [unroutable rows](spark.md#delivery)",
-        default=False,
-        only="amqp",
-        spark="onUnroutable",
+        either("fail", "skip"), "reaction to [unroutable rows](spark.md#delivery)", default=False,
+        only="amqp", spark="onUnroutable",
     )
     confirm_timeout_s: float = field_of(_LIMITS["confirm_timeout_s"])
     blocked_timeout_s: float = field_of(_LIMITS["blocked_timeout_s"], only="amqp")
@@ -213,8 +202,7 @@ class WriteOptions:
     nack_retries: int = field_of(_RETRIES["nack_retries"], default=NACK_RETRIES, only="amqp")
     preflight: bool = option(FLAG, "check broker and exchange before the first task", default=True)
     on_speculation: str = option(
-        one_of("warn", "fail", "ignore"),
-        "reaction to `spark.speculation`, which publishes rows twice",
+        one_of("warn", "fail", "ignore"), "reaction to `spark.speculation`, which publishes rows twice",
         default="warn",
     )
     ring: KeyMap | None = option(
@@ -235,15 +223,13 @@ class WriteOptions:
     super_stream: str = option(
         TEXT,
         "instead of `exchange`: the super stream; rows are placed as by the clients for Java, .NET and Go (murmur3)",
-        default="",
-        heading="Into streams",
+        default="", heading="Into streams",
     )
     exactly_once: bool = option(
         either("at-least-once", "exactly-once"),
         "`exactly-once` needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`; see "
         "[exactly once](spark-streams.md#write)",
-        default=False,
-        spark="delivery",
+        default=False, spark="delivery",
     )
     app_id: str | None = option(
         TEXT,
@@ -257,8 +243,7 @@ class WriteOptions:
     )
     verify: str = option(
         one_of("tail", "full", "off"),
-        "with `exactly-once`: [verification](spark-streams.md#write) of stored rows",
-        default="tail",
+        "with `exactly-once`: [verification](spark-streams.md#write) of stored rows", default="tail",
         only="exactly-once",
     )
     order_by: str | None = option(
@@ -267,11 +252,8 @@ class WriteOptions:
         only="exactly-once",
     )
     skip_stale: bool = option(
-        either("fail", "skip"),
-        "with `exactly-once`: reaction to a stream that has rows of a later version",
-        default=False,
-        only="exactly-once",
-        spark="onStaleVersion",
+        either("fail", "skip"), "with `exactly-once`: reaction to a stream that has rows of a later version",
+        default=False, only="exactly-once", spark="onStaleVersion",
     )
     window: int = field_of(options_of(WriteLimits)["window"], only="streams")
     filter_value_column: str | None = option(
@@ -285,28 +267,21 @@ class WriteOptions:
         only="streams",
     )
     compression: Codec = field_of(_WRITER["compression"], only="streams")
-    node_addresses: Mapping[str, str] = option(
-        NODE_ADDRESSES,
-        'reachable addresses of advertised ones: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
-        default={},
-        only="streams",
-        spark="addresses",
-    )
+    node_addresses: Mapping[str, str] = field_of(NODE_ADDRESSES, only="streams")
     management_url: ManagementUrl | None = option(
         MANAGEMENT_URL,
         "with `exactly-once`: `http[s]://host:15672`, to count the publisher names of each stream; by default with the login of `url`",
         only="exactly-once",
     )
     connection_name: str = option(
-        _NAME_PATTERN,
-        "name of the connection in the management UI; also `{write}` and `{batch}`",
-        default="spark:{app}:{stage}.{partition}.{attempt}",
-        heading="Names and reports",
+        _NAME_PATTERN, "name of the connection in the management UI; also `{write}` and `{batch}`",
+        default="spark:{app}:{stage}.{partition}.{attempt}", heading="Names and reports",
     )
     report_path: str | None = option(
         _REPORT_PATH,
         "local file or folder on the driver for the report as JSON; a streaming query needs a folder, which is created",
     )
+    # fmt: on
 
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> WriteOptions:

@@ -14,7 +14,7 @@ from shop import Shop
 
 from rabbit_chx.cli import main
 
-pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
+pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.own_broker]
 
 NAMED = "a full disk can cause this: node rabbit"
 

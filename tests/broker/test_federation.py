@@ -18,7 +18,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import check, plan
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker("", restartable=True)]
+pytestmark = [pytest.mark.broker, pytest.mark.own_broker]
 
 
 FRONT = """

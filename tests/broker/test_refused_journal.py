@@ -19,7 +19,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import BrokerRefusedError, MismatchError
 from rabbit_chx.testing import RunningBroker, temporary_vhost
-from rabbit_chx.testing.containers import SERVE, container_server, official_image
+from rabbit_chx.testing.containers import SERVE, ContainerServer, official_image
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.chx_broker(">=3.9", "streams")]
 
@@ -54,7 +54,7 @@ def stage(vhost: RunningBroker) -> GroupStage:
 def without_streams(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     """A broker that was configured to refuse streams."""
     need("docker")
-    image, server = official_image(request.param), container_server(f"rabbit-chx-{secrets.token_hex(6)}")
+    image, server = official_image(request.param), ContainerServer(f"rabbit-chx-{secrets.token_hex(6)}")
     try:
         server.create(image, f"{WITHOUT_STREAMS[request.param]}\n{SERVE}")
         yield server.broker(image)

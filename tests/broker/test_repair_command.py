@@ -8,6 +8,7 @@ from typing import Any
 
 import pika
 import pytest
+from broker_faults import faults_of
 from checked_orders import live_ring, share_lost, shop_of
 from exchange_types import CHX
 from found_broker import need
@@ -55,7 +56,7 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             for queue, weight in (("orders.1", "1"), ("gone", "2"), ("orders.2", "2"), ("orders.3", "1")):
                 channel.queue_declare(queue, durable=queue != "gone", exclusive=queue == "gone")
                 channel.queue_bind(queue, "orders", weight)
-            broker.restart()
+            faults_of(broker).restart()
         with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
             shop = shop_of(broker, connection.channel())
             found = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)

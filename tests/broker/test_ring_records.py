@@ -9,8 +9,11 @@ from collections import Counter
 import pytest
 from changed_site import ChangedSite
 from dying_applier import DyingApplier, dying_applier
+from pika.adapters.blocking_connection import BlockingChannel
+from quick_rings import quick_prefix
 
 from rabbit_chx import Broker, Topology
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, check, plan
 
 # The file is among the slow ones for its extended tests.
@@ -53,6 +56,36 @@ def changed(old: Topology, new: Topology, random_: random.Random) -> Topology:
     queues = [*old.queues, QueueDefinition("h.new")]
     exchanges = (ExchangeDefinition(first.name, first.type, ring=tuple(members)), *old.exchanges[1:])
     return Topology(exchanges, tuple(queues), owns=old.owns)
+
+
+def test_one_exchange_and_its_vhost_tell_the_same_ring(
+    vhost: RunningBroker, managed: Broker, bare_channel: BlockingChannel
+) -> None:
+    """The order is unknown, recorded, doubtful by a binding that differs in arguments only, and known after one bind and one unbind."""
+    told = []
+
+    def tell() -> None:
+        alone, whole = managed.ring("x"), managed.topology().rings["x"]
+        assert (alone, alone.bindings, alone.ground) == (whole, whole.bindings, whole.ground)
+        told.append(alone.provenance)
+
+    managed.declare("x", {}, records=False)
+    for queue in ("a", "b", "c"):
+        bare_channel.queue_declare(queue, durable=True)
+    for queue in ("b", "a"):
+        bare_channel.queue_bind(queue, "x", "1")
+    tell()
+    with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as reading:
+        reading.record(reading.topology().rings)
+    tell()
+    bare_channel.queue_bind("b", "x", "1", {"by": "others"})
+    tell()
+    bare_channel.queue_unbind("b", "x", "1", {"by": "others"})
+    bare_channel.queue_bind("c", "x", "2")
+    tell()
+    bare_channel.queue_unbind("a", "x", "1")
+    tell()
+    assert told == ["assumed", "recorded", "assumed", "recorded", "recorded"]
 
 
 @pytest.mark.slow

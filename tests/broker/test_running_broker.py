@@ -18,6 +18,7 @@ import pika
 import pytest
 import reaper
 from bounded import until
+from broker_faults import disconnected, faults_of, paused
 from found_broker import need
 from local_server import local_broker
 
@@ -115,29 +116,29 @@ def test_its_tools_run_through_the_prefix_and_fail_without_secrets(broker: Runni
 def test_ports_and_data_are_kept_over_a_kill_a_pause_and_a_restart(broker: RunningBroker) -> None:
     """Each may be done twice."""
     queue = put(broker)
-    broker.kill()
-    broker.kill()
+    faults_of(broker).kill()
+    faults_of(broker).kill()
     with pytest.raises(NoBrokerError):
         amqp_version(broker.url)
-    broker.start()
+    faults_of(broker).start()
     broker.run("rabbitmqctl", "-q", "list_queues")  # its startup is complete, also for its own tools
-    broker.start()
+    faults_of(broker).start()
     assert get(broker, queue) == b"kept"
 
     queue = put(broker)
-    with broker.paused():
-        broker.pause()
+    with paused(broker):
+        faults_of(broker).pause()
         with socket.create_connection(address(broker), timeout=60) as client:
             client.settimeout(1)
             client.sendall(b"AMQP\0\0\x09\x01")
             with pytest.raises(TimeoutError):
                 client.recv(1)
-    broker.resume()
+    faults_of(broker).resume()
     assert get(broker, queue) == b"kept"
 
     queue = put(broker)
-    broker.pause()
-    broker.restart()
+    faults_of(broker).pause()
+    faults_of(broker).restart()
     assert get(broker, queue) == b"kept"
 
 
@@ -146,19 +147,19 @@ def test_cut_off_it_refuses_clients_and_later_listens_on_the_same_ports(
 ) -> None:
     if kind == "local":
         with pytest.raises(InputError, match="no network of its own"):
-            broker.disconnect()
+            faults_of(broker).disconnect()
         return
     assert broker.ring_via is not None
     queue, container = put(broker), broker.ring_via[-1]
     image = docker("inspect", "--format", "{{.Config.Image}}", container).strip()
-    with broker.disconnected():
-        broker.disconnect()
+    with disconnected(broker):
+        faults_of(broker).disconnect()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address(broker), timeout=60)
         # It has the address that the broker had.
         neighbour = docker("run", "--detach", "--rm", "--entrypoint", "sleep", image, "100").strip()
     docker("rm", "--force", neighbour)
-    broker.reconnect()
+    faults_of(broker).reconnect()
     assert get(broker, queue) == b"kept"
     assert len(set(docker("exec", container, "hostname", "-i").split())) == 1
 
@@ -188,7 +189,7 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_and_stop_removes_everything
             assert remains(kind, broker.ring_via) == []
             broker.stop()
             with pytest.raises(NoBrokerError, match="stopped and removed"):
-                broker.start()
+                faults_of(broker).start()
 
 
 @pytest.mark.slow

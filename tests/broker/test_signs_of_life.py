@@ -103,7 +103,6 @@ def test_a_command_on_streams_shows_what_it_waits_for(
         publisher.publish_many(["k"] * 10, [b""] * 10)
     at = ("--url", str(shop.broker.stream_url), "--management-url", str(shop.broker.management_url))
     for line in (
-        "stream show s",
         "group show s --stream-group g --journal s",
         "replay --exchange x --since 1h k",
     ):

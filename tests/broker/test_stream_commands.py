@@ -1,11 +1,10 @@
-"""`stream show`, `replay` and `stream_parity`, on real brokers with rows of real clients."""
+"""`replay` and `stream_parity` on real brokers with rows of real clients."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,7 @@ from rabbit_chx.streams import StreamParity, stream_parity
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.keys import KeyColumn, columns_with
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.testing import RunningBroker, skip_unless_ci
-from rabbit_chx.testing.broker_search import release_is_in
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
@@ -99,7 +97,7 @@ def test_rows_through_another_exchange_are_found_by_the_exchange_of_their_publis
 
 @pytest.mark.chx_broker(">=3.13", "super streams by protocol")
 def test_super_streams_are_replayed_and_other_exchanges_refused(
-    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    trips: Trips, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Producers of rstream write no routing key, and hash otherwise than those for Java."""
     partitions, others = ["events-0", "events-1"], ["others-0", "others-1"]
@@ -117,8 +115,6 @@ def test_super_streams_are_replayed_and_other_exchanges_refused(
     assert sum(each.rows for each in found) == sum(each.right for each in found) == 30
     rows = rows_of(capsys, "user-4", *given, *trips.at)
     assert [(row["key"], row["value"]) for row in rows] == [("user-4", text) for text in ("4", "14", "24")]
-    shown = answer("stream", "show", "events", *trips.at)["streams"]
-    assert [(each["name"], each["exchange"]) for each in shown] == [(name, "events") for name in partitions]
 
     publish_by_rstream(trips.broker.stream_url, "others", KEYS)
     given = ("--super-stream", "others", *trips.at)
@@ -133,24 +129,3 @@ def test_super_streams_are_replayed_and_other_exchanges_refused(
     right = next(key for key in KEYS if key not in wrong)
     (row,) = rows_of(capsys, right, *given, "--by-message-id")
     assert (row["key"], row["value"], row["stream"]) == (right, right, place(right))
-
-
-def test_the_writers_are_those_of_the_management_api_from_3_13_on(
-    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    broker = trips.broker
-    if not release_is_in(broker.version, ">=3.13"):
-        assert main(["stream", "show", *STREAMS, "--output", "json", *trips.at]) == 0
-        found = capsys.readouterr()
-        assert {each["writers"] for each in json.loads(found.out)["streams"]} == {None}
-        assert found.err.count("it needs RabbitMQ 3.13 or newer") == 1
-        return
-    if not broker.owned:
-        skip_unless_ci("it enables a plugin, so it needs a broker that the tests started")
-    broker.run("rabbitmq-plugins", "enable", "rabbitmq_stream_management")
-    with StreamPublisher(broker.stream_url, stream=STREAMS[0], name="loader") as publisher:
-        publisher.publish_many(["k"], ["b"], ids=[7])
-    (shown,) = answer("stream", "show", STREAMS[0], "--stream-group", "billing", *trips.at)["streams"]
-    assert shown["writers"]["loader"] == 7
-    assert len(shown["writers"]) == 2  # with the AMQP channel
-    assert shown["lag_rows"] == shown["offsets"]

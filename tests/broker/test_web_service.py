@@ -14,6 +14,7 @@ from pathlib import Path
 import pika
 import pytest
 from bounded import until
+from broker_faults import faults_of
 from taken import taken
 from uvicorn_process import served
 
@@ -69,7 +70,7 @@ def test_each_accepted_request_is_in_a_queue_though_the_broker_is_killed(
     with Broker(vhost.url, vhost.management_url) as control:
         control.declare("orders", QUEUES, queue_arguments={"x-queue-type": "quorum"})
     # 4.3.6 starts a quorum queue empty if it is killed seconds after the queue was declared ("name_not_registered" in its log).
-    vhost.restart()
+    faults_of(vhost).restart()
     stopped, answers = threading.Event(), dict[bytes, int]()
     with served("web_service:app", EXAMPLES, vhost.url) as port, ThreadPoolExecutor(CLIENTS) as clients:
         wait_for_health(port, 200)
@@ -80,10 +81,10 @@ def test_each_accepted_request_is_in_a_queue_though_the_broker_is_killed(
         ]
         try:
             wait_for_accepted(answers, 50)
-            vhost.kill()
+            faults_of(vhost).kill()
             wait_for_health(port, 503)
             time.sleep(8)  # longer than the service waits for a connection
-            vhost.start()
+            faults_of(vhost).start()
             wait_for_health(port, 200)
             wait_for_accepted(answers, 101)
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import spark_jobs
 from bounded import until
+from broker_faults import faults_of
 from canary import traces_of_canary
 from delivery_checker import Attempt, History, Judge
 from fire_queues import EXCHANGE, QUEUES
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.own_broker,
     pytest.mark.timeout(0),
 ]
 
@@ -102,9 +103,9 @@ class Soak:
     def restart(self) -> None:
         """Kill the broker and start it; note how long it takes until rows are read again."""
         time.sleep(SETTLE_S)
-        self._site.broker.kill()
+        faults_of(self._site.broker).kill()
         time.sleep(DOWN_S)
-        self._site.broker.start()
+        faults_of(self._site.broker).start()
         ended = time.monotonic()
         with reading(self._site.broker.url, QUEUES, self.found) as queues:
             before = queues.count

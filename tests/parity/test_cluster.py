@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pytest
+from broker_faults import faults_of
 from quick_rings import quick_broker
 from routes.catalogue import bound
 from routes.live import Stage, read_rings
@@ -56,7 +57,7 @@ def test_nodes_route_alike_while_one_is_away_and_after_its_return(rabbits: Rabbi
         route_over(rabbits, nodes, quorum, before)
         route_over(rabbits, nodes, classic, before)
 
-        home.kill()
+        faults_of(home).kill()
         keeps = rabbits.release.numbers >= FIRST_THAT_KEEPS_CLASSIC_QUEUES
         if not keeps:
             await_empty_ring(rabbits, others, classic)
@@ -68,7 +69,7 @@ def test_nodes_route_alike_while_one_is_away_and_after_its_return(rabbits: Rabbi
         route_over(rabbits, others, quorum, away)
         assert fate_of_all(others[0], classic) == ("nacked" if keeps else "returned")
 
-        home.start()
+        faults_of(home).start()
         rabbits.cluster.wait_until_together()
         after = agreed_rings(rabbits, nodes, [quorum, classic])
         if rabbits.release.follows(RESTART_SORTS):

@@ -112,8 +112,7 @@ def test_with_slots_the_ideal_share_moves_up_to_the_grain_of_a_slot(
     before, told = routed(site, keys=keys), []
     for weights, ideal in changes:
         planned = site.planned(with_slots(weights))
-        hands = planned.rings["h"].ownership
-        assert hands is not None
+        hands = planned.rings["h"].handed_over
         site.apply(planned)
         after = routed(site, keys=keys)
         with site.connected() as live:
@@ -122,8 +121,8 @@ def test_with_slots_the_ideal_share_moves_up_to_the_grain_of_a_slot(
         moved = sum(old != new for old, new in zip(before, after, strict=True)) / len(keys)
         share = planned.rings["h"].moved
         assert abs(moved - share) <= SIGMAS * math.sqrt(share * (1 - share) / len(keys))
-        assert abs(len(hands.handed_over) / SLOTS - ideal) <= len(weights) / SLOTS / 2
-        told.append(f"{len(hands.handed_over)} of {SLOTS} slots, {moved:.1%} of {len(keys):,} keys")
+        assert abs(len(hands) / SLOTS - ideal) <= len(weights) / SLOTS / 2
+        told.append(f"{len(hands)} of {SLOTS} slots, {moved:.1%} of {len(keys):,} keys")
         before = after
         rabbit.count(len(keys))
     assert told[0].startswith("6 of 32 slots")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
+from broker_faults import faults_of
 from quick_rings import quick_broker
 from routes.catalogue import GOING, HOSTILE_NAMES, bound
 from routes.live import Stage, read_rings
@@ -40,15 +41,15 @@ WITH_TEMPORARY = (
 
 
 def restart(broker: RunningBroker) -> None:
-    broker.restart()
+    faults_of(broker).restart()
 
 
 def kill(broker: RunningBroker) -> None:
     # A kill takes what Mnesia has not written yet. On 3.10.8 and 4.0.5 a durable exchange was gone that had been
     # declared half a second before.
     quick_broker(broker).run("rabbitmqctl", "-q", "eval", "disk_log:sync(latest_log).")
-    broker.kill()
-    broker.start()
+    faults_of(broker).kill()
+    faults_of(broker).start()
 
 
 def stop_app(broker: RunningBroker) -> None:

@@ -28,8 +28,9 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
     check,
+    healed,
     plan,
-    repair_target,
+    restricted,
 )
 from rabbit_chx.topology.rules.reach import select_reached
 from rabbit_chx.topology.slots.layout import collapse
@@ -358,9 +359,9 @@ def test_slots_are_exported_checked_and_repaired(site: ChangedSite) -> None:
         share = broker.slots("events").share_moved(before)
     for found in (check(live, wanted), check(live, exchange="events")):
         assert [(finding.kind, finding.share) for finding in found.findings] == [("order", share)]
-    for target in (repair_target(live, "events"), repair_target(live, "events", wanted)):
+    for target in (healed(live, "events"), restricted(wanted, live, "events")):
         assert plan(target, live).rings["events"].moved == share
-    site.apply(plan(repair_target(live, "events", wanted), live))
+    site.apply(plan(restricted(wanted, live, "events"), live))
     site.check_done(wanted)
     assert check(site.live(), wanted).sound
 

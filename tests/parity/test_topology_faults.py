@@ -12,6 +12,7 @@ from typing import Any
 
 import pika
 import pytest
+from broker_faults import faults_of
 from changed_site import ChangedSite, changed_site
 from dying_applier import dying_applier
 from exchange_types import CHX
@@ -169,12 +170,12 @@ def test_an_application_that_is_killed_before_any_operation_is_done_by_the_next(
 
 
 def kill(broker: RunningBroker) -> None:
-    broker.kill()
-    broker.start()
+    faults_of(broker).kill()
+    faults_of(broker).start()
 
 
 def restart(broker: RunningBroker) -> None:
-    broker.restart()
+    faults_of(broker).restart()
 
 
 @pytest.mark.restarts

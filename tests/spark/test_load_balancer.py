@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from bounded import Beside, until
+from broker_faults import faults_of
 from cluster import RunningCluster
 from fire_streams import COORDINATOR_S, addresses_of, leader_of, stored
 from load_balancer import haproxy
@@ -61,9 +62,9 @@ class Site:
     def kill_leader(self, stream: str) -> None:
         """Kill the node that leads a stream, and start it again."""
         leader = leader_of(self.cluster, self.direct, stream)
-        leader.kill()
+        faults_of(leader).kill()
         time.sleep(DOWN_S)
-        leader.start()
+        faults_of(leader).start()
         self.cluster.wait_until_together()
 
     def stored(self, streams: Sequence[str]) -> list[int]:

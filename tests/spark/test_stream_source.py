@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from bounded import until
+from broker_faults import faults_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -188,9 +189,9 @@ def test_a_query_that_goes_on(
         stream.publish(numbered(100, 200))  # to both streams
         until(has(300), "the rows of the new stream do not come")
 
-        broker.kill()
+        faults_of(broker).kill()
         time.sleep(2)
-        broker.start()
+        faults_of(broker).start()
         stream.publish(numbered(200, 300))
         until(has(500), "the rows behind the kill do not come")
         assert query.exception() is None

@@ -111,7 +111,7 @@ def _start(image: str, removal: ExitStack) -> RunningCluster:
     cookie = secrets.token_hex(16)
     servers = []
     for name in names:
-        servers.append(server := containers.container_server(name, network))
+        servers.append(server := containers.ContainerServer(name, network))
         removal.callback(server.remove)
         # The first is a cluster when the others come: where all found each other at once, 3.8 now and then
         # refused to boot, as two of them had made tables of different feature flags.

@@ -8,17 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 #: Runs a command in this process, and returns its exit code, its stdout and its stderr.
 Ran: TypeAlias = Callable[..., tuple[int, str, str]]
 #: Compares a report with the stored one of this name.
-Stored: TypeAlias = Callable[[str, Any], None]
+Stored: TypeAlias = Callable[..., None]
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
 BIND = ("--bind", "q1=1", "--bind", "q2=10")
 #: What the library calls, where the command line has commands and options.
 CALL = re.compile(
-    r"Broker\.\w|\b(?:plan|arrange|repair_target)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
+    r"Broker\.\w|\b(?:plan|arrange|healed|restricted)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
 )
 
 

@@ -29,7 +29,7 @@ def configured_container(
         for name, content in files.items()
     )
     serve = containers.SERVE.replace("for plugin in ", f"for plugin in {plugin} ")
-    container = containers.container_server(f"rabbit-chx-{secrets.token_hex(6)}")
+    container = containers.ContainerServer(f"rabbit-chx-{secrets.token_hex(6)}")
     try:
         container.create(image, f"mkdir -p /etc/rabbitmq/conf.d\n{written}{serve}", more_ports=ports)
         yield container.broker(image), container.ports

@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 from bounded import Beside
+from broker_faults import faults_of
 from canary import CANARY, traces_of_canary
 from declared import with_login
 from delivery_checker import Attempt, History, Judge, Verdict
@@ -180,9 +181,9 @@ class GroupFire:
 
     def kill_broker(self) -> None:
         """Kill the broker, and start it again."""
-        self.site.broker.kill()
+        faults_of(self.site.broker).kill()
         time.sleep(1)
-        self.site.broker.start()
+        faults_of(self.site.broker).start()
 
     def close_connections(self) -> None:
         """Close the connections of the members, ten times within 30 s."""

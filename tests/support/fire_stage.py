@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from broker_faults import faults_of
 from canary import traces_of_canary
 from delivery_checker import History
 from fire_load import Load, Run
@@ -136,9 +137,9 @@ class Stage:
 
     def kill_broker(self, _: Run) -> None:
         """Kill the broker, and start it again."""
-        self.broker.kill()
+        faults_of(self.broker).kill()
         time.sleep(1)
-        self.broker.start()
+        faults_of(self.broker).start()
 
     def unbind(self, queue: str) -> None:
         """Remove a queue's binding, and keep the ring that is left."""

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from bounded import Beside, until
+from broker_faults import faults_of
 from cluster import RunningCluster
 from delivery_checker import Attempt, History, Judge, Verdict
 
@@ -261,8 +262,8 @@ def kill_again_and_again(broker: RunningBroker, times: int) -> Callable[[StreamR
     def kill(run: StreamRun) -> None:
         time.sleep(COORDINATOR_S)
         for _ in range(times):
-            broker.kill()
-            broker.start()
+            faults_of(broker).kill()
+            faults_of(broker).start()
             until(lambda: run.calls and run.calls[-1][0] > time.monotonic() - 0.5, "rows are confirmed")
 
     return kill

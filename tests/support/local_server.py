@@ -171,7 +171,7 @@ class _LocalServer:
 
     def disconnect(self) -> None:
         raise InputError(
-            "a server of this machine has no network of its own that could be cut: use docker_broker(), or pause()"
+            "a server of this machine has no network of its own that could be cut: use docker_broker(), or pause it"
         )
 
     reconnect = disconnect

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
+import broker_faults
 from broker_alarms import memory_alarm
 from canary import make_canary_user
 from fire_site import Site
@@ -74,15 +75,15 @@ class SiteFault:
 
 @contextmanager
 def killed(site: Site) -> Iterator[None]:
-    site.broker.kill()
+    broker_faults.faults_of(site.broker).kill()
     yield
     time.sleep(_DOWN_S)
-    site.broker.start()
+    broker_faults.faults_of(site.broker).start()
 
 
 @contextmanager
 def paused(site: Site) -> Iterator[None]:
-    with site.broker.paused():
+    with broker_faults.paused(site.broker):
         yield
         time.sleep(_PAUSE_S)
 

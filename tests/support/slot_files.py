@@ -25,13 +25,13 @@ def slotted(slots: int, members: str, queues: str = "events.{1..4}", more: str =
     )
 
 
-def live_of(wanted: Topology) -> LiveTopology:
+def live_of(wanted: Topology, release: Release = NEWEST) -> LiveTopology:
     """Return what a broker has on which a topology was applied for the first time."""
-    return applied(wanted, LiveTopology())
+    return applied(wanted, LiveTopology(), release)
 
 
-def applied(wanted: Topology, live: LiveTopology) -> LiveTopology:
+def applied(wanted: Topology, live: LiveTopology, release: Release = NEWEST) -> LiveTopology:
     """Return what a broker has after the plan from a live topology to a wanted one."""
-    model = ModelBroker.holding(live, NEWEST)
+    model = ModelBroker.holding(live, release)
     model.apply(plan(wanted, model.topology()).changes)
     return model.topology()

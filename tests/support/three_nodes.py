@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from broker_faults import disconnected, faults_of
 from cluster import RunningCluster
 from fire_queues import QUEUES
 
@@ -47,20 +48,20 @@ class ThreeNodes:
     def lose_leader(self, count: int = 1, down_s: float = _DOWN_S) -> None:
         """Kill the node that leads the queue, and with a `count` of 2 the next one too; start them again."""
         lost = self.beginning_with(self.leader())[:count]
-        _at_once(lambda node: node.kill(), lost)
+        _at_once(lambda node: faults_of(node).kill(), lost)
         time.sleep(down_s)
-        _at_once(lambda node: node.start(), lost)
+        _at_once(lambda node: faults_of(node).start(), lost)
         self.cluster.wait_until_together()
 
     def restart_in_turn(self) -> None:
         """Restart each node in good order, the next one when all are together again."""
         for node in self.cluster.nodes:
-            node.restart()
+            faults_of(node).restart()
             self.cluster.wait_until_together()
 
     def cut_leader_off(self) -> None:
         """Cut the node that leads the queue off the other nodes and its clients, and put it back."""
-        with self.cluster.nodes[self.leader()].disconnected():
+        with disconnected(self.cluster.nodes[self.leader()]):
             time.sleep(_CUT_OFF_S)
         self.cluster.wait_until_together()
 

@@ -16,7 +16,7 @@ from sides import as_live
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, plan, repair_target
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, healed, plan, restricted
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.slots.layout import collapse
 
@@ -134,7 +134,8 @@ class TopologyMachine(RuleBasedStateMachine):
             return
         name = data.draw(st.sampled_from(rings))
         wanted = self.wanted if by_file else None
-        made = plan(repair_target(live, name, wanted), live)
+        target = healed(live, name) if wanted is None else restricted(wanted, live, name)
+        made = plan(target, live)
         if made.refused(allow_moved=1.0, allow_delete=True):
             return
         self.stage.apply(made)

@@ -57,7 +57,7 @@ def _base(draw: _Draw) -> Topology:
         listed = draw(st.lists(st.sampled_from(_QUEUES), max_size=3, unique=True))
         exchanges.append(ExchangeDefinition("m", _MODULUS, queues=tuple(listed)))
         bindings += (BindingDefinition("m", queue, "m") for queue in listed)
-    policies = (PolicyDefinition("p", "^t$", "exchanges", {"alternate-exchange": "x"}),)
+    policies = (PolicyDefinition("p", "^(t$|s[.])", "exchanges", {"alternate-exchange": "x"}),)
     return Topology(tuple(exchanges), tuple(map(QueueDefinition, _QUEUES)), tuple(bindings), policies)
 
 
@@ -84,7 +84,8 @@ def _edited(draw: _Draw, objects: tuple[Any, ...], position: int, field: str) ->
         return objects
     if field == "type" and one.type in (_CHX, _MODULUS):
         return objects
-    tables = st.sampled_from([{"hash-header": "k"}, {"k": 1}] if is_exchange else _ARGUMENTS)
+    exchanges = [{"hash-header": "k"}, {"k": 1}, {"alternate-exchange": "x"}]
+    tables = st.sampled_from(exchanges if is_exchange else _ARGUMENTS)
     values: dict[str, st.SearchStrategy[Any]] = {
         "owner": st.just("external"),
         "arguments": tables,
@@ -103,13 +104,12 @@ _ROUTES = ("x", "t", "m")
 
 def _bind(draw: _Draw, topology: Topology) -> Topology:
     """Add a binding of an exchange without a ring."""
-    sources = [one.name for one in topology.exchanges if one.name in _ROUTES or ".slot." in one.name]
+    sources = [one.name for one in topology.exchanges if one.name in _ROUTES or one.name.startswith("s.")]
     if not sources:
         return topology
     source, queue = draw(st.sampled_from(sources)), draw(st.sampled_from(_QUEUES))
-    key = draw(st.sampled_from(["", "a", "m"])) if source in _ROUTES else ""
-    bindings = (*topology.bindings, BindingDefinition(source, queue, key))
-    return replace(topology, bindings=tuple(dict.fromkeys(bindings)))
+    binding = BindingDefinition(source, queue, draw(st.sampled_from(["", "a", "m"])))
+    return replace(topology, bindings=tuple(dict.fromkeys((*topology.bindings, binding))))
 
 
 def _own(draw: _Draw, topology: Topology) -> Topology:

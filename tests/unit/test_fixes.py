@@ -15,13 +15,13 @@ from rabbit_chx.errors import InputError, PlanRefusedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix, joined
 
 _REPAIR = CommandLine(
-    "ring repair", "plan(repair_target(live, 'my x'), live)", ("my x",), (Argument("file", "a b"),)
+    "ring repair", "plan(healed(live, 'my x'), live)", ("my x",), (Argument("file", "a b"),)
 )
 _FIX = Fix("run: ", _REPAIR, "; or allow it with ", Argument("allow_moved", 0.25))
 
 
 def test_a_fix_is_a_text_in_the_words_of_python() -> None:
-    assert _FIX == "run: plan(repair_target(live, 'my x'), live); or allow it with allow_moved=0.25"
+    assert _FIX == "run: plan(healed(live, 'my x'), live); or allow it with allow_moved=0.25"
     assert str(InputError(_FIX)) == _FIX
     assert str(Argument("hand_over", "parked")) == "hand_over='parked'"
     assert str(Argument("allow_loss")) == "allow_loss=True"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from dataclasses import MISSING
 from typing import Any
@@ -15,7 +16,18 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.consuming import FailurePolicy, GroupReading
 from rabbit_chx.consuming.settings import QueueGroupOptions, StreamGroupOptions
 from rabbit_chx.errors import InputError, UnreachableError
-from rabbit_chx.options import options_of, takes
+from rabbit_chx.options import (
+    BYTES,
+    COUNT,
+    POSITIVE_SECONDS,
+    SECONDS,
+    SHARE,
+    ValueKind,
+    one_of,
+    options_of,
+    takes,
+    whole,
+)
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.publishing.options import PublishOptions, SharedOptions
 from rabbit_chx.streams import ReadLimits, WriteLimits
@@ -63,6 +75,26 @@ def test_arguments_and_docstring_are_those_of_the_declaration(
     text = (inspect.getdoc(documented) or "").split(f"\n{section}:\n")[1].split("\n\n")[0]
     assert re.findall(r"^    (\w+) \(", text, re.MULTILINE) == list(declared)
     assert "](" not in text, "a link of a page"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (COUNT, "0", 0),
+        (whole(1, 7), "8", 8),
+        (BYTES, "0k", 0),
+        (POSITIVE_SECONDS, "0ms", 0.0),
+        (SECONDS, "9" * 400, math.inf),
+        (SHARE, "-0.1", -0.1),
+        (SHARE, "nan", math.nan),
+        (one_of("a", "b"), "c", "c"),
+    ],
+)
+def test_a_text_has_the_bounds_of_a_value(kind: ValueKind, text: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"^x is .*: pass {kind.remedy}$"):
+        kind.check("x", value)
+    with pytest.raises(ValueError, match=text):
+        kind.value_of(text)
 
 
 # -- options of values by their own names

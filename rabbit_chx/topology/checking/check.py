@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,9 +12,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.checking.check_queues import (
     CheckedQueues,
@@ -24,23 +21,17 @@ from rabbit_chx.topology.checking.check_queues import (
 )
 from rabbit_chx.topology.checking.check_records import record_findings, why_order_unknown
 from rabbit_chx.topology.checking.check_rings import (
-    CheckedExchange,
-    apply_fix,
     compare_observed,
-    describe_differences,
     link_findings,
     live_ring_findings,
     one_key_finding,
-    own_order_findings,
-    share_misplaced,
-    wanted_member_findings,
-    wanted_ring_findings,
 )
-from rabbit_chx.topology.checking.check_slots import slot_findings
+from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_findings
+from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
+from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
 from rabbit_chx.topology.live_rings import live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
-from rabbit_chx.topology.objects.changes import NamedObject
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -48,23 +39,18 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, ObjectPair, compare, live_side
-from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, KNOW_RINGS, vhost_refusals
+from rabbit_chx.topology.planning.comparison import Comparison, by_name, compare, live_side
+from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
+from rabbit_chx.topology.planning.movement import shares_moved_without
+from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
-from rabbit_chx.topology.rules.plugin_objects import federation_links, is_sharded
-from rabbit_chx.topology.rules.policies import find_applying_policy, policy_in_the_way
-from rabbit_chx.topology.rules.reach import Reach, transient_destinations
+from rabbit_chx.topology.rules.plugin_objects import is_sharded
+from rabbit_chx.topology.rules.policies import find_applying_policy
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
 
-_DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 #: The types of exchanges that send a message to each queue that matches.
 _COPYING = ("direct", "fanout", "topic", "headers")
-_WITHOUT_IT = {
-    "exchange": "a channel that publishes to it is closed",
-    "queue": "no messages are stored for its consumers",
-    "policy": "its settings do not apply",
-}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -148,27 +134,29 @@ def check(
         MismatchError: the exchange is of a type that does not hash.
     """
     live = live_side(live)
-    compared = None if wanted is None else compare(wanted, live)
+    context = CheckContext(live, None if wanted is None else compare(wanted, live), file)
     names, moduli = _hash_exchanges(live, wanted, exchange)
     unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
-    reach, links = Reach(live), federation_links(live)
-    transient = transient_destinations(live)
     rings = [
-        _make_checked_exchange(name, live, compared, file=file, reach=reach, transient=transient, links=links)
+        CheckedExchange(live_hash_exchange(live, name), certain_ring(live, name), context)
         for name in names
         if name not in unreadable
     ]
-    misplaced = {ring.name: share for ring in rings if (share := _share_against_topology(ring)) is not None}
+    misplaced = {
+        ring.name: share
+        for ring in rings
+        if ring.is_listed and (share := ring.comparison.share_misplaced()) is not None
+    }
     objects: Iterable[Finding] = ()
-    if compared is not None and exchange is None:
-        misplaced |= _shares_misplaced_by_modulus(compared)
+    if context.compared is not None and exchange is None:
+        misplaced |= find_shares_of_moduli(context.compared)
         covered: set[Destination] = {
             *(ring.exchange.ref for ring in rings),
             *(queue for ring in rings for queue in ring.queues),
         }
         objects = (
-            *_object_findings(compared, file, misplaced),
-            *_argument_findings(compared, covered, moduli),
+            *_object_findings(context.compared, context, rings),
+            *_argument_findings(context.compared, covered, moduli),
         )
     seen = {
         name: compare_observed(declared, live.key_map(name), pairs)
@@ -187,7 +175,7 @@ def check(
         ),
         *(finding for ring in rings for finding in _ring_findings(ring)),
         *objects,
-        *(finding for name in moduli for finding in _modulus_findings(name, live, transient, links)),
+        *(finding for name in moduli for finding in _modulus_findings(name, context)),
         *(finding for name in (*names, *moduli) for finding in _find_transience(name, live, wanted)),
         *(_find_copies_in_shards(live, wanted) if exchange is None else ()),
     )
@@ -249,24 +237,6 @@ def _hash_exchanges(
     return names, [name for name in given if name in of_modulus]
 
 
-def _make_checked_exchange(
-    name: str,
-    live: LiveTopology,
-    compared: Comparison | None,
-    *,
-    file: str | None,
-    reach: Reach,
-    transient: Mapping[Destination, str],
-    links: Collection[Destination],
-) -> CheckedExchange:
-    exchange, ring = live_hash_exchange(live, name), certain_ring(live, name)
-    listed = None if compared is None else compared.wanted.exchange(name)
-    if compared is None or listed is None:
-        return CheckedExchange(exchange, ring, live, reach, transient, links)
-    layout, is_assumed = compared.layouts.get(name), compared.wanted.is_assumed(name)
-    return CheckedExchange(exchange, ring, live, reach, transient, links, listed, layout, file, is_assumed)
-
-
 def _find_transience(name: str, live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:
     """Yield a finding if the broker deletes an exchange that hashes by itself. A topology that contains it compares that."""
     exchange = live.exchange(name)
@@ -319,33 +289,53 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from slot_findings(checked)
     yield from queue_findings(_queues_of_ring(checked))
     yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
-    if checked.listed is not None:
-        yield from _find_ring_differences(checked, checked.listed)
+    if checked.is_listed:
+        yield from ring_findings_of(checked, checked.comparison)
+    # The plugin makes the ring of a sharded exchange.
+    elif checked.listed is not None and not is_sharded(checked.exchange, checked.live):
+        message = "the topology does not contain its ring, so its order is not checked"
+        yield checked.finding("different", message, "write its members as `ring` in the topology")
     if checked.wanted is None:
         recorded = list(record_findings(checked))
         yield from recorded
         is_found = bool(recorded) or any(map(checked.is_fixed_by_repair, own))
-        yield from own_order_findings(checked, is_found=is_found)
+        yield from _find_own_order(checked, is_found=is_found)
 
 
-def _share_against_topology(checked: CheckedExchange) -> float | None:
-    """Return the share of keys whose destination differs from that of the topology; None if no ring can be compared."""
-    if checked.listed is None or checked.listed.ring is None:
-        return None
-    is_same = checked.is_assumed and checked.listed.ring == checked.bound
-    return 0.0 if is_same else share_misplaced(checked, checked.listed.ring)
+def _find_own_order(checked: CheckedExchange, *, is_found: bool) -> Iterator[Finding]:
+    """Yield a finding if a ring needs a repair by itself: slots that are not in the order of their numbers, or other buckets than its
+    bindings make, if no finding shows that yet (`is_found`).
+    """
+    is_of_slots = number_slots(checked.name, checked.repaired) is not None
+    if is_of_slots or not is_found:
+        healed = RingComparison(replace(checked.exchange, ring=checked.repaired), checked.live)
+        source = "the numbers of its slots" if is_of_slots else "its bindings"
+        yield from (found for found in ring_findings_of(checked, healed, source) if found.destination is None)
 
 
-def _find_ring_differences(checked: CheckedExchange, listed: ExchangeDefinition) -> Iterator[Finding]:
-    """Yield the differences between a ring and that of the topology. If its order is assumed, the members count, not their order."""
-    if listed.ring is not None and checked.is_assumed:
-        yield from wanted_member_findings(checked, listed.ring, checked.apply_command)
-    elif listed.ring is not None:
-        yield from wanted_ring_findings(checked, listed.ring)
-    # The plugin makes the ring of a sharded exchange.
-    elif listed.type == HASH_EXCHANGE and not is_sharded(checked.exchange, checked.live):
-        message = "the topology does not contain its ring, so its order is not checked"
-        yield checked.finding("different", message, "write its members as `ring` in the topology")
+def _object_findings(
+    compared: Comparison, context: CheckContext, rings: Sequence[CheckedExchange]
+) -> Iterator[Finding]:
+    """Yield a finding for each difference, except those of rings, and of slots that a finding of their ring shows."""
+    parts = {name for layout in compared.layouts.values() for name in layout.names.exchanges}
+    ring_of = {name: ring for ring in rings if ring.layout for name in ring.layout.names.exchanges}
+    for difference in list_differences(compared, [ring.comparison for ring in rings]):
+        subject = difference.subject
+        if isinstance(subject, BindingDefinition) and subject.source in parts:
+            ring = ring_of.get(subject.source)
+            is_shown = ring is None or is_binding_shown(ring, subject)
+        else:
+            is_shown = isinstance(subject, ExchangeDefinition) and subject.name in parts
+        if not is_shown:
+            yield object_finding(difference, context)
+    for binding, unwanted in compared.bindings:
+        if unwanted == "unmanaged" and compared.wanted.owned(binding.source):
+            message = (
+                f"the binding {binding.name} is not in the topology, and {binding.source} is owned: {binding.destination!s} gets its "
+                "messages, and is not owned, so that a plan leaves it"
+            )
+            fix = f"add it to the topology, add {binding.destination!s} to `owns`, or unbind it"
+            yield finding_about("unexpected", binding, message, fix)
 
 
 def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[str]:
@@ -391,39 +381,24 @@ def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:
         checked.live,
         checked.ring.release,
         checked.queues,
-        lambda queues: checked.moved_without(queue for queue in queues if queue in ring),
+        lambda queues: shares_moved_without(
+            checked.ring.buckets, (queue for queue in queues if queue in ring)
+        ),
     )
 
 
-def _shares_misplaced_by_modulus(compared: Comparison) -> dict[str, float]:
-    """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
-    shares, live, release = {}, compared.live, compared.release
-    for name in (exchange.name for exchange in compared.wanted.exchanges if exchange.queues is not None):
-        if live.exchange(name) is not None and name not in live.sources_left_out:
-            kept = [pair.live for pair in compared.bindings if pair.live and pair.unwanted == "plugin"]
-            sides = [
-                [binding for binding in bindings if binding.source == name]
-                for bindings in (live.bindings, (*compared.wanted.bindings, *kept))
-            ]
-            moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
-            identities = [{binding.identity for binding in side} for side in sides]
-            is_same = identities[0] == identities[1]
-            shares[name] = 0.0 if is_same else moved(*(number_bindings(side, release) for side in sides))
-    return shares
-
-
-def _modulus_findings(
-    name: str, live: LiveTopology, transient: Mapping[Destination, str], links: Collection[Destination]
-) -> Iterator[Finding]:
+def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
-    release = live.release or NEWEST_COMPARED
+    live, release, transient, links = context.live, context.release, context.transient, context.links
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
     places = number_bindings(bound, release)
-    moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
 
     def moved_without(gone: Iterable[Destination]) -> dict[Destination, float]:
-        return {place: moved(places, [other for other in places if other != place]) for place in gone}
+        return {
+            place: share_moved(places, [other for other in places if other != place], release)
+            for place in gone
+        }
 
     exchange = live.exchange(name)
     if exchange is not None and exchange.durable:
@@ -477,106 +452,25 @@ def _is_numbering(keys: Sequence[int], bindings: int) -> bool:
     return len(keys) == bindings and keys[-1] - keys[0] == bindings - 1
 
 
-def _object_findings(
-    compared: Comparison, file: str | None, misplaced: Mapping[str, float]
-) -> Iterator[Finding]:
-    """Yield a finding for each change that a plan would make, except those of rings, and of slots, which belong to their rings."""
-    parts = {name for layout in compared.layouts.values() for name in layout.names.exchanges}
-    for pair in compared.pairs:
-        if not (isinstance(pair.wanted, ExchangeDefinition) and pair.wanted.name in parts):
-            yield from _pair_findings(pair, compared, file)
-    for deleted in compared.deleted:
-        message = f"{deleted.kind} {deleted.name} is owned and not in the topology"
-        yield _object_finding("unexpected", deleted, message, _allow_delete(file))
-    for wanted, live, unwanted in compared.bindings:
-        if wanted is not None and live is None and wanted.source not in parts:
-            message = (
-                f"the binding {wanted.name} does not exist: its messages do not reach {wanted.destination!s}"
-            )
-            fix = apply_fix(file, external=wanted.owner == "external")
-            yield _binding_finding("missing", wanted, message, fix, misplaced)
-        elif live is not None and unwanted in ("unlisted", "owned") and live.source not in parts:
-            owned = "owned and " if unwanted == "owned" else ""
-            message = f"the binding {live.name} is {owned}not in the topology: {live.destination!s} gets its messages"
-            fix = _allow_delete(file) if unwanted == "owned" else apply_fix(file)
-            yield _binding_finding("unexpected", live, message, fix, misplaced)
-        elif live is not None and unwanted == "unmanaged" and compared.wanted.owned(live.source):
-            message = (
-                f"the binding {live.name} is not in the topology, and {live.source} is owned: {live.destination!s} gets its messages, and "
-                "is not owned, so that a plan leaves it"
-            )
-            fix = f"add it to the topology, add {live.destination!s} to `owns`, or unbind it"
-            yield _binding_finding("unexpected", live, message, fix, misplaced)
-
-
 def _argument_findings(
     compared: Comparison, covered: Collection[Destination], moduli: Collection[str]
 ) -> Iterator[Finding]:
     """Yield the arguments of the topology's live objects that lose messages, or that the broker ignores, except those of checked rings."""
     release = compared.release
+    kept: tuple[ExchangeDefinition | QueueDefinition, ...] = (*compared.live.exchanges, *compared.live.queues)
+    listed = by_name(compared.wanted)
     there = [
-        pair.live
-        for pair in compared.pairs
-        if isinstance(pair.live, ExchangeDefinition | QueueDefinition)
-        and pair.live.ref not in covered
-        and pair.live.name not in moduli
+        one
+        for one in kept
+        if (one.kind, one.name) in listed and one.ref not in covered and one.name not in moduli
     ]
     for queue in there:
         if isinstance(queue, QueueDefinition):
             for found in limit_faults(queue, release):
-                yield _object_finding(
+                yield finding_about(
                     "dropping-destination", queue, f"queue {queue.name}: {found.message}", found.fix
                 )
     for names, message, fix in find_ignored(there, release):
         exchange = next((one.name for one in there if one.kind == "exchange" and one.name in names), None)
         alone = None if exchange is not None or len(names) > 1 else names[0]
         yield Finding("ignored-argument", message, fix, exchange=exchange, destination=alone)
-
-
-def _pair_findings(pair: ObjectPair, compared: Comparison, file: str | None) -> Iterator[Finding]:
-    wanted, kind = pair.wanted, pair.wanted.kind
-    fix = apply_fix(file, external=not pair.is_ours)
-    if pair.is_missing:
-        message = f"{kind} {wanted.name} does not exist: {_WITHOUT_IT[kind]}"
-        yield _object_finding("missing", wanted, message, _past_policy(wanted, compared.live, fix))
-    elif pair.fields:
-        message, share = f"{kind} {wanted.name} differs: {describe_differences(pair.fields)}", None
-        if isinstance(wanted, ExchangeDefinition) and wanted.type == HASH_EXCHANGE:
-            elsewhere = any(field.field in _DECIDES_ON_KEYS for field in pair.fields)
-            message, share = (f"{message}; keys are hashed otherwise", 1.0) if elsewhere else (message, 0.0)
-        yield _object_finding("different", wanted, message, fix, share)
-
-
-def _allow_delete(file: str | None) -> str:
-    return Fix("add it to the topology, or ", apply_fix(file, ALLOW_DELETE))
-
-
-def _past_policy(wanted: NamedObject, live: LiveTopology, fix: str) -> str:
-    """Return the fix of a missing object. A policy that prevents its declaration must be deleted first."""
-    if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
-        return fix
-    policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST_COMPARED)
-    if policy is None:
-        return fix
-    return Fix(
-        f"remove the policy {policy.name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(policy.name)}); ",
-        fix,
-        "; and set the policy again, if the topology does not have it",
-    )
-
-
-def _object_finding(
-    kind: str, about: NamedObject, message: str, fix: str, share: float | None = None
-) -> Finding:
-    exchange = about.name if isinstance(about, ExchangeDefinition) else None
-    queue = about.name if isinstance(about, QueueDefinition) else None
-    return Finding(kind, message, fix, exchange=exchange, destination=queue, share=share)
-
-
-def _binding_finding(
-    kind: str, binding: BindingDefinition, message: str, fix: str, misplaced: Mapping[str, float]
-) -> Finding:
-    share = misplaced.get(binding.source)
-    if share is not None:
-        message = f"{message}; {percent(share)} of all keys go to a different queue"
-    return Finding(kind, message, fix, exchange=binding.source, destination=binding.destination, share=share)

@@ -11,7 +11,7 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
-from rabbit_chx.topology.checking.check_rings import describe_differences
+from rabbit_chx.topology.checking.difference_findings import describe_differences
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import FieldChange
 from rabbit_chx.topology.objects.objects import QueueDefinition

@@ -9,7 +9,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Binding, Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
-from rabbit_chx.topology.checking.check_rings import CheckedExchange, share_elsewhere
+from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, records_of
@@ -26,7 +26,7 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     bound = {member.destination for member in checked.bound}
     if _only(checked.ring, bound) == _only(before, bound):
         return
-    share = share_elsewhere(checked, before)
+    share = checked.comparison.share_elsewhere(before)
     start = checked.live.facts.start
     keeps = checked.ring.release.follows(RESTART_KEEPS)
     if not keeps and record.start.has_restarted(start, marks=True):

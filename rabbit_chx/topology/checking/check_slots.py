@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from rabbit_chx.analysis import Finding
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.checking.check_rings import CheckedExchange, apply_fix, describe_differences
-from rabbit_chx.topology.objects.changes import fields_between
-from rabbit_chx.topology.objects.objects import ALTERNATE_EXCHANGE, order_of_name
+from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
+from rabbit_chx.topology.checking.difference_findings import describe_differences
+from rabbit_chx.topology.checking.remedies import apply_fix
+from rabbit_chx.topology.objects.objects import ALTERNATE_EXCHANGE, BindingDefinition, order_of_name
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.slots.layout import SlotLayout
+from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import FEW, listed, percent, plural
 
 
@@ -45,28 +47,46 @@ def _fix(checked: CheckedExchange, by_hand: str) -> str:
 
 
 def _find_differing_exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    live_exchanges = {exchange.name: exchange for exchange in checked.live.exchanges}
-    wanted = [exchange for exchange in layout.exchanges() if exchange.name != checked.name]
-    if missing := [exchange.name for exchange in wanted if exchange.name not in live_exchanges]:
+    assert checked.context.compared is not None  # it has the layout
+    found = {
+        one.subject.name: one
+        for one in checked.context.compared.differences
+        if one.subject.kind == "exchange"
+    }
+    differences = [found[name] for name in (*layout.names.slots, layout.names.park) if name in found]
+    if missing := [one.subject.name for one in differences if one.kind == "missing"]:
         message = f"{_name_or_count(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
-        yield checked.finding(
-            "missing", message, checked.apply_command, _only([ExchangeRef(name) for name in missing])
-        )
-    for exchange in wanted:
-        fields = (
-            fields_between(live_exchanges[exchange.name], exchange) if exchange.name in live_exchanges else ()
-        )
-        differing = [field for field in fields if field.field != f"arguments.{ALTERNATE_EXCHANGE}"]
-        if differing:
-            message = f"exchange {exchange.name} differs: {describe_differences(differing)}"
+        yield checked.finding("missing", message, checked.apply_command, _only([*map(ExchangeRef, missing)]))
+    bare = _list_slots_without_alternate(checked)
+    for one in differences:
+        slot = ExchangeRef(one.subject.name)
+        # Of slots without an alternate exchange there is a finding of its own.
+        shown = f"arguments.{ALTERNATE_EXCHANGE}" if slot in bare else ""
+        if fields := [field for field in one.fields if field.field != shown]:
+            message = f"exchange {slot.name} differs: {describe_differences(fields)}"
             fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
-            yield checked.finding("different", message, fix, ExchangeRef(exchange.name))
+            yield checked.finding("different", message, fix, slot)
+
+
+def is_binding_shown(checked: CheckedExchange, binding: BindingDefinition) -> bool:
+    """Return True if a finding of the slots shows that a binding of a slot, or of the parking exchange, is missing or unexpected."""
+    slot, layout = ExchangeRef(binding.source), checked.layout
+    assert layout is not None  # it is a binding of the layout
+    if not checked.context.reach.exists(slot):
+        return True
+    if slot.name == layout.names.park:
+        return slot.name in checked.parks and checked.context.reach.leads_nowhere(slot.name)
+    if isinstance(binding.destination, ExchangeRef) or slot in checked.slots.other_exchanges:
+        return False
+    return checked.slots.queues.get(slot) != (layout.owners[slot.name],)
 
 
 def _find_slots_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
     park_of = {slot: park for park, slots in checked.parks.items() for slot in slots}
     bare = [
-        slot for slot, queues in checked.slots.queues.items() if not queues and checked.reach.exists(slot)
+        slot
+        for slot, queues in checked.slots.queues.items()
+        if not queues and checked.context.reach.exists(slot)
     ]
     for slots in ([slot for slot in bare if slot in park_of], [slot for slot in bare if slot not in park_of]):
         if slots:
@@ -90,7 +110,8 @@ def _find_slots_with_several_queues(checked: CheckedExchange) -> Iterator[Findin
 
 
 def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    owners, wanted = checked.slots.sole_owners, layout.owners
+    wanted = layout.owners
+    owners = {slot: queues[0] for slot, queues in checked.slots.queues.items() if len(queues) == 1}
     misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
     if not misplaced:
         return
@@ -111,14 +132,18 @@ def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) 
     yield checked.finding("different", message, checked.apply_command, _only(misplaced), share)
 
 
-def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
-    name = checked.name
+def _list_slots_without_alternate(checked: CheckedExchange) -> list[ExchangeRef]:
     with_alternate = {slot for slots in checked.parks.values() for slot in slots}
-    bare = [
+    prefix = SlotNames(checked.name, 1).prefix
+    return [
         slot
         for slot in checked.slots.queues
-        if slot not in with_alternate and slot.name.startswith(f"{name}.slot.") and checked.reach.exists(slot)
+        if slot not in with_alternate and slot.name.startswith(prefix) and checked.context.reach.exists(slot)
     ]
+
+
+def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
+    name, bare = checked.name, _list_slots_without_alternate(checked)
     if not bare:
         return
     share = _share(checked, bare)
@@ -136,7 +161,7 @@ def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]
 
 def _find_parks_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
     for park, slots in checked.parks.items():
-        if checked.reach.leads_nowhere(park):
+        if checked.context.reach.leads_nowhere(park):
             message = (
                 f"{park}, the alternate exchange of {plural(len(slots), 'slot')}, leads to no queue: a message that arrives while a slot has no "
                 "queue is dropped or returned"
@@ -163,7 +188,7 @@ def _find_transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
         for queue in queues:
             slots_of.setdefault(queue, []).append(slot)
     for queue, slots in slots_of.items():
-        if (why := checked.transient.get(queue)) is not None:
+        if (why := checked.context.transient.get(queue)) is not None:
             share, are = _share(checked, slots), "is" if len(slots) == 1 else "are"
             message = f"{queue} {why}; its {plural(len(slots), 'slot')} with {percent(share)} of all keys {are} without a queue then"
             fix = f"let a durable queue take the place of {queue}"

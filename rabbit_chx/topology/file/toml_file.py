@@ -354,7 +354,7 @@ def rearrange(
     uncommented: list[str] = []
     parts: list[tuple[_Array, str]] = []
     for path, entries in groupby(read_document(document).exchanges, attrgetter("path")):
-        before = {entry.value.name: _members_of(entry.value) for entry in entries}
+        before = {entry.value.name: members_of(entry.value) for entry in entries}
         wanted = {name: tuple(orders.get(name, members)) for name, members in before.items()}
         changed = [name for name, members in before.items() if wanted[name] != members]
         array = arrays.get(path)
@@ -370,7 +370,8 @@ def rearrange(
     return RingText(text, tuple(unwritten), tuple(uncommented))
 
 
-def _members_of(exchange: ExchangeDefinition) -> tuple[RingMember, ...]:
+def members_of(exchange: ExchangeDefinition) -> tuple[RingMember, ...]:
+    """Return the members of a ring, or those that share slots."""
     return (exchange.ring if exchange.slots is None else exchange.members) or ()
 
 

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.checks import is_whole
@@ -61,6 +61,7 @@ from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
     START_MARK,
     BrokerStart,
+    Records,
     RingRecord,
     is_own_exchange,
     record_names,
@@ -70,7 +71,7 @@ from rabbit_chx.topology.ring_records import (
     start_mark_in,
 )
 from rabbit_chx.topology.slots.layout import queues_behind_slots
-from rabbit_chx.topology.slots.live_slots import LiveSlots, live_slots
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
 #: The exclusive queue of a connection that applies a plan. It is not part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
@@ -100,8 +101,6 @@ _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority
 _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
-#: What is known about a ring while its records change.
-_CHANGING = Ground("assumed", "an apply changes its record at this moment")
 
 RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
@@ -174,9 +173,9 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         priorities=_read_priorities(topology, api, vhost),
     )
     topology = _without_rings(replace(topology, facts=facts), objects.sources_left_out)
-    hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
     if not broker.has_source:
-        return topology.with_rings(_rings_by_records(topology, hashing, broker))
+        return topology.with_rings(_rings_by_records(topology, broker))
+    hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
     if not (hashing or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
@@ -184,26 +183,55 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     return replace(topology.with_rings(rings), facts=facts)
 
 
-def _rings_by_records(
-    topology: LiveTopology, names: Iterable[str], broker: LiveBroker
-) -> dict[str, HashRing]:
+def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, HashRing]:
     """Return the rings that records on the broker or in a file prove; the others remain assumed, with the reason."""
-    rings, records = {}, {**topology.facts.records}
-    names = [name for name in names if name in topology.rings]  # a member may have a key that is no weight
-    if any(name in records for exchange in names for name in record_names(exchange)):
-        # An apply may have replaced records between the lists of exchanges and of bindings.
-        again = records_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
-        for name in names:
-            if records_of(name, again) != records_of(name, records):
-                rings[name] = replace(topology.rings[name], ground=_CHANGING)
-    for name in names:
-        if name in rings:
-            continue
-        assumed = topology.rings[name]
-        of_file = [broker.file_records[name]] if name in broker.file_records else []
-        found = [*records_of(name, records), *of_file]
-        rings[name] = ring_by_records(found, assumed, assumed.bindings or (), topology.facts.start)
-    return rings
+
+    @cache
+    def read_again() -> Records:
+        return records_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
+
+    return {
+        exchange.name: _find_ring(
+            exchange.name,
+            topology.rings[exchange.name],
+            [member.binding for member in exchange.ring or ()],
+            topology.facts.records,
+            broker.file_records.get(exchange.name),
+            read_again=read_again,
+            start=lambda: topology.facts.start,
+        )
+        for exchange in topology.exchanges
+        if exchange.name in topology.rings  # a member may have a key that is no weight
+    }
+
+
+def _find_ring(
+    exchange: str,
+    assumed: HashRing,
+    bound: Sequence[Binding],
+    records: Records,
+    file_record: RingRecord | None,
+    *,
+    read_again: Callable[[], Records],
+    start: Callable[[], BrokerStart],
+) -> HashRing:
+    """Return the ring of an exchange that no ring source reads.
+
+    Args:
+        exchange: the exchange's name.
+        assumed: the ring that its bindings make as listed.
+        bound: the bindings, as the broker lists them.
+        records: the records on the broker, read before the bindings.
+        file_record: the record in a file.
+        read_again: reads the records again: an apply may have replaced them between the lists.
+        start: returns the last start of the broker.
+    """
+    found = records_of(exchange, records)
+    if found and found != records_of(exchange, read_again()):
+        return replace(assumed, ground=Ground("assumed", "an apply changes its record at this moment"))
+    if file_record is not None:
+        found.append(file_record)
+    return ring_by_records(found, assumed, bound, start()) if found else assumed
 
 
 def _start_by(
@@ -504,15 +532,16 @@ class LiveExchange:
         self.check_type()
         if self._read_rings is not None:
             return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
-        own = self._read_own()
-        records = records_in(own)
-        of_file = [] if self._file_record is None else [self._file_record]
-        assumed = replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED)
-        if not records and not of_file:
-            return assumed
-        if records_in(self._read_own()) != records:  # an apply may have replaced them between the lists
-            return replace(assumed, ground=_CHANGING)
-        return ring_by_records([*records.values(), *of_file], assumed, self.bindings, self.start)
+        records = records_in(self._read_own())
+        return _find_ring(
+            self.name,
+            replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED),
+            self.bindings,
+            records,
+            self._file_record,
+            read_again=lambda: records_in(self._read_own()),
+            start=lambda: self.start,
+        )
 
     @cached_property
     def start(self) -> BrokerStart:
@@ -540,12 +569,12 @@ class LiveExchange:
         return valid[0] if valid else None
 
     @cached_property
-    def slots(self) -> LiveSlots:
+    def slots(self) -> SlotView:
         """The ring and its slots, by the bindings of the exchanges in the ring. A ring of queues alone takes no more requests."""
         api, vhost, ring = self._api, self.vhost, self.ring
         if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
-            return live_slots(self.name, ring, (), ())
-        return live_slots(
+            return view_slots(self.name, ring, (), ())
+        return view_slots(
             self.name,
             ring,
             [

@@ -82,7 +82,8 @@ def lock(broker: LiveBroker) -> None:
 
 def unlock(broker: LiveBroker) -> None:
     """Delete the exclusive queue."""
-    with contextlib.suppress(RabbitChxError):  # the connection may be closed, which deletes the lock
+    # The connection may be closed, which deletes the lock. After Ctrl-C within pika, its state may violate its own checks.
+    with contextlib.suppress(Exception):
         broker.amqp.perform(Operation("delete", _LOCK))
 
 
@@ -344,12 +345,9 @@ class RingKeeper:
 
     # -- during the changes
 
-    def split(self, group: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
-        """Yield a group of changes, the next ones of the plan, in parts: a record may have to be stored before each of them."""
-        first = self.completed
-        starts = [n for n in range(1, len(group)) if first + n in self._parts]
-        for start, end in zip([0, *starts], [*starts, len(group)], strict=True):
-            yield group[start:end]
+    def cuts(self) -> frozenset[int]:
+        """Return the changes before which a record may have to be stored, by their distance from the next change of the plan."""
+        return frozenset(number - self.completed for number in self._parts)
 
     def operations_before(self) -> list[Operation]:
         """Return the operations that precede the next change of the plan."""

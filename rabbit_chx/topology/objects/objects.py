@@ -152,7 +152,7 @@ class ExchangeDefinition:
 class QueueDefinition:
     """A queue.
 
-    ``x-queue-type`` among the arguments becomes the type and is removed from the arguments. For the broker a queue that was declared
+    ``x-queue-type`` among the arguments becomes the type and is removed from the arguments. An empty type is the default of the vhost. For the broker a queue that was declared
     without it equals one that was declared with ``classic`` (tested on 3.8.9 to 4.3.6).
 
     Attributes:
@@ -200,8 +200,8 @@ class QueueDefinition:
 
     @property
     def declared_arguments(self) -> ArgumentTable:
-        """The arguments of ``queue.declare``: with ``x-queue-type``, so that the vhost's default does not apply."""
-        return ArgumentTable({**self.arguments, QUEUE_TYPE: self.type})
+        """The arguments of ``queue.declare``: with ``x-queue-type``, so that the vhost's default does not apply, unless the type is empty."""
+        return ArgumentTable({**self.arguments, QUEUE_TYPE: self.type} if self.type else self.arguments)
 
 
 @dataclass(frozen=True, slots=True)

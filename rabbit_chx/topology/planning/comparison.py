@@ -11,16 +11,19 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.objects.changes import FieldChange, NamedObject
+from rabbit_chx.topology.objects.changes import NamedObject
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
     BindingDefinition,
+    ExchangeDefinition,
     ObjectKind,
     PolicyDefinition,
+    QueueDefinition,
     RingMember,
     list_onward,
 )
+from rabbit_chx.topology.planning.difference import Difference
 from rabbit_chx.topology.rules.arguments import fields_for
 from rabbit_chx.topology.rules.plugin_objects import (
     find_kept_shards,
@@ -31,41 +34,17 @@ from rabbit_chx.topology.rules.plugin_objects import (
 )
 from rabbit_chx.topology.slots.layout import SlotLayout, expand_slots
 
-#: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; not in the
-#: `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
-Unwanted: TypeAlias = Literal["ring", "plugin", "unlisted", "owned", "unmanaged"]
+#: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; one of a
+#: slot, not in the `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
+Unwanted: TypeAlias = Literal["ring", "plugin", "slot", "unlisted", "owned", "unmanaged"]
+_REMOVED = ("slot", "unlisted", "owned")
 
 
-class ObjectPair(NamedTuple):
-    """A wanted exchange, queue or policy and its live version; `fields` are those that differ, if it exists."""
+class LiveBinding(NamedTuple):
+    """A live binding of an exchange without a ring; `unwanted` is None if it is wanted."""
 
-    wanted: NamedObject
-    live: NamedObject | None
-    fields: tuple[FieldChange, ...]
-
-    @property
-    def is_ours(self) -> bool:
-        """True if it is declared and changed, and not only checked."""
-        return self.wanted.owner == "ours"
-
-    @property
-    def is_created(self) -> bool:
-        """True if it is ours and does not exist."""
-        return self.is_ours and self.live is None
-
-    @property
-    def is_missing(self) -> bool:
-        """True if it does not exist. No list shows the broker's own exchanges."""
-        name = self.wanted.name
-        return self.live is None and name != "" and not name.startswith(BROKERS_OWN)
-
-
-class BindingPair(NamedTuple):
-    """A binding: the wanted and the live version, of which one may be missing; `unwanted` is None for a wanted binding."""
-
-    wanted: BindingDefinition | None
-    live: BindingDefinition | None
-    unwanted: Unwanted | None = None
+    binding: BindingDefinition
+    unwanted: Unwanted | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +57,8 @@ class Comparison:
         release: the release of the broker; of a file the newest one.
         layouts: the wanted exchanges with slots, by their names.
         limits: the share of the keys of each exchange that may move, by its name; None: any.
-        pairs: the wanted objects, each kind in the order of names.
-        bindings: the bindings of exchanges without a ring: the missing ones, and then the live ones.
+        differences: the differences of objects, each kind in the order of names, and then of bindings without those of rings.
+        bindings: the live bindings.
         uses: the number of live bindings of each queue and exchange, at either end, also in rings.
         deleted: the live objects that are owned and not wanted.
         unmanaged: the live objects that are neither owned nor wanted; they stay.
@@ -95,8 +74,8 @@ class Comparison:
     release: Release
     layouts: Mapping[str, SlotLayout]
     limits: Mapping[str, float | None]
-    pairs: tuple[ObjectPair, ...]
-    bindings: tuple[BindingPair, ...]
+    differences: tuple[Difference, ...]
+    bindings: tuple[LiveBinding, ...]
     uses: Mapping[Destination, int]
     deleted: tuple[NamedObject, ...]
     unmanaged: tuple[NamedObject, ...]
@@ -109,14 +88,15 @@ class Comparison:
     def redeclare(self, exchanges: Collection[str]) -> Comparison:
         """Return the comparison in which further exchanges are replaced."""
         redeclared = self.redeclared | frozenset(exchanges)
-        redeclared_refs = set(map(ExchangeRef, redeclared))
+        live = by_name(self.live)
+        changed = {(one.subject.kind, one.subject.name) for one in self.differences if one.fields}
         replaced = tuple(
-            (pair.live, pair.wanted)
-            for pair in self.pairs
-            if pair.is_ours
-            and pair.live is not None
-            and not isinstance(pair.wanted, PolicyDefinition)
-            and (pair.fields or pair.wanted.ref in redeclared_refs)
+            (live[key], wanted)
+            for key, wanted in by_name(self.wanted).items()
+            if key in live
+            and wanted.owner == "ours"
+            and not isinstance(wanted, PolicyDefinition)
+            and (key in changed or (wanted.kind == "exchange" and wanted.name in redeclared))
         )
         refs = _refs_of(live for live, _ in replaced)
         return replace(self, redeclared=redeclared, replaced=replaced, replaced_refs=refs)
@@ -138,25 +118,34 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         else exchange.max_share_moved
         for exchange in wanted.exchanges
     }
-    live_objects = by_name(live)
-    pairs = tuple(
-        _compare_object(named, live_objects.get(key), release) for key, named in by_name(wanted).items()
-    )
     shards, of_plugins = find_kept_shards(live, wanted), plugin_objects(live)
     unwanted = _find_unwanted(wanted, live, {*shards, *of_plugins})
     deleted = tuple(named for named in unwanted if wanted.owned(named.name))
+    slots = {name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges}
+    bindings = tuple(_judge_bindings(wanted, live, shards, of_plugins, slots))
+    bound = {binding.identity for binding in live.bindings}
+    differences = (
+        *_compare_objects(wanted, live, release),
+        *(Difference("unexpected", named, named) for named in deleted),
+        *(
+            Difference("missing", binding, None, binding)
+            for identity, binding in {binding.identity: binding for binding in wanted.bindings}.items()
+            if identity not in bound
+        ),
+        *(Difference("unexpected", binding, binding) for binding, why in bindings if why in _REMOVED),
+    )
     uses, deleted_refs = _count_uses(live), _refs_of(deleted)
     # An end of a live binding exists, also if no list has it.
     existing = _refs_of((*live.exchanges, *live.queues)) | uses.keys()
-    existing |= _refs_of(pair.wanted for pair in pairs if pair.is_created)
+    existing |= _refs_of(created_by(differences))
     return Comparison(
         wanted=wanted,
         live=live,
         release=release,
         layouts=layouts,
         limits=limits,
-        pairs=pairs,
-        bindings=tuple(_compare_bindings(wanted, live, shards, of_plugins)),
+        differences=differences,
+        bindings=bindings,
         uses=uses,
         deleted=deleted,
         unmanaged=tuple(named for named in unwanted if not wanted.owned(named.name)),
@@ -165,8 +154,16 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     ).redeclare(())
 
 
-def _compare_object(wanted: NamedObject, live: NamedObject | None, release: Release) -> ObjectPair:
-    return ObjectPair(wanted, live, () if live is None else fields_for(live, wanted, release))
+def _compare_objects(wanted: Topology, live: LiveTopology, release: Release) -> Iterator[Difference]:
+    """Yield the wanted objects that are missing or different. No list shows the broker's own exchanges."""
+    live_objects = by_name(live)
+    for key, named in by_name(wanted).items():
+        there = live_objects.get(key)
+        if there is not None:
+            if fields := fields_for(there, named, release):
+                yield Difference("different", named, there, named, fields)
+        elif named.owner == "ours" or not (named.name == "" or named.name.startswith(BROKERS_OWN)):
+            yield Difference("missing", named, None, named)
 
 
 def _find_unwanted(
@@ -187,11 +184,15 @@ def _find_unwanted(
     ]
 
 
-def _compare_bindings(
-    wanted: Topology, live: LiveTopology, shards: frozenset[str], of_plugins: frozenset[Destination]
-) -> Iterator[BindingPair]:
-    wanted_bindings = {binding.identity: binding for binding in wanted.bindings}
-    live_bindings = {binding.identity: binding for binding in live.bindings}
+def _judge_bindings(
+    wanted: Topology,
+    live: LiveTopology,
+    shards: frozenset[str],
+    of_plugins: frozenset[Destination],
+    slots: Collection[str],
+) -> Iterator[LiveBinding]:
+    """Yield each live binding, and what it is if it is unwanted. `slots` are the exchanges of the slots that are ours."""
+    wanted_bindings = {binding.identity for binding in wanted.bindings}
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
     listing = {
         exchange.name
@@ -204,18 +205,14 @@ def _compare_bindings(
             return "ring"
         if shard_binding(binding, shards) or is_of(binding, of_plugins):
             return "plugin"
+        if binding.source in slots:
+            return "slot"
         if binding.source in listing:
             return "unlisted"
         return "owned" if _owns(wanted, binding) else "unmanaged"
 
-    for key, binding in wanted_bindings.items():
-        if key not in live_bindings:
-            yield BindingPair(binding, None)
-    for key, binding in live_bindings.items():
-        if key in wanted_bindings:
-            yield BindingPair(wanted_bindings[key], binding)
-        else:
-            yield BindingPair(None, binding, judge(binding))
+    for identity, binding in {binding.identity: binding for binding in live.bindings}.items():
+        yield LiveBinding(binding, None if identity in wanted_bindings else judge(binding))
 
 
 def _owns(wanted: Topology, binding: BindingDefinition) -> bool:
@@ -232,6 +229,17 @@ def _count_uses(live: LiveTopology) -> Counter[Destination]:
         sources[exchange.name] += len(exchange.ring or ())
         uses.update(member.destination for member in exchange.ring or ())
     return uses + Counter({ExchangeRef(name): count for name, count in sources.items() if count})
+
+
+def created_by(differences: Iterable[Difference]) -> list[NamedObject]:
+    """Return the exchanges, queues and policies that a plan creates."""
+    return [
+        one.after
+        for one in differences
+        if one.kind == "missing"
+        and one.is_ours
+        and isinstance(one.after, ExchangeDefinition | QueueDefinition | PolicyDefinition)
+    ]
 
 
 def _refs_of(objects: Iterable[NamedObject]) -> frozenset[Destination]:

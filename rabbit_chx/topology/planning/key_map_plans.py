@@ -8,19 +8,20 @@ the steps. The shares of a ring with slots depend on the order of all changes of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -31,12 +32,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.planning.comparison import Comparison
-from rabbit_chx.topology.planning.movement import (
-    MovementCounter,
-    OwnersDuringPlan,
-    SlotOwnership,
-    find_slot_ownership,
-)
+from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.proposals import (
     MOST_SLOTS,
     SLOTS_EACH,
@@ -55,6 +51,7 @@ from rabbit_chx.topology.planning.ring_plan import (
     make_step,
     unbind_all,
 )
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import percent
 
 #: An exchange with slots is proposed for queues of an ``x-modulus-hash`` exchange with at least this many, and with `SLOTS_EACH` for each.
@@ -101,14 +98,14 @@ def plan_slots(
         compared: the two sides.
         propose: as in `plan_rings`.
     """
-    wanted, live, name = compared.wanted, compared.live, ring.exchange
+    live, name = compared.live, ring.exchange
     live_ring = find_live_ring(live, live.exchange(name), name)
     sharing: tuple[RingMember, ...] = ()
     if ExchangeRef(name) not in compared.replaced_refs:
-        ownership = find_slot_ownership(ring.before, ring.after.destinations, wanted, live, changes)
-        if ownership is not None:
-            moments = _moments_by_queue(ring, live_ring, ownership, changes, live)
-            ring = replace(ring, moments=moments, ownership=ownership)
+        slots = _view_slots(live_ring, ring.after.destinations, compared, changes)
+        if slots is not None:
+            moments = _moments_by_queue(ring, live_ring, slots[0], changes)
+            ring = replace(ring, moments=moments, slots=slots)
         if name in compared.layouts:
             sharing = compared.layouts[name].exchange.members or ()
     if not (propose or ring.is_over_limit):
@@ -119,26 +116,23 @@ def plan_slots(
 def _moments_by_queue(
     ring: RingPlan,
     live_ring: LiveRing,
-    ownership: SlotOwnership,
+    slots: SlotView,
     changes: Sequence[PlannedChange],
-    live: LiveTopology,
 ) -> tuple[Moment, ...]:
-    """Return the shares by queue before the changes, and after each one that concerns the ring or its slots."""
-    counter = MovementCounter(ring.before.buckets, ownership.before)
+    """Return the shares by queue before the changes, and after each one that concerns the ring or its slots. `slots` are the live ones."""
+    counter = MovementCounter(ring.before.buckets, slots.owners)
     applied = apply_steps(live_ring.state, ring.steps)
     counter.prepare(applied.counts)
-    owners, lengths = OwnersDuringPlan(ownership.before, live), iter(applied.lengths)
+    slots, lengths = slots.at(()), iter(applied.lengths)
     moments, numbers = [Moment(0.0, 0.0)], counter.number_destinations(ring.before.buckets)
     for change in changes:
-        concerned: Collection[Place] = ()
         if change.ring and change.binding.source == ring.exchange:
             numbers = counter.update_numbers(numbers, change.binding.destination, next(lengths))
-        elif not (concerned := owners.apply(change)):
+        elif concerned := slots.apply(change):
+            counter.set_owners({slot: slots.owners[slot] for slot in concerned})
+        else:
             continue
-        changed = concerned if len(moments) > 1 else None  # the first moment knows no owners
-        moments.append(
-            Moment(*counter.count_moved_and_lost(numbers, owners.current, owners.dead_ends, changed))
-        )
+        moments.append(Moment(*counter.count_moved_and_lost(numbers, slots.dead_ends)))
     return tuple(moments)
 
 
@@ -146,13 +140,13 @@ def _proposals_with_slots(
     ring: RingPlan, live_ring: LiveRing, sharing: tuple[RingMember, ...]
 ) -> tuple[RingProposal, ...]:
     """Return the proposals for a ring with slots. `sharing` are the queues that share the wanted slots."""
-    before, after, ownership = ring.before, ring.after, ring.ownership
-    assert ownership is not None  # it has slots
-    had_slots = ownership.before.keys() & {*before.destinations}
+    before, after, slots = ring.before, ring.after, ring.slots
+    assert slots is not None  # it has slots
+    had_slots = slots[0].owners.keys() & {*before.destinations}
     is_conversion = before.bucket_count > 0 and before.ground.is_certain and not had_slots
     if sharing and ring.moved_at_worst and is_conversion:
         return conversions_of(live_ring, after, sharing, ring.shares)
-    if ring.moved and {*after.destinations} <= {*ownership.after}:
+    if ring.moved and {*after.destinations} <= slots[1].owners.keys():
         return (slots_as_written(after, ring.shares),)
     if ring.reorderable:
         return proposals_of(live_ring, ring.reorderable, ring.shares, MovementCounter(before.buckets))
@@ -194,8 +188,8 @@ def _plan_ring(
         hashes_same = all(
             live_exchange.arguments.get(name) == exchange.arguments.get(name) for name in HASH_ARGUMENTS
         )
-        ownership = _find_ownership(live_ring, members, compared, bindings)
-        plan = _plan_replaced(live_ring, members, ownership, hashes_same=hashes_same)
+        slots = _view_slots(live_ring, [member.destination for member in members], compared, bindings)
+        plan = _plan_replaced(live_ring, members, slots, hashes_same=hashes_same)
     else:
         plan = _plan_kept(
             live_ring, members, compared, bindings, limit, is_assumed=is_assumed, propose=propose
@@ -203,14 +197,16 @@ def _plan_ring(
     return _warn_of_transients(replace(plan, limit=limit), compared)
 
 
-def _find_ownership(
+def _view_slots(
     live_ring: LiveRing,
-    members: Sequence[RingMember],
+    members: Iterable[Destination],
     compared: Comparison,
-    bindings: Sequence[PlannedChange],
-) -> SlotOwnership | None:
-    destinations = [member.destination for member in members]
-    return find_slot_ownership(live_ring.ring, destinations, compared.wanted, compared.live, bindings)
+    changes: Iterable[PlannedChange],
+) -> tuple[SlotView, SlotView] | None:
+    """Return the slots of the live ring and of the wanted members, before and after changes; None if there are none."""
+    (name, ring, _), live = live_ring, compared.live
+    before = view_slots(name, ring, live.exchanges, live.bindings, members=members, planned=compared.wanted)
+    return (before, before.at(changes)) if before.bound else None
 
 
 def _warn_of_transients(plan: RingPlan, compared: Comparison) -> RingPlan:
@@ -219,28 +215,16 @@ def _warn_of_transients(plan: RingPlan, compared: Comparison) -> RingPlan:
     The first bind makes its share. A later one moves keys to the new buckets only, so no later moment has a larger share if each destination
     has a different queue.
     """
-    ring = plan.after
+    ring, wanted = plan.after, compared.wanted
     if plan.before.destinations and ExchangeRef(plan.exchange) not in compared.replaced_refs:
         return plan
-    owners = _find_owners(ring.destinations, compared.wanted)
-    if len({*owners.values()}) < 2 or not _may_have_publishers(plan.exchange, owners.values(), compared.live):
+    empty = make_ring((), compared.release)
+    slots = view_slots(plan.exchange, empty, wanted.exchanges, wanted.bindings, members=ring.destinations)
+    by_queue = slots.map_of(ring)
+    owners = by_queue.destinations
+    if len(owners) < 2 or not _may_have_publishers(plan.exchange, owners, compared.live):
         return plan
-    buckets = [None if destination is None else owners[destination] for destination in ring.buckets]
-    first = next((owner for owner in buckets if owner is not None), None)
-    shares = HashRing.from_buckets(buckets, ring.release).shares()
-    return replace(plan, transient_share=1 - shares.get(first, 0.0))
-
-
-def _find_owners(destinations: Iterable[Destination], expanded: Topology) -> dict[Destination, Destination]:
-    """Return the queue of each slot among the destinations; any other destination owns itself."""
-    by_source: dict[str, list[Destination]] = {}
-    for binding in expanded.bindings:
-        by_source.setdefault(binding.source, []).append(binding.destination)
-    owners = {}
-    for destination in destinations:
-        bound = by_source.get(destination.name, []) if isinstance(destination, ExchangeRef) else []
-        owners[destination] = bound[0] if len(bound) == 1 else destination
-    return owners
+    return replace(plan, transient_share=1 - by_queue.shares().get(owners[0], 0.0))
 
 
 def _may_have_publishers(name: str, queues: Iterable[Destination], live: LiveTopology) -> bool:
@@ -287,29 +271,30 @@ def _plan_kept(
     plan = RingPlan(name, ring, ring)
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
     is_unchanged = not has_replaced and live.is_wanted(wanted, is_assumed=is_assumed)
-    ownership = _find_ownership(live, wanted, compared, bindings)
+    slots = _view_slots(live, [member.destination for member in wanted], compared, bindings)
     if is_unchanged:
-        is_handed_over = ownership is not None and bool(ownership.handed_over)
-        return replace(plan, needs_order=is_handed_over, ownership=ownership)
-    before, after = ({}, {}) if ownership is None else (ownership.before, ownership.after)
+        plan = replace(plan, slots=slots)
+        return replace(plan, needs_order=bool(plan.handed_over))
+    before, after = ({}, {}) if slots is None else (view.owners for view in slots)
     counter = MovementCounter(ring.buckets, before)
+    counter.set_owners(after)
     try:
-        found = find_best_steps(live, wanted, replaced, counter, after)
+        found = find_best_steps(live, wanted, replaced, counter)
     except InputError as error:
         return replace(plan, refusals=(invalid_ring(name, error),))
     if found is None:
         return replace(plan, after=make_ring(wanted, ring.release), is_impossible=True)
-    plan = replace(found, limit=limit, ownership=ownership, needs_order=True)
+    plan = replace(found, limit=limit, slots=slots, needs_order=True)
     destinations = {member.destination for member in wanted}
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.
-    has_only_slots = ownership is not None and any(
+    has_only_slots = slots is not None and any(
         after.keys() >= side for side in ({*ring.destinations}, destinations)
     )
     is_bound_once = 0 < len(destinations) == len(wanted)
     is_movable = ring.ground.is_certain and not (has_replaced or has_only_slots or is_assumed)
     if not (plan.moved_at_worst and ring.buckets and is_bound_once and is_movable):
         return plan
-    if ownership is None and (propose or plan.is_over_limit):
+    if slots is None and (propose or plan.is_over_limit):
         return replace(plan, proposals=proposals_of(live, wanted, plan.shares, counter))
     return replace(plan, reorderable=wanted)
 
@@ -326,24 +311,28 @@ def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> RingPlan:
 
 
 def _plan_replaced(
-    live: LiveRing, wanted: tuple[RingMember, ...], ownership: SlotOwnership | None, *, hashes_same: bool
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    slots: tuple[SlotView, SlotView] | None,
+    *,
+    hashes_same: bool,
 ) -> RingPlan:
     new = _plan_new(live, wanted)
     before, after = live.ring, new.after
     is_rehashed = not hashes_same and min(before.bucket_count, after.bucket_count) > 0
     if is_rehashed:
         moved = 1.0
-    elif ownership is None:
+    elif slots is None:
         moved = before.share_moved(after)
     else:
-        moved = ownership.ring_before(before).share_moved(ownership.ring_after(after))
+        moved = slots[0].map_of(before).share_moved(slots[1].map_of(after))
     deleted = _plan_deleted(live, ())
     return replace(
         new,
         before=before,
         early_steps=deleted.late_steps,
         moments=(*deleted.moments, Moment(moved, 0.0)),
-        ownership=ownership,
+        slots=slots,
         is_rehashed=is_rehashed,
     )
 
@@ -454,17 +443,17 @@ def _plan_modulus(
     )
     if len(states) == 1:
         return RingPlan(name, *sides, limit=limit, unknown=unknown)
-    moving: Callable[[Sequence[Destination], Sequence[Destination]], float]
-    moving = largest_share if unknown else share_moved
-    if name in live.sources_left_out:
-        moving = _whole
-    shares = [0.0, *(moving(before, state) for state in states[1:])]
+
+    def moved(old: Sequence[Destination], new: Sequence[Destination]) -> float:
+        return 1.0 if name in live.sources_left_out else share_moved(old, new, release)
+
+    shares = [0.0, *(moved(before, state) for state in states[1:])]
     if not is_hashing[1] and before and after:
         shares[-1] = 1.0  # the type is another one afterwards
     losses = [1.0 if before and not state else 0.0 for state in states]
     transient_shares = []
     if after and not all(states) and _may_have_publishers(name, sides[1].destinations, live):
-        transient_shares = [moving(state, after) for state in states[1:-1] if state]
+        transient_shares = [moved(state, after) for state in states[1:-1] if state]
     return RingPlan(
         name,
         *sides,
@@ -507,7 +496,7 @@ def _propose_more_queues(before: Sequence[Place], then: int) -> Iterator[RingPro
         yield RingProposal("more-queues", 0.0, 0.0, (), description)
     elif then > now:
         count = now * max(2, -(-then // now))
-        moved = share_moved(before, (*before, *(None,) * (count - now)))
+        moved = share_moved(before, (*before, *(None,) * (count - now)), NEWEST_COMPARED)
         description = (
             f"{count} queues in a new exchange, the {now} of now first in the order of names: later consumers share them in a "
             "ConsumerGroup, and no key moves again"
@@ -527,7 +516,3 @@ def _propose_slots(before: Sequence[Place], members: tuple[RingMember, ...]) -> 
         f"move once; after that a queue that comes or goes moves about 1/{len(members)} of them"
     )
     yield RingProposal("slots", moved, moved, members, description, count)
-
-
-def _whole(_before: Sequence[Destination], _after: Sequence[Destination]) -> float:
-    return 1.0

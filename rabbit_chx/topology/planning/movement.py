@@ -6,30 +6,20 @@ bucket, by the destination of the seed on the live ring, and by the last bucket 
 binary searches then count the seeds that keep their destination.
 
 The destinations in a ring with slots are slot exchanges, and a message reaches the queue that owns the slot. So the movement of such a ring
-is counted by queue: `OwnersDuringPlan` maps each slot to its queue, before and after each change of a plan.
+is counted by owner, which a `SlotView` has for each moment of a plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import ExchangeRef, HashRing
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.jump import SEEDS
-from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.objects.changes import PlannedChange
-from rabbit_chx.topology.objects.objects import ALTERNATE_EXCHANGE, BindingDefinition, ExchangeDefinition
-from rabbit_chx.topology.slots.live_slots import is_slot
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.topology.model import LiveTopology, Topology
-
-_NO_ALIASES: Mapping[Place, Place] = {}
 #: The size of the table that marks, by a remainder, the pairs of bucket and destination that may have seeds. Most pairs have none, and need
 #: no search.
 _MARKS = 1 << 22
@@ -38,12 +28,17 @@ _MARKS = 1 << 22
 class MovementCounter:
     """Counts the share of all keys that other rings move away from one ring. A hole and an empty ring count as destination None.
 
-    `aliases` replace destinations of that ring, for example a slot by the queue that owns it.
+    `owners` are those of the slots of that ring. `set_owners` replaces them for the rings that are counted.
     """
 
-    def __init__(self, before: Sequence[Place], aliases: Mapping[Place, Place] = _NO_ALIASES) -> None:
+    def __init__(self, before: Sequence[Place], owners: Mapping[Place, Place] | None = None) -> None:
+        import numpy as np
+
         self._ids: dict[Place, int] = {None: 0}  # the number of each destination
-        self._before = self._resolve(self.number_destinations(before), aliases)
+        self._owners = np.zeros(0, np.int64)  # the number of the owner of each destination
+        numbers = self.number_destinations(before)
+        self.set_owners(owners or {})
+        self._before = self._find_owners(numbers)
         self._known = len(self._ids)  # only destinations with lower numbers had keys
         self._least, self._most = len(self._before), 0  # the bucket counts for which stays are sorted
 
@@ -69,26 +64,28 @@ class MovementCounter:
     def _number(self, destination: Place) -> int:
         return self._ids.setdefault(destination, len(self._ids))
 
-    def _resolve(
-        self,
-        numbers: NDArray[np.int64],
-        aliases: Mapping[Place, Place],
-        changed: Iterable[Place] | None = None,
-    ) -> NDArray[np.int64]:
-        """Return the numbers of the replacements of the destinations of a ring; `changed` is that of `count_moved_and_lost`."""
+    def set_owners(self, owners: Mapping[Place, Place]) -> None:
+        """Count the keys of these slots as keys of their owners from now on; other slots keep their owners."""
+        pairs = [(self._number(slot), self._number(owner)) for slot, owner in owners.items()]
+        self._number_owners()
+        for slot, owner in pairs:
+            self._owners[slot] = owner
+
+    def _number_owners(self) -> None:
+        """Let each new destination own itself."""
+        import numpy as np
+
+        if len(self._owners) < len(self._ids):
+            self._owners = np.append(self._owners, np.arange(len(self._owners), len(self._ids)))
+
+    def _find_owners(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the owner of each counted bucket of a ring."""
         import numpy as np
 
         # With holes, routing counts only as many buckets as have a destination. An empty ring is one hole.
         counted = numbers[: np.count_nonzero(numbers)] if numbers.any() else np.zeros(1, np.int64)
-        if not aliases:
-            return counted
-        if changed is None:
-            changed, self._resolved = aliases, np.arange(len(self._ids))
-        pairs = [(self._number(place), self._number(aliases.get(place, place))) for place in changed]
-        self._resolved = np.append(self._resolved, np.arange(len(self._resolved), len(self._ids)))
-        for number, resolved in pairs:
-            self._resolved[number] = resolved
-        return self._resolved[counted]
+        self._number_owners()
+        return self._owners[counted]
 
     def prepare(self, counts: Iterable[int]) -> None:
         """Sort the stays for rings with these bucket counts, unless they are sorted already."""
@@ -116,21 +113,17 @@ class MovementCounter:
     def count_moved_and_lost(
         self,
         numbers: NDArray[np.int64],
-        aliases: Mapping[Place, Place] = _NO_ALIASES,
         dead_ends: Collection[Place] = (),
-        changed: Iterable[Place] | None = None,
     ) -> tuple[float, float]:
         """Return the share of keys that a ring moves, and the share without a destination on it.
 
         Args:
             numbers: the numbers of its buckets, from `number_destinations`.
-            aliases: the replacements of destinations.
-            dead_ends: replacements without a queue: their keys count as keys without a destination.
-            changed: the destinations whose replacement may differ from that of the previous call, if the others are known to be the same.
+            dead_ends: slots without an owner: their keys count as keys without a destination.
         """
         import numpy as np
 
-        destinations = self._resolve(numbers, aliases, changed)
+        destinations = self._find_owners(numbers)
         count = len(destinations)
         self.prepare([count])
         buckets = np.flatnonzero(destinations < self._known)
@@ -179,149 +172,14 @@ class MovementCounter:
         return seeds
 
 
+def shares_moved_without(buckets: Sequence[Place], places: Iterable[Destination]) -> dict[Destination, float]:
+    """Return the exact share of keys that move when a destination of a ring is removed, for each of some destinations."""
+    rings = {place: tuple(bucket for bucket in buckets if bucket != place) for place in places}
+    counter = MovementCounter(buckets)
+    counter.prepare(map(bucket_count, rings.values()))
+    return {place: counter.count_moved(ring) for place, ring in rings.items()}
+
+
 def bucket_count(buckets: Sequence[Place]) -> int:
     """Return the number of buckets that keys can have: holes do not count, and an empty ring counts as one hole."""
     return max(len(buckets) - buckets.count(None), 1)
-
-
-class SlotHandOver(NamedTuple):
-    """A slot whose queue changes; `old` or `new` is None if the slot has no queue or several queues."""
-
-    slot: str
-    old: str | None
-    new: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SlotOwnership:
-    """The owners of the slots of an exchange before and after a plan.
-
-    Attributes:
-        before: the owner of each slot: its queue, the parking exchange, or the slot itself if it has no or several queues.
-        after: the same afterwards.
-        handed_over: the slots whose queue changes, in ring order.
-    """
-
-    before: Mapping[Place, Place] = field(hash=False)
-    after: Mapping[Place, Place] = field(hash=False)
-    handed_over: tuple[SlotHandOver, ...]
-
-    def ring_before(self, ring: KeyMap) -> HashRing:
-        """Return a ring with the owners before the plan in place of its slots."""
-        return _replace_slots(ring, self.before)
-
-    def ring_after(self, ring: KeyMap) -> HashRing:
-        """Return a ring with the owners after the plan in place of its slots."""
-        return _replace_slots(ring, self.after)
-
-
-def _replace_slots(ring: KeyMap, owners: Mapping[Place, Place]) -> HashRing:
-    buckets = [owners.get(destination, destination) for destination in ring.buckets]
-    return HashRing.from_buckets(buckets, ring.release)
-
-
-def find_slot_ownership(
-    ring: KeyMap,
-    members: Collection[Place],
-    wanted: Topology,
-    live: LiveTopology,
-    changes: Sequence[PlannedChange],
-) -> SlotOwnership | None:
-    """Return the owners of the slots of an exchange before and after changes; None if it has no slots.
-
-    `members` are the destinations of the wanted ring; `wanted` is expanded to plain objects.
-    """
-    refs = [member for member in (*ring.destinations, *members) if isinstance(member, ExchangeRef)]
-    owners = OwnersDuringPlan.of_slots(refs, wanted, live) if refs else None
-    if owners is None or not owners.current:
-        return None
-    before, kept = dict(owners.current), frozenset(members)
-    for change in changes:
-        owners.apply(change)
-    handed_over = tuple(
-        SlotHandOver(slot.name, _queue_or_none(before[slot]), _queue_or_none(owners.current[slot]))
-        for slot in ring.destinations
-        if isinstance(slot, ExchangeRef) and slot in kept and before.get(slot) != owners.current.get(slot)
-    )
-    return SlotOwnership(before, owners.current, handed_over)
-
-
-def _queue_or_none(owner: Place) -> str | None:
-    return owner if isinstance(owner, str) else None
-
-
-class OwnersDuringPlan:
-    """The owners of slots while changes are applied.
-
-    Attributes:
-        current: the owner of each slot: its queue, the parking exchange, or the slot itself if it has no or several queues.
-        dead_ends: the slots with neither a queue nor a parking exchange.
-    """
-
-    def __init__(self, slots: Iterable[Place], live: LiveTopology) -> None:
-        self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
-        self._queues: dict[str, dict[BindingDefinition, None]] = {
-            slot.name: {} for slot in slots if isinstance(slot, ExchangeRef)
-        }
-        for binding in live.bindings:
-            if binding.source in self._queues and isinstance(binding.destination, str):
-                self._queues[binding.source][binding] = None
-        self._parks: set[str] = set()
-        self.current: dict[Place, Place] = {}
-        self.dead_ends: set[Place] = set()
-        for slot in self._queues:
-            self._update(slot)
-
-    @classmethod
-    def of_slots(cls, refs: Iterable[ExchangeRef], wanted: Topology, live: LiveTopology) -> OwnersDuringPlan:
-        """Return the live owners of those exchanges among `refs` that are slots."""
-        refs = dict.fromkeys(refs)
-        bound: dict[str, list[BindingDefinition]] = {ref.name: [] for ref in refs}
-        for binding in (*live.bindings, *wanted.bindings):
-            if binding.source in bound:
-                bound[binding.source].append(binding)
-        known = {exchange.name: exchange for exchange in (*wanted.exchanges, *live.exchanges)}
-        return cls([ref for ref in refs if is_slot(ref, known.get(ref.name), bound[ref.name])], live)
-
-    def apply(self, change: PlannedChange) -> Collection[Place]:
-        """Apply a change, and return the slots that it concerns."""
-        if change.action in ("bind", "unbind"):
-            binding = change.binding
-            queues = self._queues.get(binding.source)
-            if queues is None or not isinstance(binding.destination, str):
-                return ()
-            if change.action == "bind":
-                queues[binding] = None
-            else:
-                queues.pop(binding, None)
-            return self._update_all((binding.source,))
-        if not isinstance(change.subject, ExchangeDefinition):
-            return ()
-        if change.wanted is None:
-            self._exchanges.pop(change.name, None)
-        else:
-            self._exchanges[change.name] = change.subject
-        return self._update_all(
-            self._queues if change.name in self._parks else self._queues.keys() & {change.name}
-        )
-
-    def _update_all(self, slots: Iterable[str]) -> list[Place]:
-        slots = list(slots)
-        for slot in slots:
-            self._update(slot)
-        return [*map(ExchangeRef, slots)]
-
-    def _update(self, slot: str) -> None:
-        ref, queues = ExchangeRef(slot), {binding.destination for binding in self._queues[slot]}
-        exchange = self._exchanges.get(slot)
-        park = None if exchange is None else exchange.arguments.get(ALTERNATE_EXCHANGE)
-        self.current[ref] = ref
-        self.dead_ends.discard(ref)
-        if isinstance(park, str):
-            self._parks.add(park)
-        if len(queues) == 1:
-            self.current[ref] = queues.pop()
-        elif not queues and isinstance(park, str) and park in self._exchanges:
-            self.current[ref] = ExchangeRef(park)
-        elif not queues:
-            self.dead_ends.add(ref)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
@@ -33,8 +32,7 @@ from rabbit_chx.topology.planning.comparison import (
     Unwanted,
     by_name,
     compare,
-    complete,
-    live_side,
+    created_by,
 )
 from rabbit_chx.topology.planning.key_map_plans import plan_moduli, plan_rings, plan_slots
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -66,7 +64,7 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
     rings |= {
         name: plan_slots(ring, changes, compared, propose=propose)
         for name, ring in rings.items()
-        if ring.ownership is not None
+        if ring.slots is not None
     }
     checksum = _checksum_of(compared, changes, rings)
     rings |= plan_moduli(compared, changes, rings)
@@ -97,35 +95,6 @@ def _find_parking_queues(compared: Comparison) -> dict[str, str]:
             if exchange.type == HASH_EXCHANGE and is_ours and park in parking:
                 parks[exchange.name] = park
     return dict(sorted(parks.items()))
-
-
-def arrange(wanted: Topology, live: LiveTopology) -> Topology:
-    """Return the wanted topology with each ring in the order that moves the fewest keys away from the live ring.
-
-    A ring that is new, or whose exchange is declared again, keeps its order. Of a definitions file, the live order is kept.
-
-    Args:
-        wanted: the wanted topology.
-        live: the live topology, with the rings that were read.
-
-    Raises:
-        InputError: as in `plan`.
-    """
-    live = live_side(live)
-    wanted = complete(wanted, live)
-    orders = {
-        name: proposal.ring
-        for name, ring in plan(wanted, live).rings.items()
-        for proposal in ring.proposals
-        if proposal.strategy == "least-moving-order"
-    }
-    return replace(
-        wanted,
-        exchanges=tuple(
-            replace(exchange, ring=orders[exchange.name]) if exchange.name in orders else exchange
-            for exchange in wanted.exchanges
-        ),
-    )
 
 
 class _BindingChanges(NamedTuple):
@@ -166,10 +135,10 @@ def _decide(
 
 #: What a plan does with a live binding: it stays; it is unbound before objects are replaced (``first``), with the binds, or at the end
 #: (``last``); or it is unbound first and bound again (``again``).
-_Fate: TypeAlias = Literal["stays", "first", "binds", "last", "again"]
+_Fate: TypeAlias = Literal["stays", "first", "with-binds", "last", "again"]
 #: The fate of each sort of live binding: if both ends stay, if one is replaced, and if one is deleted. If one is replaced and the other is
 #: deleted, the binding is unbound first. A slot keeps only wanted bindings: the others are unbound just before the new ones are made.
-_FATES: Mapping[Unwanted | Literal["slot"] | None, tuple[_Fate, _Fate, _Fate]] = {
+_FATES: Mapping[Unwanted | None, tuple[_Fate, _Fate, _Fate]] = {
     # what it is   stays    replaced  deleted
     None:        ("stays", "again", "last"),
     "plugin":    ("stays", "again", "last"),
@@ -177,24 +146,18 @@ _FATES: Mapping[Unwanted | Literal["slot"] | None, tuple[_Fate, _Fate, _Fate]] =
     "ring":      ("stays", "first", "last"),
     "unlisted":  ("last",  "first", "last"),
     "owned":     ("last",  "first", "last"),
-    "slot":      ("binds", "first", "binds"),
+    "slot":      ("with-binds", "first", "with-binds"),
 }  # fmt: skip
 
 
 def _binding_changes(compared: Comparison) -> _BindingChanges:
     """Return the changes of bindings."""
     deleted, replaced = compared.deleted_refs, compared.replaced_refs
-    slots = {
-        name for layout in compared.layouts.values() if layout.is_ours for name in layout.names.exchanges
-    }
-    changes: dict[_Fate, list[PlannedChange]] = {"first": [], "binds": [], "last": []}
-    named: dict[Unwanted, list[BindingDefinition]] = {"unmanaged": [], "owned": []}
-    for _, binding, unwanted in compared.bindings:
-        if binding is None:
-            continue
+    changes: dict[_Fate, list[PlannedChange]] = {"first": [], "with-binds": [], "last": []}
+    named: dict[Unwanted | None, list[BindingDefinition]] = {"unmanaged": [], "owned": []}
+    for binding, unwanted in compared.bindings:
         ends = {ExchangeRef(binding.source), binding.destination}
-        is_slots = unwanted not in (None, "plugin") and binding.source in slots
-        if_stays, if_replaced, if_deleted = _FATES["slot" if is_slots else unwanted]
+        if_stays, if_replaced, if_deleted = _FATES[unwanted]
         if ends & replaced:
             fate = "first" if ends & deleted else if_replaced
         else:
@@ -202,13 +165,13 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
         if fate != "stays":
             changes["first" if fate == "again" else fate].append(PlannedChange("unbind", binding, None))
         if fate == "again":
-            changes["binds"].append(PlannedChange("bind", None, binding))
-        if unwanted in named and not (is_slots or ends & deleted):
+            changes["with-binds"].append(PlannedChange("bind", None, binding))
+        if unwanted in named and not ends & deleted:
             named[unwanted].append(binding)
-    changes["binds"] += [
-        PlannedChange("bind", None, wanted)
-        for wanted, live, _ in compared.bindings
-        if wanted is not None and live is None and wanted.owner == "ours"
+    changes["with-binds"] += [
+        PlannedChange("bind", None, one.subject)
+        for one in compared.differences
+        if one.kind == "missing" and one.subject.kind == "binding" and one.is_ours
     ]
     first, binds, last = map(tuple, changes.values())
     return _BindingChanges(first, binds, last, tuple(named["unmanaged"]), tuple(named["owned"]))
@@ -236,12 +199,14 @@ def order_changes(
     existing = compared.existing | compared.deleted_refs
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: ring for name, ring in rings.items() if name not in deleted}
-    created = [PlannedChange("create", None, pair.wanted) for pair in compared.pairs if pair.is_created]
+    created = [PlannedChange("create", None, named) for named in created_by(compared.differences)]
     policies = [change for change in created if change.kind == "policy"]
     policies += [
-        PlannedChange("update", pair.live, pair.wanted)
-        for pair in compared.pairs
-        if isinstance(pair.wanted, PolicyDefinition) and pair.is_ours and pair.fields
+        PlannedChange("update", one.before, one.after)
+        for one in compared.differences
+        if isinstance(one.before, PolicyDefinition)
+        and isinstance(one.after, PolicyDefinition)
+        and one.is_ours
     ]
     return (
         *(change for change in policies if not _shards_exchanges(change)),
@@ -357,11 +322,9 @@ def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[s
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
             )
     yield from _import_warnings(compared)
-    declared = [
-        pair.wanted
-        for pair in compared.pairs
-        if pair.is_ours and not isinstance(pair.wanted, PolicyDefinition)
-    ]
+    wanted: tuple[ExchangeDefinition | QueueDefinition, ...]
+    wanted = (*compared.wanted.exchanges, *compared.wanted.queues)
+    declared = [named for named in wanted if named.owner == "ours"]
     yield from (f"{message}: {fix}" for _, message, fix in find_ignored(declared, compared.release))
     consumer_tags = compared.live.facts.consumer_tags
     for queue in compared.deleted:
@@ -374,8 +337,7 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
     """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
     wanted, live = compared.wanted, compared.live
     if not wanted.file.is_import:
-        created = (pair.wanted for pair in compared.pairs if pair.is_created)
-        declared = (*created, *(queue for _, queue in compared.replaced))
+        declared = (*created_by(compared.differences), *(queue for _, queue in compared.replaced))
         untyped = [
             f"queue {queue.name}"
             for queue in declared

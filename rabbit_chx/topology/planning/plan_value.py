@@ -45,8 +45,9 @@ from typing import Any
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import document, refusals_as_json, to_json
+from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
+from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Ground
@@ -200,16 +201,17 @@ def plan_as_json(plan: Plan) -> str:
 
 
 def _ring_json(change: RingPlan) -> dict[str, Any]:
-    matrix, owners = change.matrix(), change.ownership
+    matrix = change.matrix()
+    before, after = ({}, {}) if change.slots is None else (view.owners for view in change.slots)
     return {
         "exchange": change.exchange,
         "moved": change.moved,
         "moved_at_worst": change.moved_at_worst,
         "proposals": list(map(_proposal, change.proposals)),
-        "before": _key_map(change.before, owners.before if owners else {}),
-        "after": _key_map(change.after, owners.after if owners else {}),
+        "before": _key_map(change.before, before),
+        "after": _key_map(change.after, after),
         "matrix": None if matrix is None else _matrix(matrix),
-        **({"handed_over": to_json(change.handed_over)} if owners else {}),
+        **({"handed_over": to_json(change.handed_over)} if change.slots else {}),
     }
 
 

@@ -25,7 +25,7 @@ from rabbit_chx.topology.live_rings import LiveRing, make_members
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.ring_plan import RingProposal, Strategy, count_kept_members, find_best_steps
-from rabbit_chx.topology.slots.owners import SlotNames, owners_of_slots
+from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 from rabbit_chx.words import percent
 
 if TYPE_CHECKING:
@@ -129,11 +129,12 @@ def _slots_for_buckets(
     ):
         return
     members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
-    owners = owners_of_slots(names, members, live.ring, {})
+    owners = assign_owners(names, members, live.ring, {})
     queues: dict[Place, Place] = {slot: owners[slot.name] for slot in names.refs}
-    shares = _shares_of(live, [RingMember(slot) for slot in names.refs], counter, queues)
+    counter.set_owners(queues)
+    shares = _shares_of(live, [RingMember(slot) for slot in names.refs], counter)
     if shares is not None:
-        more = counter.count_moved([*owners_of_slots(finer, members, live.ring, {}).values()])
+        more = counter.count_moved([*assign_owners(finer, members, live.ring, {}).values()])
         description = (
             f"replace ring by slots = {count}, {names.slots[0]} to {names.slots[-1]}, with the same queues as members: later, adding or "
             f"removing a queue moves only its own share; a new exchange moves at most {percent(shares[0])}, with twice as many slots "
@@ -152,10 +153,9 @@ def _shares_of(
     live: LiveRing,
     members: Sequence[RingMember],
     counter: MovementCounter,
-    queues: Mapping[Place, Place] | None = None,
 ) -> tuple[float, float] | None:
     try:
-        best = find_best_steps(live, members, (), counter, queues or {})
+        best = find_best_steps(live, members, (), counter)
     except InputError:
         return None
     return None if best is None else (best.moved, best.moved_at_worst)

@@ -36,6 +36,7 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.planning.comparison import Comparison
+from rabbit_chx.topology.planning.difference import Difference
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.rules.arguments import (
     FEDERATION_SETTINGS,
@@ -254,7 +255,7 @@ def _say_moved(ring: RingPlan) -> str:
     if count := len(ring.handed_over):
         slots = "slot moves" if count == 1 else "slots move"
         return f"{count} {slots} in {ring.exchange}: {share} have another queue"
-    return f"{share} of {ring.exchange} have another {'destination' if ring.ownership is None else 'queue'}"
+    return f"{share} of {ring.exchange} have another {'destination' if ring.slots is None else 'queue'}"
 
 
 def invalid_ring(exchange: str, error: InputError) -> Finding:
@@ -280,29 +281,15 @@ def unknown_order(exchange: str, ring: KeyMap) -> Finding:
     )
 
 
-def absent_external(subject: TopologyObject) -> Finding:
-    """Return the refusal of a missing external object."""
-    return Finding(
-        "missing",
-        f"{subject.kind} {subject.name} is external, and it does not exist",
-        'its owner has to declare it, or take owner = "external" out of the topology',
-    )
-
-
-def different_external(wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> Finding:
-    """Return the refusal of an external object that differs."""
-    differing = ", ".join(map(_change_text, fields))
-    message = f"{wanted.kind} {wanted.name} is external, and it differs ({differing})"
-    return Finding("different", message, "correct the topology, or ask its owner")
-
-
-def _external_objects(compared: Comparison) -> Iterator[Finding]:
-    """Yield the refusals of missing or different external objects."""
-    for pair in compared.pairs:
-        if not pair.is_ours and pair.is_missing:
-            yield absent_external(pair.wanted)
-        elif not pair.is_ours and pair.fields:
-            yield different_external(pair.wanted, pair.fields)
+def external_refusal(difference: Difference) -> Finding:
+    """Return the refusal of an external object that is missing or differs."""
+    kind, subject = difference.kind, difference.subject
+    what = f"{subject.kind} {subject.name} is external, and it"
+    if kind == "missing":
+        fix = 'its owner has to declare it, or take owner = "external" out of the topology'
+        return Finding(kind, f"{what} does not exist", fix)
+    differing = ", ".join(map(_change_text, difference.fields))
+    return Finding(kind, f"{what} differs ({differing})", "correct the topology, or ask its owner")
 
 
 def _other_cluster(compared: Comparison, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
@@ -327,15 +314,15 @@ def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
         yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
 
 
-def _find_absent_ends(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_absent_ends(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange."""
     binding, source = change.binding, ExchangeRef(change.binding.source)
-    if binding == moment.undone:
+    if binding == progress.undone:
         return
-    if source not in moment.present and not _is_predeclared(source):
+    if source not in progress.present and not _is_predeclared(source):
         yield _absent(source, "bindings of it are wanted")
-    if binding.destination not in moment.present and not _is_predeclared(binding.destination):
-        exchange = moment.slots.get(binding.source)
+    if binding.destination not in progress.present and not _is_predeclared(binding.destination):
+        exchange = progress.slots.get(binding.source)
         reason = f"{binding.source} is to be bound to it"
         if exchange is not None:
             reason = f"it is to have slots of {exchange}"
@@ -352,14 +339,14 @@ def _is_predeclared(destination: Destination) -> bool:
     return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
 
 
-def _find_cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_cut_link(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for a binding, exchange or queue of a federation link that is removed, even if the plan makes it again."""
     subject = change.subject
     if isinstance(subject, BindingDefinition):
-        if not is_of(subject, moment.links):
+        if not is_of(subject, progress.links):
             return
         what = f"unbinds {subject.destination!s} from {subject.source}"
-    elif subject.ref in moment.links:
+    elif subject.ref in progress.links:
         what = f"{change.action}s {change.kind} {subject.name}"
     else:
         return
@@ -372,10 +359,10 @@ def _find_cut_link(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
     yield Finding("unlink", message, fix, override=_ALLOW_UNLINK)
 
 
-def _find_last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_last_binding(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for an auto-delete exchange whose last binding is removed, unless the plan deletes or replaces it."""
     source = change.binding.source
-    if moment.expiring.get(source) == 1:
+    if progress.expiring.get(source) == 1:
         yield Finding(
             "auto-delete",
             f"exchange {source} is deleted by the broker with its last binding, and a step of the plan takes the last",
@@ -383,8 +370,8 @@ def _find_last_binding(change: PlannedChange, moment: _Moment) -> Iterator[Findi
         )
 
 
-def _refuse_under_sharding(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
-    """Yield a refusal for an exchange that the broker cannot declare because a policy shards it at that moment.
+def _refuse_under_sharding(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for an exchange that the broker cannot declare because a policy shards it at that progress.
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
     leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl`` add_binding/3; tested on 4.0.5 with Khepri and on
@@ -392,7 +379,7 @@ def _refuse_under_sharding(change: PlannedChange, moment: _Moment) -> Iterator[F
     """
     subject = change.subject
     assert isinstance(subject, ExchangeDefinition)  # the rule is one of exchanges
-    policy = policy_in_the_way(subject, moment.policies.values(), moment.compared.release)
+    policy = policy_in_the_way(subject, progress.policies.values(), progress.compared.release)
     if policy is not None:
         yield Finding(
             "sharded",
@@ -403,7 +390,7 @@ def _refuse_under_sharding(change: PlannedChange, moment: _Moment) -> Iterator[F
         )
 
 
-def _find_unsendable(change: PlannedChange, _: _Moment) -> Iterator[Finding]:
+def _find_unsendable(change: PlannedChange, _: _Progress) -> Iterator[Finding]:
     """Yield a refusal for each argument that cannot be sent, so that no change is made before it fails."""
     assert not isinstance(change.subject, PolicyDefinition)  # the management API sends policies
     for name, value in change.subject.arguments.items():
@@ -411,12 +398,12 @@ def _find_unsendable(change: PlannedChange, _: _Moment) -> Iterator[Finding]:
             yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
 
 
-def _refuse_declaration(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _refuse_declaration(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for what the broker's release refuses, or that loses messages; if it is not known, the newest one."""
-    wanted, release = change.subject, moment.compared.release
+    wanted, release = change.subject, progress.compared.release
     assert not isinstance(wanted, BindingDefinition)  # the rule is one of declarations
     for found in declaration_faults(wanted, release):
-        if moment.compared.live.release is not None and found.field.endswith("queue-master-locator"):
+        if progress.compared.live.release is not None and found.field.endswith("queue-master-locator"):
             continue  # `_find_denied_feature` knows whether this broker permits it
         where = f"{change.kind} {change.name}: {found.field} = {show_value(found.value)}"
         by = f"RabbitMQ {release.version}"
@@ -436,12 +423,12 @@ _PLUGIN_SETTINGS = (
 )
 
 
-def _find_missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_missing_plugin(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
     wanted, types, release = (
         change.subject,
-        moment.compared.live.facts.exchange_types,
-        moment.compared.release,
+        progress.compared.live.facts.exchange_types,
+        progress.compared.release,
     )
     if not types:
         return
@@ -464,14 +451,14 @@ def _find_missing_plugin(change: PlannedChange, moment: _Moment) -> Iterator[Fin
 DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring")
 
 
-def _find_denied_feature(change: PlannedChange, moment: _Moment) -> Iterator[Finding]:
+def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for an object that uses a deprecated feature that the broker denies.
 
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
     tested on 4.3.6).
     """
     use = _find_deprecated_use(change.subject)
-    if use is not None and use[0] in moment.compared.live.facts.denied_features:
+    if use is not None and use[0] in progress.compared.live.facts.denied_features:
         feature, usage, fix = use
         message = (
             f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}"
@@ -509,7 +496,7 @@ def _find_deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None
 # -- all refusals of a plan
 
 
-class _Moment:
+class _Progress:
     """What is known before a change of a plan.
 
     Attributes:
@@ -561,7 +548,7 @@ class _ChangeRule(NamedTuple):
 
     actions: Collection[str]
     kinds: Collection[str]
-    find: Callable[[PlannedChange, _Moment], Iterable[Finding]]
+    find: Callable[[PlannedChange, _Progress], Iterable[Finding]]
 
 
 _DECLARED = ("create", "update", "replace")
@@ -582,14 +569,14 @@ _RULES = {
 def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, list[Finding]]:
     """Return what each rule finds, in one pass over the changes."""
     found: dict[str, list[Finding]] = {name: [] for name in _RULES}
-    moment = _Moment(compared, changes)
+    progress = _Progress(compared, changes)
     for change, following in zip_longest(changes, changes[1:]):
         is_undone = following is not None and following.action == "unbind"
-        moment.undone = following.binding if is_undone else None
+        progress.undone = following.binding if is_undone else None
         for name, rule in _RULES.items():
             if change.action in rule.actions and change.kind in rule.kinds:
-                found[name] += rule.find(change, moment)
-        moment.apply(change)
+                found[name] += rule.find(change, progress)
+        progress.apply(change)
     return found
 
 
@@ -621,10 +608,11 @@ def refusals_of(
     replaced = [
         (live, new) for live, new in compared.replaced if new.kind != "exchange" or new.name not in remade
     ]
+    external = [one for one in compared.differences if one.kind != "unexpected" and not one.is_ours]
     refusals = (
         *_other_cluster(compared, changes),
         *vhost_refusals(compared.wanted, compared.live),
-        *_external_objects(compared),
+        *(external_refusal(one) for one in external if one.subject.kind != "binding"),
         *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
         *map(unremovable_holes, remade),
         *found.pop("missing"),
@@ -632,11 +620,7 @@ def refusals_of(
         *(_deletion_with_uses(deleted, compared.uses) for deleted in compared.deleted),
         *found.pop("unlink"),
         *map(deletion, unbound),
-        *(
-            absent_external(wanted)
-            for wanted, live, _ in compared.bindings
-            if wanted is not None and live is None and wanted.owner == "external"
-        ),
+        *(external_refusal(one) for one in external if one.subject.kind == "binding"),
         *chain.from_iterable(found.values()),
     )
     return tuple(dict.fromkeys(refusals))

@@ -17,19 +17,15 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix, movement
-from rabbit_chx.routing import Destination, HashRing, ring_changes
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ring_changes
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.live_rings import LiveRing, make_ring
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
-from rabbit_chx.topology.planning.movement import (
-    MovementCounter,
-    SlotHandOver,
-    SlotOwnership,
-    bucket_count,
-)
+from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
+from rabbit_chx.topology.slots.slot_view import SlotView
 from rabbit_chx.words import percent
 
 #: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
@@ -59,6 +55,14 @@ class RingProposal:
     ring: tuple[RingMember, ...]
     description: str
     slots: int | None = None
+
+
+class SlotHandOver(NamedTuple):
+    """A slot whose queue changes; `old` or `new` is None if the slot has no queue or several queues."""
+
+    slot: str
+    old: str | None
+    new: str | None
 
 
 class Moment(NamedTuple):
@@ -91,7 +95,7 @@ class RingPlan:
         is_impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
         transient_share: the largest share of keys whose queue differs from that at the end while the bindings of an empty map are made; 0
             if the exchange and its queues are new, so that nobody publishes.
-        ownership: the owners of the slots before and after the plan; None without slots. With slots, shares are counted by queue.
+        slots: the slots before and after the plan; None without slots. With slots, shares are counted by queue.
         unknown: why the exact shares are not known; empty if they are.
         is_rehashed: True if the exchange hashes something else, or by another hash, afterwards. Then the two maps do not determine which keys
             move.
@@ -111,7 +115,7 @@ class RingPlan:
     needs_order: bool = False
     is_impossible: bool = False
     transient_share: float = 0.0
-    ownership: SlotOwnership | None = field(default=None, repr=False)
+    slots: tuple[SlotView, SlotView] | None = field(default=None, repr=False, compare=False)
     unknown: str = ""
     is_rehashed: bool = False
     reorderable: tuple[RingMember, ...] = field(default=(), repr=False, compare=False)
@@ -160,7 +164,16 @@ class RingPlan:
     @property
     def handed_over(self) -> tuple[SlotHandOver, ...]:
         """The slots whose queue changes, in ring order."""
-        return () if self.ownership is None else self.ownership.handed_over
+        if self.slots is None:
+            return ()
+        old, new = (view.owners for view in self.slots)
+        kept = [place for place in self.before.destinations if place in old and old[place] != new[place]]
+        wanted = {*self.after.destinations} if kept else set()
+        return tuple(
+            SlotHandOver(place.name, _queue_or_none(old[place]), _queue_or_none(new[place]))
+            for place in kept
+            if isinstance(place, ExchangeRef) and place in wanted
+        )
 
     @property
     def moves(self) -> str:
@@ -177,10 +190,14 @@ class RingPlan:
         """
         if self.unknown or self.is_rehashed:
             return None
-        if self.ownership is None:
+        if self.slots is None:
             return movement(self.before, self.after)
-        before, after = self.ownership.ring_before(self.before), self.ownership.ring_after(self.after)
-        return movement(before, after).sorted_by(order_of_place)
+        before, after = self.slots
+        return movement(before.map_of(self.before), after.map_of(self.after)).sorted_by(order_of_place)
+
+
+def _queue_or_none(owner: Place) -> str | None:
+    return owner if isinstance(owner, str) else None
 
 
 # -- the steps of a ring
@@ -191,7 +208,6 @@ def find_best_steps(
     wanted: Sequence[RingMember],
     replaced: Collection[Destination],
     counter: MovementCounter,
-    aliases: Mapping[Place, Place],
 ) -> RingPlan | None:
     """Return the plan with the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
 
@@ -201,8 +217,7 @@ def find_best_steps(
         live: the live ring.
         wanted: the wanted members, in order.
         replaced: destinations that are deleted and declared again. They are unbound first.
-        counter: counts the keys that move away from the live ring.
-        aliases: replacements of destinations, such as the queue that owns a slot.
+        counter: counts the keys that move away from the live ring, by the owners of slots at the end.
 
     Raises:
         InputError: the broker would refuse a binding.
@@ -220,7 +235,7 @@ def find_best_steps(
         numbers, moments = counter.number_destinations(start.buckets), []
         for step, length in zip((*early, *late), lengths, strict=True):
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
-            moments.append(Moment(*counter.count_moved_and_lost(numbers, aliases)))
+            moments.append(Moment(*counter.count_moved_and_lost(numbers)))
         after = HashRing(*ring) if moments else live.ring
         candidates.append(RingPlan(live.exchange, live.ring, after, early, late, tuple(moments)))
     return min(candidates, key=lambda plan: (plan.lost_at_worst, plan.moved_at_worst), default=None)

@@ -168,16 +168,6 @@ class SlotBalance:
         """The exact share of all keys whose queue changes."""
         return self.before.share_moved(self.after)
 
-    @property
-    def busiest_before(self) -> QueueLoad:
-        """The queue with the largest load."""
-        return max(self.queues, key=lambda queue: queue.before)
-
-    @property
-    def busiest_after(self) -> QueueLoad:
-        """The queue with the largest load afterwards."""
-        return max(self.queues, key=lambda queue: queue.after)
-
     def members(self, exchange: str) -> tuple[RingMember, ...] | None:
         """Return the queues of `exchange` with their slots afterwards, as in a topology file.
 

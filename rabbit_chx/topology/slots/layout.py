@@ -28,7 +28,8 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.rules.policies import setting_of
-from rabbit_chx.topology.slots.owners import SlotNames, owners_of_slots, pin_members, queues_of_slots
+from rabbit_chx.topology.slots.owners import SlotNames, assign_owners, pin_members
+from rabbit_chx.topology.slots.slot_view import view_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -115,14 +116,13 @@ def expand_slots(
 def slot_layouts(wanted: AnyTopology, live: LiveTopology) -> dict[str, SlotLayout]:
     """Return the layout of each exchange with slots, by its name. Errors are those of `expand`."""
     slotted = [exchange for exchange in wanted.exchanges if exchange.slots is not None]
-    bound = queues_of_slots(live) if slotted else {}
     layouts = {}
     for exchange in slotted:
         names = SlotNames(exchange.name, exchange.slots or 0)
         ring = find_live_ring(live, live.exchange(exchange.name), exchange.name).ring
-        layouts[exchange.name] = SlotLayout(
-            exchange, names, owners_of_slots(names, exchange.members or (), ring, bound)
-        )
+        view = view_slots(exchange.name, ring, live.exchanges, live.bindings, members=names.refs)
+        owners = assign_owners(names, exchange.members or (), view.map_of(ring), view.queues)
+        layouts[exchange.name] = SlotLayout(exchange, names, owners)
     return layouts
 
 

@@ -5,16 +5,25 @@ The file lists the slots of each queue, or its weights determine them, with as f
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
-from rabbit_chx.topology.objects.objects import ObjectSet, RingMember, order_of_name
+from rabbit_chx.topology.objects.objects import RingMember, order_of_name
 
 _LEAST_WIDTH = 2
+_SLOT_NAME = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
+
+
+def is_slot_name(name: str) -> bool:
+    """Return True for a name as those of slot exchanges."""
+    return _SLOT_NAME.fullmatch(name) is not None
 
 
 def slot_width(count: int) -> int:
@@ -101,31 +110,22 @@ def _choose_member(members: Sequence[RingMember], ring: HashRing | None) -> Ring
     return next((member for member in members if member.weight == count), members[0])
 
 
-#: The number of seeds of each slot whose keys each queue has now.
-_Kept = dict[str, Counter[str]]
+#: The share of the keys of each slot that each queue has now.
+_Kept = dict[str, dict[Place, float]]
 
 
-def queues_of_slots(live: ObjectSet) -> dict[str, tuple[str, ...]]:
-    """Return the queues that are bound to each exchange other than a hash exchange, in the order of names."""
-    queues_of: dict[str, dict[str, None]] = {}
-    for binding in live.bindings:
-        if isinstance(binding.destination, str):
-            queues_of.setdefault(binding.source, {})[binding.destination] = None
-    return {source: tuple(queues) for source, queues in queues_of.items()}
-
-
-def owners_of_slots(
-    names: SlotNames, members: Sequence[RingMember], ring: HashRing, bound: Mapping[str, Sequence[str]]
+def assign_owners(
+    names: SlotNames, members: Sequence[RingMember], now: KeyMap, bound: Mapping[ExchangeRef, Sequence[str]]
 ) -> dict[str, str]:
-    """Return the queue of each slot, in the order of the slots.
+    """Return the queue of each wanted slot, in the order of the slots.
 
     A slot keeps its queue as far as the weights permit. A slot without a queue is assigned to the queue that has most of its keys now.
 
     Args:
         names: the names of the slots.
         members: the queues that share them, with weights or lists.
-        ring: the live ring of the exchange; empty if it does not exist.
-        bound: the result of `queues_of_slots`.
+        now: the live map of the exchange, as `SlotView.map_of` returns it; empty if it does not exist.
+        bound: the queues of the live slots.
 
     Raises:
         InputError: there are no members, a queue would get no slot, or lists of slots do not contain each slot once.
@@ -136,14 +136,14 @@ def owners_of_slots(
     live_owners = {
         slot: next((queue for queue in queues if queue in weights), queues[0])
         for slot in names.slots
-        if (queues := bound.get(slot))
+        if (queues := bound.get(ExchangeRef(slot)))
     }
     counts = slot_counts(names.count, weights, Counter(live_owners.values()))
     owners, remaining = kept_slots(names.slots, live_owners, counts)
     free = [slot for slot in names.slots if slot not in owners]
     if free:
-        seeds = _count_kept_seeds(names, ring, bound) if any(slot not in live_owners for slot in free) else {}
-        owners |= _share_out(free, remaining, seeds)
+        kept = _find_kept_shares(names, now) if any(slot not in live_owners for slot in free) else {}
+        owners |= _share_out(free, remaining, kept)
     return {slot: owners[slot] for slot in names.slots}
 
 
@@ -165,11 +165,11 @@ def _read_lists(names: SlotNames, members: Sequence[RingMember]) -> dict[str, st
     return {slot: owners[slot] for slot in slots}
 
 
-def _share_out(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dict[str, str]:
+def _share_out(free: Sequence[str], remaining: dict[str, int], kept: _Kept) -> dict[str, str]:
     """Assign the free slots: those that keep the most keys first, then in the order of slots and of names."""
     takers = sorted((queue for queue, count in remaining.items() if count), key=order_of_name)
     wishes = sorted(
-        (-seeds.get(slot, Counter())[queue], number, place)
+        (-kept.get(slot, {}).get(queue, 0.0), number, place)
         for number, slot in enumerate(free)
         for place, queue in enumerate(takers)
     )
@@ -182,25 +182,12 @@ def _share_out(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> 
     return owners
 
 
-def _count_kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[str]]) -> _Kept:
-    """Return the number of seeds of each slot that each queue has now; empty without buckets."""
-    from rabbit_chx.routing.arrays.seeds import pairs_of_seeds
-
-    if not ring.bucket_count:
-        return {}
-    queues = [_queue_of_bucket(ring, number, bound) for number in range(len(ring.buckets))]
-    slots = names.slots
+def _find_kept_shares(names: SlotNames, now: KeyMap) -> _Kept:
+    """Return the share of the keys of each slot that each destination has now; empty without buckets."""
     kept: _Kept = {}
-    for before, after, seeds in pairs_of_seeds(ring.bucket_count, names.count):
-        queue = queues[before]
-        if queue is not None:
-            kept.setdefault(slots[after], Counter())[queue] += seeds
+    if now.bucket_count:
+        slots = HashRing.from_buckets(names.refs, now.release)
+        for (place, slot), share in now.flows(slots).items():
+            assert isinstance(slot, ExchangeRef)  # each bucket is that of a slot
+            kept.setdefault(slot.name, {})[place] = share
     return kept
-
-
-def _queue_of_bucket(ring: HashRing, number: int, bound: Mapping[str, Sequence[str]]) -> str | None:
-    place = ring.buckets[number]
-    if not isinstance(place, ExchangeRef):
-        return place
-    queues = bound.get(place.name, ())
-    return queues[0] if len(queues) == 1 else None

@@ -15,7 +15,8 @@ from tcp_proxy import Proxy
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(">=3.9", restartable=True),
+    pytest.mark.own_broker,
+    pytest.mark.chx_broker(">=3.9"),
     pytest.mark.timeout(600),
 ]
 

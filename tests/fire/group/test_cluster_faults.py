@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bounded import until
+from broker_faults import faults_of
 from canary import CANARY
 from cluster import RunningCluster
 from declared import with_login
@@ -71,9 +72,9 @@ def test_members_keep_their_queues_without_a_majority_of_the_journal(
     group.urls = [group.urls[0]]
 
     def lose_journal() -> None:
-        chx_cluster.nodes[lost].kill()
+        faults_of(chx_cluster.nodes[lost]).kill()
         time.sleep(DOWN_S)
-        chx_cluster.nodes[lost].start()
+        faults_of(chx_cluster.nodes[lost]).start()
         chx_cluster.wait_until_together()
 
     figures = group.run(lose_journal, at_nodes(group, 0, 0, 0), burst=9_000, per_s=50, pause_s=0.03)

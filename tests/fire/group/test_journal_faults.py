@@ -10,7 +10,12 @@ from fire_group import GroupFire
 
 from rabbit_chx.consuming.journal import JOURNAL
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.own_broker,
+    pytest.mark.chx_broker(">=3.9"),
+    pytest.mark.timeout(600),
+]
 
 
 #: The store does not refuse anything: the generations begin at 0 again.

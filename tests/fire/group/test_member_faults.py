@@ -6,7 +6,12 @@ import pytest
 from delivery_checker import Judge
 from fire_group import GroupFire
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.own_broker,
+    pytest.mark.chx_broker(">=3.9"),
+    pytest.mark.timeout(600),
+]
 
 #: The broker closes connections that have sent nothing for this time, with a heartbeat of 10 s.
 MISSED_S = 30.0

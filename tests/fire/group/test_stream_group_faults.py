@@ -15,7 +15,8 @@ from rabbit_chx.consuming import GroupTiming
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(">=3.11", restartable=True),
+    pytest.mark.own_broker,
+    pytest.mark.chx_broker(">=3.11"),
     pytest.mark.timeout(600),
 ]
 

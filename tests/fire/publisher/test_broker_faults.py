@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from bounded import until
 from broker_alarms import disk_alarm, memory_alarm
+from broker_faults import faults_of, paused
 from canary import make_canary_user
 from delivery_checker import Judge
 from fire_load import Load, Run
@@ -18,7 +19,7 @@ from fire_stage import Stage
 from rabbit_chx.errors import BrokerTimeoutError, PublishError
 from rabbit_chx.publishing import Limits
 
-pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
+pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.own_broker]
 
 GOES_ON = "Every row is confirmed, over a new connection."
 WAITS = "Every row is confirmed; the publisher waits and keeps its connection."
@@ -63,7 +64,7 @@ def test_only_the_row_that_closes_its_channel_fails(
 
 def test_a_restart_loses_no_row(stage: Stage, kept: Judge) -> None:
     def restart(_: Run) -> None:
-        stage.broker.restart()
+        faults_of(stage.broker).restart()
         stage.read_ring()
 
     run = stage.publish(restart)
@@ -73,7 +74,7 @@ def test_a_restart_loses_no_row(stage: Stage, kept: Judge) -> None:
 
 def test_a_frozen_broker_loses_no_row(stage: Stage, kept: Judge) -> None:
     def freeze(_: Run) -> None:
-        with stage.broker.paused():
+        with paused(stage.broker):
             time.sleep(8)
 
     run = stage.publish(freeze, stage.target(heartbeat_s=2, connection_timeout_s=3))

@@ -11,7 +11,7 @@ from fire_load import Run
 from fire_queues import BINDINGS, EXCHANGE, QUEUES
 from fire_stage import Stage
 
-pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
+pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.own_broker]
 
 GONE = QUEUES[0]
 LANE = 'routing="client": '

@@ -21,7 +21,7 @@ from tcp_proxy import Proxy, Way, black_hole
 from rabbit_chx.amqp import TlsSettings
 from rabbit_chx.publishing import Limits, Retries
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
+pytestmark = [pytest.mark.broker, pytest.mark.own_broker]
 
 GOES_ON = "Every row is confirmed, over a new connection."
 WAITS = "Every row is confirmed; the publisher waits and keeps its connection."

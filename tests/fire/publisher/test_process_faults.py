@@ -12,7 +12,7 @@ from fire_queues import EXCHANGE
 from fire_stage import Stage
 from publisher_process import publish_in_process
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
+pytestmark = [pytest.mark.broker, pytest.mark.own_broker]
 
 GOES_ON = "Every row is confirmed, over a new connection."
 

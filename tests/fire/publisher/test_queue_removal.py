@@ -26,7 +26,7 @@ from rabbit_chx import Release, Topology
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.broker, pytest.mark.own_broker, pytest.mark.timeout(1800)]
 
 _ROUNDS = 50
 _FEDERATED_ROUNDS = 10

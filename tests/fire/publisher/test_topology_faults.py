@@ -10,7 +10,7 @@ from fire_stage import Stage
 
 from rabbit_chx.publishing import Retries
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
+pytestmark = [pytest.mark.broker, pytest.mark.own_broker]
 
 GONE = QUEUES[0]
 KEPT_BACK = "The other rows are sent, then PublishError counts those that no queue took. Every confirmed row is there."

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.own_broker,
     pytest.mark.timeout(400),
 ]
 

@@ -16,7 +16,8 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(">=4.2", restartable=True),  # where a start brings the same ring again
+    pytest.mark.own_broker,
+    pytest.mark.chx_broker(">=4.2"),  # where a start brings the same ring again
     pytest.mark.timeout(400),
 ]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import spark_jobs
+from broker_faults import faults_of
 from cluster import RunningCluster
 from delivery_checker import Judge
 from fire_streams import leader_of
@@ -93,7 +94,7 @@ def start(
     return lambda: started(site, start_driver(), tmp_path)
 
 
-@pytest.mark.chx_broker(restartable=True)
+@pytest.mark.own_broker
 @pytest.mark.parametrize("at_row", [1, PER_BATCH, ROWS // 2], ids=["first_batch", "second_batch", "middle"])
 def test_a_dead_driver_copies_each_row_once(
     at_row: int, site: StreamSite, start: Callable[[], SparkRun], record: Judge
@@ -113,7 +114,7 @@ def test_a_dead_driver_copies_each_row_once(
     )
 
 
-@pytest.mark.chx_broker(restartable=True)
+@pytest.mark.own_broker
 def test_a_dead_worker_and_a_dead_broker_copy_each_row_once(
     site: StreamSite, start: Callable[[], SparkRun], record: Judge
 ) -> None:
@@ -122,8 +123,8 @@ def test_a_dead_worker_and_a_dead_broker_copy_each_row_once(
     for worker in run.driver.workers():
         os.kill(worker.pid, signal.SIGKILL)
     site.wait_for_rows(ROWS // 2, 120)
-    site.broker.kill()
-    site.broker.start()
+    faults_of(site.broker).kill()
+    faults_of(site.broker).start()
     assert run.end_unharmed().error is None
     record(
         site.history(ROWS, range(ROWS)),
@@ -145,9 +146,9 @@ def test_a_dead_leader_of_three_nodes_copies_each_row_once(
         run = started(site, start_driver(), tmp_path)
         site.wait_for_rows(PER_BATCH, 120)
         leader = leader_of(chx_cluster, site.stream_urls, site.queues[0])
-        leader.kill()
+        faults_of(leader).kill()
         site.wait_for_rows(ROWS // 2, 180)
-        leader.start()
+        faults_of(leader).start()
         assert run.end_unharmed().error is None
         chx_cluster.wait_until_together()
         record(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
+from broker_faults import faults_of
 from delivery_checker import Judge
 from fire_streams import StreamRun, delete_stream, kill_again_and_again, make_stream, published
 from publishing_support import through
@@ -20,7 +21,7 @@ from rabbit_chx.testing import RunningBroker
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.own_broker,
     pytest.mark.timeout(300),
 ]
 
@@ -73,7 +74,7 @@ def test_a_broker_that_is_killed_at_roll_overs_loses_no_row(vhost: RunningBroker
 def test_a_restart_loses_no_row(home: RunningBroker, kept: Judge) -> None:
     def restart(_: StreamRun) -> None:
         time.sleep(1)
-        home.restart()
+        faults_of(home).restart()
 
     run = published(home.stream_url, restart)
     kept(run, fault="broker restarted in good order", promise=ONCE)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from broker_faults import faults_of
 from cluster import RunningCluster
 from delivery_checker import Judge
 from fire_followers import Follower, follow
@@ -46,10 +47,10 @@ def leaders_killed(cluster: RunningCluster, urls: list[str]) -> Callable[[Stream
         time.sleep(COORDINATOR_S)
         for _ in range(KILLS):
             leader = leader_of(cluster, urls)
-            leader.kill()
+            faults_of(leader).kill()
             until_confirmed(run, time.monotonic() + 1)  # the next leader does
             time.sleep(DOWN_S)
-            leader.start()
+            faults_of(leader).start()
             cluster.wait_until_together()
 
     return kill_leaders

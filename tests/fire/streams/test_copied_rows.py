@@ -57,7 +57,7 @@ def shovel(home: RunningBroker, broker: RunningBroker) -> None:
             shovel,
             "a shovel",
             id="shovel",
-            marks=[pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)],
+            marks=[pytest.mark.restarts, pytest.mark.own_broker],
         ),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from broker_alarms import disk_alarm, memory_alarm
+from broker_faults import faults_of
 from delivery_checker import Judge
 from fire_followers import Follower, follow
 from fire_streams import COORDINATOR_S, StreamRun
@@ -21,7 +22,7 @@ from rabbit_chx.testing import RunningBroker
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.own_broker,
     pytest.mark.timeout(300),
 ]
 
@@ -47,8 +48,8 @@ def test_a_killed_broker_loses_and_repeats_no_row(
 ) -> None:
     def kill(_: StreamRun) -> None:
         time.sleep(COORDINATOR_S)
-        home.kill()
-        home.start()
+        faults_of(home).kill()
+        faults_of(home).start()
 
     words = {"fault": "broker killed (SIGKILL) and started again; a named reader follows", "promise": ONCE}
     follow(follower, home.stream_url, kill, record, **words)
@@ -66,7 +67,8 @@ def test_an_alarm_stops_no_reader(alarm: Any, home: RunningBroker, follower: Fol
     assert not follower.interruptions
 
 
-@pytest.mark.chx_broker(">=3.11", restartable=True)  # 3.10.8 does not close connections of the stream port
+@pytest.mark.own_broker
+@pytest.mark.chx_broker(">=3.11")  # 3.10.8 does not close connections of the stream port
 def test_closed_connections_lose_and_repeat_no_row(
     home: RunningBroker, follower: Follower, record: Judge
 ) -> None:

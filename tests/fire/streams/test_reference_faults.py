@@ -30,7 +30,7 @@ from rabbit_chx.testing.broker_search import release_is_in
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.own_broker,
     pytest.mark.timeout(300),
 ]
 

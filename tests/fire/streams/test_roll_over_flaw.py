@@ -14,7 +14,7 @@ from rabbit_chx.testing import RunningBroker, skip_unless_ci
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.restarts,
-    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.own_broker,
     pytest.mark.timeout(200),
 ]
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.analysis import compare_rings, count_movement, movement
+from rabbit_chx.analysis import compare_rings, movement
 from rabbit_chx.analysis import matrix as matrix_module
-from rabbit_chx.errors import EmptyRingError
 from rabbit_chx.routing import (
     ExchangeRef,
     HashRing,
@@ -55,7 +54,6 @@ def test_the_matrix_of_keys_counts_the_destinations_of_each_key(before: KeyMap, 
     for key in KEYS[:200]:
         pair = (before.destination_for(key), after.destination_for(key))
         expected[pair] = expected.get(pair, 0) + 1
-    assert count_movement(KEYS[:200], before, after).amounts == expected
     assert dict(compare_rings(KEYS[:200], before, after).matrix.amounts) == expected
 
 
@@ -72,11 +70,6 @@ def test_unbinding_the_first_of_ten_moves_nearly_all_and_a_new_last_one_the_leas
 def test_destinations_stand_in_ring_order_and_holes_last() -> None:
     matrix = movement(HashRing.from_buckets(["b", None, "a"]), HashRing.from_buckets(["c"]))
     assert (matrix.before, matrix.after) == (("b", "a", None), ("c",))
-
-
-def test_keys_cannot_be_counted_on_an_empty_ring() -> None:
-    with pytest.raises(EmptyRingError):
-        count_movement(KEYS, TEN, HashRing.from_buckets([]))
 
 
 @pytest.mark.parametrize("destinations", [5, 2_000])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.analysis import compare_releases, compare_rings, count_movement, movement, simulate
+from rabbit_chx.analysis import compare_rings, movement, simulate
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.simulation import SampleCounts
 from rabbit_chx.errors import InputError
@@ -59,9 +59,7 @@ def test_what_is_no_ring_is_refused() -> None:
     for call in (
         lambda: simulate(nothing),
         lambda: compare_rings(["a"], RING, nothing),
-        lambda: compare_releases(["a"], nothing, NEW),
         lambda: movement(RING, nothing),
-        lambda: count_movement(["a"], nothing, RING),
         lambda: Hashing().route_all(["a"], nothing),
     ):
         with pytest.raises(InputError, match="None is not a ring: pass a HashRing"):

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_line import CALL
+from command_line import CALL, Stored
 from given_report import console_text
 from modelled_commands import ModelledCommands
 from output_documents import check_document
 
 from rabbit_chx.cli import main
+from rabbit_chx.rendering import Document
 from rabbit_chx.rendering.output import metrics_text
 
 
@@ -47,16 +48,16 @@ def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 
 @pytest.fixture
-def stored() -> Callable[[str, Any], None]:
+def stored() -> Stored:
     """Compares a report as text, JSON and metrics with a file of `reports/`. To write a file anew, delete it first."""
 
-    def compare(name: str, report: Any) -> None:
-        document = report.as_json()
+    def compare(name: str, report: Document, words: Callable[[str], str] = str) -> None:
+        document = report.as_json(words)
         check_document(document)
-        text = f"{console_text(report, 100)}\n{json.dumps(document, indent=1, ensure_ascii=False)}\n"
-        if hasattr(report, "metrics"):
+        text = f"{console_text(report, 100, words)}\n{json.dumps(document, indent=1, ensure_ascii=False)}\n"
+        if report.gauges:
             # Without the zeros of kinds of findings: another kind changes no file.
-            text += re.sub(r'.*kind=".* 0\n', "", f"\n{metrics_text(report.metrics())}")
+            text += re.sub(r'.*kind=".* 0\n', "", f"\n{metrics_text(report.gauges)}")
         file = Path(__file__).with_name("reports") / f"{name}.txt"
         if not file.exists():
             file.write_text(text, encoding="utf-8")

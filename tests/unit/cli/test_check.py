@@ -14,6 +14,7 @@ from given_report import console_text
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.cli.check import CheckReport, check_ring
+from rabbit_chx.rendering import Document
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import TopologyCheck
@@ -26,17 +27,17 @@ QUEUE = Finding("missing", "queue q1 does not exist", "apply it", destination="q
 AUDIT = Finding("unexpected", "a binding", "apply it", exchange="audit", destination=ExchangeRef("x"))
 
 
-def report(findings: Sequence[Finding] = (), file: str | None = "f.toml") -> CheckReport:
+def report(findings: Sequence[Finding] = (), file: str | None = "f.toml") -> Document:
     names = ("orders", NAME)
     rings = {name: HashRing.from_buckets(["q1"]) for name in names}
     check = TopologyCheck(
         tuple(findings), names, {"orders": 0.25, NAME: 0.0}, {"orders": 0.5, NAME: 0.0}, rings=rings
     )
-    return CheckReport("rabbit:5672", {"/": check}, (), TIME_S, file)
+    return CheckReport("rabbit:5672", {"/": check}, (), TIME_S, file).document()
 
 
-def metrics(report: CheckReport) -> dict[str, Family]:
-    return parsed_exposition(metrics_text(report.metrics()))
+def metrics(report: Document) -> dict[str, Family]:
+    return parsed_exposition(metrics_text(report.gauges))
 
 
 def test_people_programs_and_metrics_have_each_finding(stored: Stored) -> None:
@@ -97,12 +98,14 @@ def test_no_findings_says_what_was_checked_and_what_was_not(stored: Stored) -> N
     check = TopologyCheck(
         (), ("orders", "events"), rings=rings, unordered={"orders": "no file to compare it with"}
     )
-    stored("check-sound", CheckReport("rabbit:5672", {"/": check}, (), TIME_S))
+    stored("check-sound", CheckReport("rabbit:5672", {"/": check}, (), TIME_S).document())
 
 
 def test_a_kind_that_is_meant_counts_nowhere() -> None:
-    meant = replace(report([SHARE, GHOST, QUEUE]), ignored=("missing", "unroutable-share"))
-    assert [finding for _, finding in meant.findings] == [GHOST]
+    checks = {"/": TopologyCheck((SHARE, GHOST, QUEUE), ("orders",))}
+    ignoring = CheckReport("rabbit:5672", checks, (), TIME_S, ignored=("missing", "unroutable-share"))
+    assert [finding for _, finding in ignoring.findings] == [GHOST]
+    meant = ignoring.document()
     assert "findings  1\nignored   2 (missing, unroutable-share)\n" in console_text(meant)
     assert [finding["kind"] for finding in meant.as_json()["findings"]] == ["ghost-bucket"]
     counts = metrics(meant)["rabbit_chx_check_findings"]
@@ -111,7 +114,7 @@ def test_a_kind_that_is_meant_counts_nowhere() -> None:
 
 
 def test_a_failed_check_is_reported_and_a_sound_one_has_every_kind_at_zero() -> None:
-    found = metrics(CheckReport("rabbit:5672", {"/": None}, (), TIME_S))
+    found = metrics(CheckReport("rabbit:5672", {"/": None}, (), TIME_S).document())
     assert set(found) == {"rabbit_chx_check_success", "rabbit_chx_check_timestamp_seconds"}
     assert found["rabbit_chx_check_success"].value() == 0
     counts = metrics(report())["rabbit_chx_check_findings"]
@@ -134,6 +137,6 @@ def test_of_several_vhosts_each_finding_and_metric_reports_its_own(stored: Store
         "closed": None,
     }
     of_vhosts = CheckReport("rabbit:5672", checks, (), TIME_S, all_vhosts=True)
-    stored("check-of-vhosts", of_vhosts)
-    named = metrics(replace(of_vhosts, exchanges=("orders", "audit")))["rabbit_chx_check_success"]
+    stored("check-of-vhosts", of_vhosts.document())
+    named = metrics(replace(of_vhosts, exchanges=("orders", "audit")).document())["rabbit_chx_check_success"]
     assert [named.value(vhost="closed", exchange=exchange) for exchange in ("orders", "audit")] == [0, 0]

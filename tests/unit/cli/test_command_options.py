@@ -42,6 +42,7 @@ def test_the_help_of_the_program_fits_on_a_screen(
     assert max(map(len, lines)) <= 80
     shown = "\n".join(lines)
     assert [name for name, _ in commands() if f"\n  {name} " not in shown] == []
+    assert all(option in shown for option in ("-V", "--version", "-h", "--help"))
 
 
 def test_the_help_of_a_command_has_its_options_in_groups(capsys: pytest.CaptureFixture[str]) -> None:

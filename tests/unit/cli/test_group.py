@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,17 +11,19 @@ import pytest
 from command_line import Ran
 
 from rabbit_chx.cli import group
-from rabbit_chx.cli.group import StreamGroupReport
+from rabbit_chx.cli.group import stream_group_report
 from rabbit_chx.consuming.stream_status import StreamShare
+from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import Release
+from rabbit_chx.streams.frames import Code, StreamMetadata
 
 UNKNOWN = "The last switch is not known"
 
 
 def test_the_lag_of_a_stream_group_is_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
-    shares = [StreamShare(f"s{lag}", None, None, None, None, lag, 0.0) for lag in (4, 7, 2)]
-    ConsoleOutput().show(StreamGroupReport("b:5552", "billing", "/", shares, []))
+    shares = [StreamShare(f"s{lag}", None, None, None, None, lag, 0.0, None) for lag in (4, 7, 2)]
+    ConsoleOutput().show(stream_group_report("b:5552", "billing", "/", shares, []))
     (total,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["all"]]
     assert total == ["all", "13"]
 
@@ -86,3 +88,23 @@ def test_data_without_an_active_consumer_are_read_again_for_a_while(
     assert found[0] == answers if answers < longest else abs(found[0] - longest - 1) <= 1
     assert found[1].nobody_active == (answers > longest)
     assert now[0] <= group._STALE_S + group._POLL_S
+
+
+def test_a_broker_that_nobody_answers_for_exits_with_69(ran: Ran) -> None:
+    at = ("--url", "rabbitmq-stream://127.0.0.1:1", "--management-url", "", "--wait", "0.1")
+    code, _, errors = ran("group", "show", "s", "--stream-group", "g", *at)
+    assert (code, "no server answers there" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
+
+
+def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
+    """The broker leaves out the error where missing streams are allowed."""
+    forbidden = StreamMetadata(None, (), Code.ACCESS_REFUSED)
+
+    def metadata(names: Sequence[str], *, missing_ok: bool = False) -> dict[str, StreamMetadata]:
+        if not missing_ok:
+            raise BrokerRefusedError("the user may not read it")
+        return dict.fromkeys(names, forbidden)
+
+    connection: Any = SimpleNamespace(metadata=metadata)
+    with pytest.raises(BrokerRefusedError, match="may not read"):
+        group._find_streams(connection, ["s0"])

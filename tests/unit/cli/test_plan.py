@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from command_line import Ran
 from given_report import console_text
@@ -12,7 +10,7 @@ from slot_files import live_of
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.plan import options_to_permit
-from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.plan_report import plan_parts, plan_report
 from rabbit_chx.fixes import Argument
 from rabbit_chx.topology import LiveTopology, Topology, plan
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, allow_moved
@@ -37,9 +35,13 @@ def test_the_options_that_permit_all_refusals(
 
 def test_many_refusals_say_how_to_see_the_rest() -> None:
     refusals = [Finding("deletion", f"reason {chr(97 + n)}", override=ALLOW_DELETE) for n in range(26)]
-    refused = PlanReport(plan(Topology(), LiveTopology()), refusals=refusals)
-    assert "6 more; --all shows them" in console_text(refused)
-    whole = console_text(replace(refused, whole=True))
+    made = plan(Topology(), LiveTopology())
+
+    def shown(*, whole: bool) -> str:
+        return console_text(plan_report(made, list(plan_parts(made, refusals=refusals, whole=whole))))
+
+    assert "6 more; --all shows them" in shown(whole=False)
+    whole = shown(whole=True)
     assert whole.count("reason ") == 26
     assert "more" not in whole
 

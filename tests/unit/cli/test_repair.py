@@ -10,7 +10,8 @@ from command_line import Stored
 from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.repair import RepairReport, RepairState
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import Topology, plan, repair_target
+from rabbit_chx.topology import Topology, plan, restricted
+from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGaps
 
 WANTED = Topology.from_toml(
@@ -18,7 +19,7 @@ WANTED = Topology.from_toml(
 )
 RING = HashRing.from_buckets(["q2", "q1", "q3"], Release("4.3.6"))
 LIVE = WANTED.with_rings({"orders": RING})
-PLAN = plan(repair_target(LIVE, "orders", WANTED), LIVE)
+PLAN = plan(restricted(WANTED, LIVE, "orders"), LIVE)
 ABOUT = (("exchange", "orders"),)
 
 
@@ -35,19 +36,22 @@ def test_the_exit_code_is_that_of_the_state(state: RepairState, code: int) -> No
 
 def test_a_dry_run_shows_steps_movement_and_gap_of_the_members_alone(stored: Stored) -> None:
     """The queue q0 is no matter of this repair."""
-    stored("repair-planned", report("planned"))
+    stored("repair-planned", report("planned").document())
 
 
 def test_applied_changes_are_reported_with_the_time_without_a_bucket(stored: Stored) -> None:
     left = Finding("transient-destination", "q1 is exclusive", exchange="orders", destination="q1")
-    stored("repair-applied", report("applied", changes=PLAN.changes, ring=RING, gap_s=0.0123))
-    stored("repair-applied-with-finding", report("applied", left=[left]))
-    stored("repair-partly", report("partly"))
+    stored(
+        "repair-applied",
+        report("applied", applied=Applied(PLAN.changes, {"orders": RING}, ""), gap_s=0.0123).document(),
+    )
+    stored("repair-applied-with-finding", report("applied", left=[left]).document())
+    stored("repair-partly", report("partly").document())
 
 
 def test_a_repair_that_cannot_help_does_not_call_the_ring_sound(stored: Stored) -> None:
     says = "100.000% of all keys end in no queue"
     one = report("unchanged", left=[Finding("unroutable-share", says, "bind a queue", exchange="orders")])
     assert one.code == 1
-    stored("repair-without-help", one)
-    stored("repair-unchanged", report("unchanged"))
+    stored("repair-without-help", one.document())
+    stored("repair-unchanged", report("unchanged").document())

@@ -9,20 +9,24 @@ import pyarrow as pa
 import pytest
 
 from rabbit_chx.cli import replay
-from rabbit_chx.cli.replay import ReplayedRow, no_rows_text
+from rabbit_chx.cli.replay import no_rows_text
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 
 
 def test_the_fields_of_a_row_and_its_json() -> None:
-    row = ReplayedRow("s0", 3, datetime(2026, 11, 22, 10, 0, 0, 5_000, UTC), b"user\t7", b"\xff\x00")
-    assert dict(row.as_row()) == {
-        "stream": "s0", "offset": "3", "time": "2026-11-22T10:00:00.005Z", "key": "user\t7", "value": "base64:/wA=",
+    row = {
+        "stream": "s0", "offset": 3, "timestamp": datetime(2026, 11, 22, 10, 0, 0, 5_000, UTC), "key": b"user\t7", "value": b"\xff\x00",
     }  # fmt: skip
-    assert row.as_json() == {
+    (batch,) = replay._records([pa.RecordBatch.from_pylist([row])], Counter())
+    names = [column.heading for column in batch.table.columns]
+    assert dict(zip(names, batch.table.rows[0], strict=True)) == {
+        "stream": "s0", "offset": 3, "time": "2026-11-22T10:00:00.005Z", "key": "user\t7", "value": "base64:/wA=",
+    }  # fmt: skip
+    assert [*batch.as_json()] == [{
         "format": "rabbit-chx/row", "format_version": 1, "stream": "s0", "offset": 3,
         "timestamp": "2026-11-22T10:00:00.005Z", "key": "user\t7", "value_base64": "/wA=",
-    }  # fmt: skip
+    }]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -48,5 +52,5 @@ def test_a_replay_counts_the_rows_of_all_batches() -> None:
     row = {"stream": "s0", "offset": 1, "timestamp": NOW, "key": b"k", "value": b"v"}
     batches = [pa.RecordBatch.from_pylist([row] * count) for count in (2, 3)]
     shown = Counter[str]()
-    assert [len(rows) for rows in replay._records(batches, shown)] == [2, 3]
+    assert [len(batch.table.rows) for batch in replay._records(batches, shown)] == [2, 3]
     assert shown == {"s0": 5}

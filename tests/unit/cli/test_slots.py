@@ -14,7 +14,7 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.fields import FieldType
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.samples import SampleOptions
-from rabbit_chx.cli.slots import BalanceReport, LiveTable, LoadOptions, SlotSample, SlotsReport
+from rabbit_chx.cli.slots import LiveTable, LoadOptions, SlotSample, balance_report, slots_report
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import balance
 from rabbit_chx.topology.live.reading import PublishRates
@@ -45,14 +45,14 @@ def sampled(live: LiveTable, sample: SampleOptions, type_: FieldType | None = No
 
 
 def test_without_a_sample_the_rate_is_shown_and_no_load_and_a_slot_that_nobody_has(stored: Stored) -> None:
-    stored("slots", SlotsReport(LIVE, None))
+    stored("slots", slots_report(LIVE, None))
     table = SlotTable(TABLE.ring, dict.fromkeys(SLOTS[1:], "events.1"))
     live = LiveTable("events", "shop", {}, table, PublishRates(None, {}))
-    stored("slots-without-rate", SlotsReport(live, None))
+    stored("slots-without-rate", slots_report(live, None))
 
 
 def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
-    document = json.loads(json.dumps(SlotsReport(LIVE, sample).as_json()))
+    document = json.loads(json.dumps(slots_report(LIVE, sample).as_json()))
     assert document["sample"]["messages"] == 200
     assert sum(slot["load"] for slot in document["slots"]) == pytest.approx(1)
     assert [queue["load"] for queue in document["queues"]] == pytest.approx(
@@ -63,7 +63,7 @@ def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
     assert isinstance(whale, ExchangeRef)
     row = next(
         line
-        for line in console_text(SlotsReport(LIVE, sample)).splitlines()
+        for line in console_text(slots_report(LIVE, sample)).splitlines()
         if line.startswith(f" {whale.name}")
     )
     load = next(slot["load"] for slot in document["slots"] if slot["slot"] == whale.name)
@@ -74,7 +74,7 @@ def test_the_members_that_are_proposed_are_those_of_a_topology_file(
     sample: SlotSample, stored: Stored
 ) -> None:
     made = balance(TABLE, sample.load, {"events.1": 1, "events.2": 1, "events.3": 1}, target=1.8)
-    proposed = BalanceReport(LIVE, sample, made)
+    proposed = balance_report(LIVE, sample, made)
     stored("balance", proposed)
     shown = console_text(proposed)
     members = shown[shown.index("slots = 8\n") :]
@@ -87,7 +87,7 @@ def test_what_is_impossible_names_the_key_and_the_target_that_is_not(
 ) -> None:
     weights = {f"events.{n}": 1 for n in range(1, 6)}
     made = balance(TABLE, sample.load, weights, target=LoadTarget(0.25, "share"))
-    stored("balance-impossible", BalanceReport(LIVE, sample, made))
+    stored("balance-impossible", balance_report(LIVE, sample, made))
     assert balance(TABLE, sample.load, weights, target=made.reachable or 1).moves
 
 

@@ -9,8 +9,8 @@ import pytest
 from command_line import Stored
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.cli.printed import WordedReport
-from rabbit_chx.cli.verify import Difference, ScratchReport
+from rabbit_chx.cli.printed import in_words
+from rabbit_chx.cli.verify import ScratchReport
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place
@@ -19,13 +19,13 @@ RELEASE = Release("4.3.6")
 READ = HashRing.from_buckets(["q1", "q2"], RELEASE)
 ASSUMED = HashRing.from_bindings([("q1", 1), ("q2", 1)], RELEASE, "assumed")
 GHOST = Finding("ghost-bucket", "q9 has 1 bucket and no binding", destination="q9", share=0.25)
-ELSEWHERE = Difference("k", "q1", "q2")
+ELSEWHERE = ("k", "q1", "q2")
 
 
 def scratch(
     ring: HashRing,
     findings: Sequence[Finding] = (),
-    differences: Sequence[Difference] = (),
+    differences: Sequence[tuple[str, Place, Place]] = (),
     found: int = 5,
 ) -> ScratchReport:
     counts: Mapping[Place, int] = {"q1": found} if found else {}
@@ -51,10 +51,10 @@ def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the
     stored: Stored,
 ) -> None:
     fix = Fix("run: ", CommandLine("topology check", "check(live, wanted)", ("t.toml",)))
-    stored("verify", WordedReport(scratch(READ, [GHOST, replace(GHOST, fix=fix)])))
+    stored("verify", scratch(READ, [GHOST, replace(GHOST, fix=fix)]).document(), in_words)
 
 
 def test_a_guess_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
-    stored("verify-assumed", WordedReport(scratch(ASSUMED)))
+    stored("verify-assumed", scratch(ASSUMED).document(), in_words)
     assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
     assert scratch(READ).guess is None

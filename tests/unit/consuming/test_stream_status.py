@@ -82,6 +82,7 @@ def test_the_lag_is_that_of_the_rows_after_the_stored_one(site: Site, stored: in
     share, _ = site.status()
     assert (share.stored, share.lag_rows) == (stored, rows)
     assert share.lag_s == pytest.approx(40 if rows else 0, abs=0.1)
+    assert share.oldest_s == pytest.approx(40, abs=0.1)
 
 
 def test_chunks_of_the_broker_are_no_lag(site: Site) -> None:

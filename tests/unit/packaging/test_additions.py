@@ -61,11 +61,11 @@ from rabbit_chx.topology import TopologyCheck
 from spark_connector.options.write_options import WriteOptions
 
 choices = {option.name: list(getattr(option.type, "choices", ())) for option in check_ring.params}
-report = CheckReport("h:5672", {"/": TopologyCheck((), ("x",))}, (), 0.0)
+report = CheckReport("h:5672", {"/": TopologyCheck((), ("x",))}, (), 0.0).document()
 print(json.dumps({
     "rule": [Release(version).follows(ADDED) for version in ("4.2.0", "4.3.0")],
     "ignored": "added-kind" in choices["ignored"],
-    "counted": "added-kind" in {labels["kind"] for gauge in report.metrics() for labels, _ in gauge.samples if "kind" in labels},
+    "counted": "added-kind" in {labels["kind"] for gauge in report.gauges for labels, _ in gauge.samples if "kind" in labels},
     "spark": WriteOptions.parse({"url": "amqp://h", "exchange": "x", "addedOption": "true"}).added,
     "output": "lines" in choices["output"],
     "generated": {

@@ -6,17 +6,30 @@ import io
 from collections.abc import Callable
 
 import pytest
-from given_report import Given, console_text
+from given_report import console_text
 
-from rabbit_chx.rendering import Block, ConsoleOutput, Facts, JsonOutput, Line, Lines, Table, TableColumn
+from rabbit_chx.rendering import (
+    Batch,
+    Block,
+    ConsoleOutput,
+    Document,
+    Facts,
+    Fields,
+    JsonOutput,
+    Line,
+    Lines,
+    Table,
+    TableColumn,
+)
 from rabbit_chx.rendering.table import cell_width
+from rabbit_chx.result_fields import Shown
 
 NARROW = Table([TableColumn("way", numeric=False)], [("short",)])
 WIDE = Table([TableColumn("a" * 30), TableColumn("b" * 30)], [(1, 2)], (1000, 2), narrow=NARROW)
 
 
 def console(width: int, *blocks: Block) -> str:
-    return console_text(Given(blocks), width)
+    return console_text(Document("given", blocks), width)
 
 
 def test_wide_characters_are_two_columns_of_a_line() -> None:
@@ -50,7 +63,9 @@ def test_a_file_is_as_wide_as_the_variable_columns_or_a_page(
     stream = io.StringIO()
     with monkeypatch.context() as patched:
         patched.setattr("sys.__stdout__", stream)  # not a terminal
-        ConsoleOutput(stream).show(Given((Line("word " * 40), Facts([("name", "fact " * 40)]), long, wide)))
+        ConsoleOutput(stream).show(
+            Document("given", (Line("word " * 40), Facts([("name", "fact " * 40)]), long, wide))
+        )
     line, facts, tables = (max(map(len, text.splitlines())) for text in stream.getvalue().split("\n\n", 2))
     page = width or 100
     assert page - 10 <= min(line, facts) <= max(line, facts) <= page
@@ -81,7 +96,7 @@ def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
     columns = (TableColumn("näme", numeric=False), TableColumn("count"))
     ConsoleOutput(stream, 80).show(
-        Given((Table(columns, [("ü", 1), ("a", 2)]), Facts([("name", "ß")]), Line("é")))
+        Document("given", (Table(columns, [("ü", 1), ("a", 2)]), Facts([("name", "ß")]), Line("é")))
     )
     stream.seek(0)
     lines = stream.read().splitlines()
@@ -96,11 +111,17 @@ def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
 
 def test_json_is_one_document_or_one_on_each_line_and_records_are_lines() -> None:
     stream = io.StringIO()
-    JsonOutput(stream).show(Given())
-    JsonOutput(stream).show_each([Given(), Given((Line("x"),))])
-    ConsoleOutput(stream).show_each([Given()])
-    assert stream.getvalue() == '{\n  "é": 0\n}\n{"é": 0}\n{"é": 1}\na\\t|\tb\n'
+    columns = {"é": Shown("é"), "to": Shown("to", json=None)}
+    batch = Batch("b", Table.of(columns, [("a\t|", 1000), ("c", None)]))
+    head = '{"format": "rabbit-chx/b", "format_version": 1, "é": '
+    JsonOutput(stream).show(Document("a", [Fields({"é": 0}), Line("x")]))
+    JsonOutput(stream).show_each(batch)
+    ConsoleOutput(stream).show_each(batch)
+    assert stream.getvalue() == (
+        '{\n  "format": "rabbit-chx/a",\n  "format_version": 1,\n  "é": 0\n}\n'
+        f'{head}"a\\t|"}}\n{head}"c"}}\na\\t|\t1000\nc\t-\n'
+    )
     narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    JsonOutput(narrow).show_each([Given()])
+    JsonOutput(narrow).show_each(Batch("b", Table.of(columns, [("x", 1)])))
     narrow.seek(0)
-    assert narrow.read() == '{"\\u00e9": 0}\n', "escaped where the stream lacks characters"
+    assert '"\\u00e9": "x"' in narrow.read(), "escaped where the stream lacks characters"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 
 import pytest
-from given_report import Given
 from readme_renderer import markdown
 
 from rabbit_chx.rendering import (
+    Batch,
     Block,
+    Document,
     Facts,
     Line,
     Lines,
@@ -19,11 +20,12 @@ from rabbit_chx.rendering import (
     TableColumn,
     Verbatim,
 )
+from rabbit_chx.result_fields import Shown
 
 
 def page(*blocks: Block) -> str:
     stream = io.StringIO()
-    MarkdownOutput(stream).show(Given(blocks))
+    MarkdownOutput(stream).show(Document("given", blocks))
     return stream.getvalue()
 
 
@@ -94,7 +96,8 @@ def test_a_line_stays_one_line_and_nothing_is_written_for_nothing() -> None:
 def test_records_are_one_table_whose_headings_are_the_names_of_the_fields() -> None:
     stream = io.StringIO()
     output = MarkdownOutput(stream)
-    output.show_each([Given(second="*b*")])
-    output.show_each([Given(second="*b*")])
+    columns = {"key": Shown("key"), "to": Shown("to")}
+    for _ in range(2):
+        output.show_each(Batch("b", Table.of(columns, [("a\t|", "*b*")])))
     row = "| a\\\\t\\| | \\*b\\* |"
     assert stream.getvalue().splitlines() == ["| key | to |", "| --- | --- |", row, row]

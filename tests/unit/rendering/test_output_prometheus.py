@@ -7,7 +7,7 @@ import io
 import pytest
 from exposition import parsed_exposition
 
-from rabbit_chx.rendering import Gauge, PrometheusOutput
+from rabbit_chx.rendering import Batch, Document, Gauge, PrometheusOutput, Table
 from rabbit_chx.rendering.output import metrics_text
 
 HOSTILE = 'a "b" \\ c\nd\\n, e="f"} é\U0001f407'
@@ -27,21 +27,19 @@ def test_metrics_are_read_as_they_are() -> None:
     }
 
 
-class _Measured:
-    def metrics(self) -> list[Gauge]:
-        return [Gauge("a", "a", [({"name": "é"}, 1)])]
+MEASURED = Document("a", (), [Gauge("a", "a", [({"name": "é"}, 1)])])
 
 
 def test_the_text_is_utf_8_whatever_the_encoding_of_the_stream() -> None:
     held = io.BytesIO()
     stream = io.TextIOWrapper(held, encoding="ascii")
-    PrometheusOutput(stream).show(_Measured())  # type: ignore[arg-type]
+    PrometheusOutput(stream).show(MEASURED)
     assert held.getvalue() == '# HELP a a\n# TYPE a gauge\na{name="é"} 1\n'.encode()
     text = io.StringIO()
-    PrometheusOutput(text).show(_Measured())  # type: ignore[arg-type]
+    PrometheusOutput(text).show(MEASURED)
     assert text.getvalue() == held.getvalue().decode()
 
 
 def test_results_that_come_one_by_one_have_no_metrics() -> None:
     with pytest.raises(TypeError, match="does not have metrics"):
-        PrometheusOutput(io.StringIO()).show_each([])
+        PrometheusOutput(io.StringIO()).show_each(Batch("row", Table((), ())))

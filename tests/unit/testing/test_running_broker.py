@@ -23,15 +23,13 @@ SOMEBODYS = RunningBroker(
 )
 
 
-@pytest.mark.parametrize(
-    "method", ["restart", "kill", "start", "stop", "pause", "resume", "disconnect", "reconnect"]
-)
-def test_a_broker_that_is_not_ours_is_left_alone(method: str) -> None:
+@pytest.mark.parametrize(("method", "verb"), [("stop", "stop"), ("log", "read the log of")])
+def test_a_broker_that_is_not_ours_is_left_alone(method: str, verb: str) -> None:
     assert not SOMEBODYS.owned
-    with pytest.raises(InputError, match=f"cannot {method} the broker at amqp://me:\\*\\*\\*@broker.example"):
+    with pytest.raises(InputError, match=f"cannot {verb} the broker at amqp://me:\\*\\*\\*@broker.example"):
         getattr(SOMEBODYS, method)()
     with pytest.raises(InputError, match="did not start it"):
-        SOMEBODYS.run("rabbitmqctl", method)
+        SOMEBODYS.run("rabbitmqctl", "status")
 
 
 def test_repr_has_no_password() -> None:

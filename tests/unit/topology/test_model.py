@@ -25,8 +25,9 @@ from rabbit_chx.topology import (
     RingMember,
     arrange,
     check,
+    healed,
     plan,
-    repair_target,
+    restricted,
 )
 from rabbit_chx.topology.objects.objects import OBJECT_LISTS
 
@@ -123,9 +124,9 @@ def test_only_what_a_file_says_is_wanted_and_only_what_a_broker_has_is_live(wron
     """The reverse of a plan would undo what is wanted."""
     wanted: list[Callable[[], object]] = [partial(plan, wrong, LIVE), partial(arrange, wrong, LIVE)]
     if wrong is not None:
-        wanted += [partial(check, LIVE, wrong), partial(repair_target, LIVE, "x", wrong)]
+        wanted += [partial(check, LIVE, wrong), partial(restricted, wrong, LIVE, "x")]
     live: list[Callable[[], object]] = [partial(plan, WANTED, wrong), partial(arrange, WANTED, wrong)]
-    live += [partial(check, wrong), partial(check, wrong, WANTED), partial(repair_target, wrong, "x")]
+    live += [partial(check, wrong), partial(check, wrong, WANTED), partial(healed, wrong, "x")]
     for side, calls, source in (
         ("wanted", wanted, "Topology, of Topology.from_toml"),
         ("live", [] if wrong is LIVE else live, "LiveTopology, of broker.topology"),

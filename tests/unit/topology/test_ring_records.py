@@ -86,6 +86,16 @@ def test_the_record_of_another_cluster_says_nothing() -> None:
             prove_ring([record], bound, NEWEST, other)
 
 
+def test_the_clock_of_a_client_shows_no_restart() -> None:
+    """The mark does; in a cluster it outlasts the restart of one node."""
+    later = replace(HERE, nodes={"rabbit@one": 11.0})
+    assert HERE.has_restarted(later, marks=True) is False
+    assert HERE.has_restarted(replace(later, mark="other"), marks=True) is True
+    assert HERE.has_restarted(later, marks=False) is True
+    two = replace(HERE, nodes={"rabbit@one": 0.0, "rabbit@two": 0.0})
+    assert two.has_restarted(later, marks=True) is True
+
+
 def test_a_large_record_is_compressed_and_read_again() -> None:
     bindings = [(f"orders.partition.{n:05}", "1") for n in range(3_000)]
     ring = HashRing.from_bindings(bindings, NEWEST)

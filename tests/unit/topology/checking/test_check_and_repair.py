@@ -15,8 +15,9 @@ from rabbit_chx.topology import (
     RingMember,
     Topology,
     check,
+    healed,
     plan,
-    repair_target,
+    restricted,
 )
 
 NAME, TYPE, FILE = "orders", "x-consistent-hash", "f.toml"
@@ -85,8 +86,11 @@ def test_a_repair_has_steps_exactly_if_it_is_the_fix_of_a_finding(
         in_file = st.one_of(st.just(bound), st.permutations(bound).map(tuple), members(PLACES[:3]))
         wanted = Topology((ExchangeDefinition(NAME, TYPE, ring=data.draw(in_file)),))
     found = check(live, wanted, exchange=NAME, file=FILE if by_file else None)
-    made = plan(repair_target(live, NAME, wanted), live)
-    is_fix = any(finding.fix.startswith("run: plan(repair_target(") for finding in found.findings)
+    target = healed(live, NAME) if wanted is None else restricted(wanted, live, NAME)
+    made = plan(target, live)
+    is_fix = any(
+        finding.fix.startswith(("run: plan(healed(", "run: plan(restricted(")) for finding in found.findings
+    )
     assert is_fix == bool(made.changes or made.refusals), (found.findings, made.changes, made.refusals)
     if not ring.bucket_count:
         assert found.unroutable == {NAME: 1.0}

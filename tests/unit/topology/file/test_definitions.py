@@ -27,7 +27,7 @@ from rabbit_chx.topology import (
     arrange,
     check,
     plan,
-    repair_target,
+    restricted,
 )
 
 FILES = Path(__file__).parent / "definitions"
@@ -159,7 +159,7 @@ def test_a_file_with_the_same_members_changes_nothing(live: LiveTopology, order:
     ring = (arrange(file, live).exchange("x") or ExchangeDefinition("")).ring or ()
     assert tuple(member.destination for member in ring) == MEMBERS
     with pytest.raises(InputError, match="is assumed"):
-        repair_target(live, "x", file)
+        restricted(file, live, "x")
 
 
 def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: LiveTopology) -> None:

@@ -244,6 +244,35 @@ def test_an_apply_that_ends_early_reports_how_far_it_got(
         assert isinstance(caught.value.__cause__, errors.ConnectionLostError) is (done == [])
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_error_of_the_caller_ends_an_apply_without_its_lock(
+    error: type[BaseException], number: int
+) -> None:
+    script = Script()
+
+    def progress(done: int, _: int) -> None:
+        if done == number:
+            raise error
+
+    with pytest.raises(error):
+        apply_plan(plan(WANTED, script.live()), script, Permission(), progress)
+    assert script.steps[-1] == Operation("delete", LOCK)
+
+
+def test_an_interrupted_connection_does_not_hide_the_interruption() -> None:
+    def breaks(operation: Operation) -> None:
+        if operation == Operation("delete", LOCK):
+            raise AssertionError("pika's state")
+
+    def interrupt(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    script = Script(breaks)
+    with pytest.raises(KeyboardInterrupt):
+        apply_plan(plan(WANTED, script.live()), script, Permission(), interrupt)
+
+
 def test_another_ring_than_planned_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     other = HashRing.from_buckets(["orders.1", "orders.3", "orders.2"], Release("4.3.6"))
     for rings, says in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from one_hash_exchange import hashing, with_buckets
 
-from rabbit_chx.topology import plan, repair_target
+from rabbit_chx.topology import plan, restricted
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 
 WANTED = hashing(*"abc")
@@ -12,7 +12,7 @@ WANTED = hashing(*"abc")
 
 def gaps(*buckets: str) -> MemberGaps:
     live = with_buckets(WANTED, *buckets)
-    return MemberGaps(plan(repair_target(live, "orders", WANTED), live), "orders")
+    return MemberGaps(plan(restricted(WANTED, live, "orders"), live), "orders")
 
 
 def test_the_time_of_a_gap_is_from_before_the_unbinding_to_after_the_binding() -> None:
@@ -30,7 +30,7 @@ def test_the_time_of_a_gap_is_from_before_the_unbinding_to_after_the_binding() -
 def test_changes_that_go_together_count_as_a_whole() -> None:
     found = gaps("c", "b", "a")
     assert found.gaps
-    for done in range(len(found._group_of) + 1):
+    for done in range(len(found._bounds) + 1):
         found.seen(done, float(done))
     longest = found.longest_s()
     assert longest is not None

@@ -80,7 +80,7 @@ def test_an_exchange_of_queues_takes_a_request_for_each_part() -> None:
 
 def test_slots_take_the_lists_of_exchanges_and_bindings() -> None:
     api = Api(ORDERS, bound("orders", "slot", "exchange"), bound("slot", "q1", key=""))
-    assert live(api).slots.sole_owners == {ExchangeRef("slot"): "q1"}
+    assert live(api).slots.owners == {ExchangeRef("slot"): "q1"}
     assert api.requests[3:] == ["exchanges v", "bindings v"]
 
 

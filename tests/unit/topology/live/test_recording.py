@@ -23,8 +23,8 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
     check,
+    healed,
     plan,
-    repair_target,
 )
 from rabbit_chx.topology.live import recording
 from rabbit_chx.topology.live.applying import Permission
@@ -301,7 +301,7 @@ def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:
         r"Mnesia gives",
         finding.message,
     ), finding.message
-    site.apply(repair_target(live, "x"), site.client(has_source=True))
+    site.apply(healed(live, "x"), site.client(has_source=True))
     assert site.model.rings["x"].buckets == before.buckets
     assert check(site.client(has_source=True).live()).findings == ()
     assert ring_of(site).provenance == "recorded"

@@ -13,7 +13,7 @@ from sides import as_live
 
 from rabbit_chx import Release
 from rabbit_chx.cli.check import CheckReport
-from rabbit_chx.cli.ring import RingList, _list_moduli
+from rabbit_chx.cli.ring import _list_moduli, ring_list
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.topology import (
@@ -54,7 +54,7 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     assert checked.without_ring == ("bills",)
     (shown,) = (
         dict(block.pairs)["without ring"]
-        for block in CheckReport("b:5672", {"/": checked}, (), 1.0).blocks()
+        for block in CheckReport("b:5672", {"/": checked}, (), 1.0).document().blocks()
         if isinstance(block, Facts)
     )
     assert shown == "bills (x-modulus-hash): bindings are compared with each other"
@@ -62,7 +62,7 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     listed = bills(0, 1).objects
     listed = replace(listed, exchanges=(*listed.exchanges, ExchangeDefinition("other", "topic")))
     deleted = check(replace(bills(0, 1), exchanges=(), bindings=()), listed)
-    written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").metrics()
+    written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").document().gauges
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
     assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
 
@@ -86,7 +86,7 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
     )
     with pytest.raises(InputError, match="the ring of 'o' is not known"):
         check(live, exchange=["bills", "o"])
-    written = CheckReport("b:5672", {"/": check(bills(0, 1))}, (), 1.0).metrics()
+    written = CheckReport("b:5672", {"/": check(bills(0, 1))}, (), 1.0).document().gauges
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_check_findings")
     assert (
         {"broker": "b:5672", "vhost": "/", "exchange": "bills", "kind": "second-binding"},
@@ -95,7 +95,7 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
-    listed = RingList(("/",), (), all_vhosts=False, moduli=tuple(_list_moduli("/", bills(0, 1, 2))))
+    listed = ring_list(["/"], (), tuple(_list_moduli("/", bills(0, 1, 2))))
 
     assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
     *_, line = listed.blocks()
@@ -151,7 +151,9 @@ def test_proposals_move_less_now_or_later(
 def test_a_new_exchange_over_queues_that_exist_moves_keys_until_it_has_all_of_them() -> None:
     wanted = bills(0, 1, 2).objects
     live = as_live(Topology(queues=wanted.queues), release=NEWEST)
-    assert plan(wanted, live).rings["bills"].transient_share == share_moved(["b.0"], ["b.0", "b.1", "b.2"])
+    assert plan(wanted, live).rings["bills"].transient_share == share_moved(
+        ["b.0"], ["b.0", "b.1", "b.2"], NEWEST
+    )
 
 
 def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:

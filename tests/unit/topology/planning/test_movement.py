@@ -67,7 +67,7 @@ def test_the_figures_of_a_large_ring_are_those_of_share_moved_at_every_moment() 
     ring = HashRing.from_bindings([member.binding for member in members])
     there = LiveRing("x", HashRing.from_buckets(ring.buckets), tuple(members))
 
-    best = find_best_steps(there, wanted, (), MovementCounter(there.ring.buckets), {})
+    best = find_best_steps(there, wanted, (), MovementCounter(there.ring.buckets))
 
     assert best is not None
     ring, moments = there.ring, {}

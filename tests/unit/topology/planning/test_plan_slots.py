@@ -15,11 +15,11 @@ from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember, plan
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, Plan, RingMember, plan
 from rabbit_chx.topology.objects.changes import PlannedChange
-from rabbit_chx.topology.planning.movement import OwnersDuringPlan
 from rabbit_chx.topology.slots.layout import expand
-from rabbit_chx.topology.slots.owners import SlotNames, _count_kept_seeds
+from rabbit_chx.topology.slots.owners import SlotNames, _find_kept_shares
+from rabbit_chx.topology.slots.slot_view import view_slots
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'
@@ -140,8 +140,9 @@ def test_a_slot_that_has_left_the_ring_loses_nothing_with_its_queue(queue: int) 
     live = live_of(replace(there, exchanges=(*there.exchanges[:-1], last)))
     ring: Any = _checked(there, live).rings["events"]
     assert (ring.moved, ring.lost_at_worst) == (0.0, 0.0)
-    without = ring.ownership.ring_before(ring.before.unbind(ExchangeRef("events.slot.02")))
-    assert ring.moved_at_worst == ring.ownership.ring_before(ring.before).share_moved(without)
+    slots = ring.slots[0]
+    without = slots.map_of(ring.before.unbind(ExchangeRef("events.slot.02")))
+    assert ring.moved_at_worst == slots.map_of(ring.before).share_moved(without)
 
 
 @pytest.mark.parametrize(
@@ -248,20 +249,26 @@ def test_the_shares_on_the_page_of_slots() -> None:
 def test_a_slot_without_a_queue_is_lost_once_its_park_is_deleted() -> None:
     live = live_of(slotted(2, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
     slot, park = ExchangeRef("events.slot.00"), live.exchange("events.park")
-    bare = replace(live, bindings=tuple(b for b in live.bindings if b.source != slot.name))
-    slots = OwnersDuringPlan.of_slots([slot], Topology(), bare)
-    assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
-    assert slots.apply(PlannedChange("delete", park, None))
-    assert (slots.current, slots.dead_ends) == ({slot: slot}, {slot})
-    assert slots.apply(PlannedChange("create", None, park))
-    assert (slots.current, slots.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
+    bare = tuple(b for b in live.bindings if b.source != slot.name)
+    before = view_slots("events", HashRing.from_buckets([slot]), live.exchanges, bare)
+    assert (before.owners, before.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
+    after = before.at([PlannedChange("delete", park, None)])
+    assert (after.owners, after.dead_ends) == ({slot: slot}, {slot})
+    after = after.at([PlannedChange("create", None, park)])
+    assert (after.owners, after.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
+    assert (before.owners, before.dead_ends) == ({slot: ExchangeRef("events.park")}, set())
 
 
 def test_a_slot_with_several_queues_keeps_no_keys_in_one_of_them() -> None:
     """When slots are laid out again, only a slot with one queue tells which keys that queue has."""
-    ring = HashRing.from_buckets([ExchangeRef("one"), ExchangeRef("two"), ExchangeRef("none"), "plain"])
-    kept = _count_kept_seeds(SlotNames("events", 8), ring, {"one": ["a"], "two": ["b", "c"]})
-    assert {queue for counted in kept.values() for queue in counted} == {"a", "plain"}
+    places = [ExchangeRef("one"), ExchangeRef("two"), ExchangeRef("none")]
+    ring = HashRing.from_buckets([*places, "plain"])
+    bound = [BindingDefinition(*ends) for ends in (("one", "a"), ("two", "b"), ("two", "c"))]
+    exchanges = [ExchangeDefinition(place.name, "fanout", internal=True) for place in places]
+    kept = _find_kept_shares(
+        SlotNames("events", 8), view_slots("events", ring, exchanges, bound).map_of(ring)
+    )
+    assert {place for shares in kept.values() for place in shares} == {"a", "plain", *places[1:]}
 
 
 def test_the_parked_messages_of_an_exchange_of_others_stay() -> None:

@@ -30,7 +30,7 @@ def _there(text: str, release: str = "4.3.6", bound: Sequence[RingMember] | None
 
 
 def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> RingPlan | None:
-    return find_best_steps(there, _members(wanted), replaced, MovementCounter(there.ring.buckets), {})
+    return find_best_steps(there, _members(wanted), replaced, MovementCounter(there.ring.buckets))
 
 
 def _text(steps: Sequence[PlannedChange]) -> str:
@@ -48,7 +48,7 @@ def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None
             return (0.5, 0.2) if self.rated <= 4 else (0.6, 0.0)
 
     there = _there("a b")
-    steps = find_best_steps(there, _members("c d"), (), ScriptedFigures(there.ring.buckets), {})
+    steps = find_best_steps(there, _members("c d"), (), ScriptedFigures(there.ring.buckets))
 
     assert steps is not None
     assert len(steps.steps) == 4

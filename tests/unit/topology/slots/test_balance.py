@@ -29,8 +29,8 @@ def test_the_busiest_queue_gives_the_lightest_slot_that_is_enough() -> None:
     assert made.state == "proposed"
     assert [(move.slot, move.old, move.new) for move in made.moves] == [(SLOTS[2], "events.1", "events.2")]
     assert made.at_least == 1
-    assert made.busiest_before.before == 0.65
-    assert made.busiest_after.after == 0.53
+    assert max(queue.before for queue in made.queues) == 0.65
+    assert max(queue.after for queue in made.queues) == 0.53
     assert made.load_moved == 0.12
     assert made.keys_moved == RING.shares()[SLOTS[2]]
     members = (RingMember("events.1", slots=(0, 4, 6)), RingMember("events.2", slots=(1, 2, 3, 5, 7)))

@@ -9,9 +9,9 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.slots.owners import SlotNames, owners_of_slots
+from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 
 _QUEUES = ("a", "b", "c")
 #: Each queue that a slot may have, and none; "d" is no member.
@@ -25,7 +25,12 @@ def _moved(bound: Mapping[str, tuple[str, ...]], owners: dict[str, str]) -> int:
 
 def _owners(bound: Mapping[str, tuple[str, ...]], weights: dict[str, int]) -> dict[str, str]:
     members = [RingMember(queue, str(weight)) for queue, weight in weights.items()]
-    return owners_of_slots(SlotNames("x", len(bound)), members, _EMPTY, bound)
+    return assign_owners(
+        SlotNames("x", len(bound)),
+        members,
+        _EMPTY,
+        {ExchangeRef(slot): queues for slot, queues in bound.items()},
+    )
 
 
 def _least(bound: Mapping[str, tuple[str, ...]], weights: dict[str, int]) -> int:

@@ -8,7 +8,7 @@ from rabbit_chx import ExchangeRef, HashRing
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Destination
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition
-from rabbit_chx.topology.slots.live_slots import LiveSlots, live_slots
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
 PLACES = [ExchangeRef("e.slot.00"), ExchangeRef("e.slot.01"), ExchangeRef("audit")]
 RING = HashRing.from_buckets([*PLACES, "plain"])
@@ -16,8 +16,8 @@ SLOTS = [ExchangeDefinition(f"e.slot.0{n}", "fanout", internal=True) for n in ra
 BOUND = [BindingDefinition("e.slot.00", "a"), BindingDefinition("e.slot.01", "b")]
 
 
-def read(*exchanges: ExchangeDefinition, bindings: list[BindingDefinition] | None = None) -> LiveSlots:
-    return live_slots("e", RING, exchanges, BOUND if bindings is None else bindings)
+def read(*exchanges: ExchangeDefinition, bindings: list[BindingDefinition] | None = None) -> SlotView:
+    return view_slots("e", RING, exchanges, BOUND if bindings is None else bindings)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_slot_with_two_queues_concerns_its_own_keys_alone() -> None:
     )
     assert found.faults == {PLACES[1]: fault}
     with pytest.raises(MismatchError, match=fault) as raised:
-        found.sound_table()
+        found.table(strict=True)
     assert (raised.value.exchange, raised.value.queue) == ("e.slot.01", "b")
 
 
@@ -79,5 +79,5 @@ def test_what_a_list_leaves_out_is_a_slot_by_its_name_or_its_bindings() -> None:
 
 def test_a_ring_without_slots_stays_a_ring() -> None:
     plain = HashRing.from_buckets(["a", "b"])
-    assert live_slots("e", plain, (), ()).key_map() is plain
+    assert view_slots("e", plain, (), ()).key_map() is plain
     assert read(*SLOTS).key_map() == read(*SLOTS).table()

@@ -1,17 +1,33 @@
-"""What a repair of one ring wants, and that its plan makes a ring that a check finds sound."""
+"""What a repair, an arrangement and a release want, and that its plan makes it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from declared_topologies import declared_topologies
+from edge_releases import edge_releases
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from model_broker import ModelBroker
 from slot_files import live_of, slotted
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import BindingDefinition, QueueDefinition, RingMember, check, plan, repair_target
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveTopology,
+    QueueDefinition,
+    RingMember,
+    arrange,
+    check,
+    healed,
+    plan,
+    restricted,
+)
+from rabbit_chx.topology.file.toml_file import members_of, rearrange
 
 FILE = """
 max_share_moved = 0.3
@@ -39,7 +55,8 @@ def rebind(there: ModelBroker, *changes: str) -> None:
 def repaired(there: ModelBroker, wanted: Topology | None = None) -> list[str]:
     """Repair, and return the destinations in ring order."""
     live = there.topology()
-    there.apply(plan(repair_target(live, "orders", wanted), live).changes)
+    target = healed(live, "orders") if wanted is None else restricted(wanted, live, "orders")
+    there.apply(plan(target, live).changes)
     assert check(there.topology(), wanted).sound
     return [str(place) for place in there.rings["orders"].buckets]
 
@@ -61,7 +78,7 @@ def test_a_repair_keeps_the_order_that_is_there_and_one_by_a_file_makes_that_of_
     assert " ".join(repaired(there)) == order
     assert [binding.routing_key for binding in there.bindings if binding.destination == "q5"] == ["2"]
     assert repaired(there, WANTED) == ["q1", "q2", "q3", "q4", "q5", "q5"]
-    assert plan(repair_target(there.topology(), "orders", WANTED), there.topology()).changes == ()
+    assert plan(restricted(WANTED, there.topology(), "orders"), there.topology()).changes == ()
 
 
 @pytest.mark.parametrize("keys", [("1", "3"), ("3", "1")])
@@ -75,7 +92,7 @@ def test_of_two_bindings_whichever_is_listed_first_the_one_with_the_buckets_stay
     (exchange,) = live.exchanges
     members = [member for member in exchange.ring or () if member.destination != "q1"]
     both = (*members, *(RingMember("q1", key) for key in keys))
-    target = repair_target(replace(live, exchanges=(replace(exchange, ring=both),)), "orders")
+    target = healed(replace(live, exchanges=(replace(exchange, ring=both),)), "orders")
     (kept,) = (member for member in target.exchanges[0].ring or () if member.destination == "q1")
     assert kept.key == "3"
 
@@ -85,11 +102,11 @@ def test_the_limit_of_the_topology_holds_and_objects_outside_of_the_ring_are_kep
     there.create(QueueDefinition("other"))
     rebind(there, "-q1=1", "+q1=1")
     live = there.topology()
-    target = repair_target(live, "orders", WANTED)
+    target = restricted(WANTED, live, "orders")
     (refusal,) = plan(target, live).refusals
     assert "max_share_moved is 0.3" in refusal.text
     assert (refusal.allow_with or "").startswith("--allow-moved ")
-    assert plan(repair_target(live, "orders"), live).refusals == ()
+    assert plan(healed(live, "orders"), live).refusals == ()
     assert target.queues == ()
     assert all(change.ring for change in plan(target, live).changes)
 
@@ -99,8 +116,8 @@ def test_slots_get_the_order_of_their_numbers() -> None:
     there = live_of(wanted)
     first, second, *others = there.rings["events"].buckets
     turned = there.with_rings({"events": HashRing.from_buckets([second, first, *others])})
-    for topology in (wanted, None):
-        (exchange,) = repair_target(turned, "events", topology).exchanges
+    for target in (restricted(wanted, turned, "events"), healed(turned, "events")):
+        (exchange,) = target.exchanges
         assert [member.destination for member in exchange.ring or ()] == [first, second, *others]
 
 
@@ -108,9 +125,45 @@ def test_a_repair_needs_an_exchange_and_a_ring() -> None:
     live = broker().topology()
     external = Topology.from_toml(FILE.replace('hash"\n', 'hash"\nowner = "external"\n'))
     for exchange, wanted, error, says in (
-        ("other", None, NotFoundError, "no exchange 'other'"),
+        ("other", WANTED, NotFoundError, "no exchange 'other'"),
         ("orders", Topology(), InputError, "has no ring of exchange 'orders'"),
         ("orders", external, InputError, "is external in the topology"),
     ):
         with pytest.raises(error, match=says):
-            repair_target(live, exchange, wanted)
+            restricted(wanted, live, exchange)
+    with pytest.raises(NotFoundError, match="no exchange 'other'"):
+        healed(live, "other")
+
+
+@st.composite
+def _with_slots(draw: st.DrawFn, wanted: Topology) -> Topology:
+    """Return the topology with an exchange with slots, whose members may list them."""
+    queues = [queue.name for queue in wanted.queues]
+    shared = draw(st.lists(st.sampled_from(queues), unique=True, min_size=1))
+    members = tuple(RingMember(queue, draw(st.sampled_from("112"))) for queue in shared)
+    slotted_ = ExchangeDefinition("events", "x-consistent-hash", slots=12, members=members)
+    topology = replace(wanted, exchanges=(*wanted.exchanges, slotted_))
+    return arrange(topology, LiveTopology()) if draw(st.booleans()) else topology
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    declared_topologies().flatmap(_with_slots),
+    declared_topologies().flatmap(_with_slots),
+    st.sampled_from(edge_releases()),
+)
+def test_an_arranged_topology_moves_no_more_keys_and_the_command_writes_it(
+    there: Topology, wanted: Topology, release: Release
+) -> None:
+    live = live_of(there, release)
+    arranged = arrange(wanted, live)
+    before, after = plan(wanted, live).rings, plan(arranged, live).rings
+
+    assert before.keys() == after.keys()
+    for name, ring in after.items():
+        assert ring.moved <= before[name].moved + 1e-12, name
+    assert arrange(arranged, live) == arranged
+    members = {exchange.name: members_of(exchange) for exchange in arranged.exchanges}
+    written = rearrange(wanted.to_toml(), members)
+    if not written.unwritten:
+        assert Topology.from_toml(written.text) == arranged

@@ -1,0 +1,260 @@
+"""A result as a value: a document of named parts, from which text, JSON, Markdown and metrics follow.
+
+A part knows its name in JSON, its form for people, or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from rabbit_chx.rendering.table import TableColumn
+from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Values that only programs read, by their names in JSON; or what makes them, where that takes time."""
+
+    values: Mapping[str, object] | Callable[[], Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence or two; a renderer breaks them into lines."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines that a renderer never breaks, and may show one by one.
+
+    Attributes:
+        texts: the lines.
+        key: their name in JSON; None: only people read them.
+    """
+
+    texts: Iterable[str]
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and their values, for people."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: headings, left to right; without columns only programs read the table.
+        rows: cells, as many per row as there are columns.
+        total: cells of a last row, set apart.
+        narrow: a narrower form of the table, for where this one does not fit.
+        key: its name in JSON; None: only people read it.
+        value: makes its value in JSON.
+    """
+
+    columns: Sequence[TableColumn]
+    rows: Sequence[Sequence[object]]
+    total: Sequence[object] = ()
+    narrow: Table | None = None
+    key: str | None = None
+    value: Callable[[], Any] = list
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Shown] | type,
+        rows: Iterable[Any],
+        *,
+        key: str | None = None,
+        most: int | None = None,
+        total: bool = False,
+        skip: int = 0,
+    ) -> Table:
+        """Return a table with a row for each result.
+
+        Args:
+            columns: the columns by name, or the dataclass of the results.
+            rows: the values of each row, one for each column; or results of the dataclass.
+            key: the name in JSON.
+            most: the number of rows that people see; None for all.
+            total: whether a last row has the sums.
+            skip: the number of columns that are left out at the left.
+        """
+        if isinstance(columns, type):
+            named = described(columns)
+            cells = [[getattr(row, name) for name, _ in named] for row in rows]
+        else:
+            named = tuple(columns.items())
+            cells = list(map(list, rows))
+        seen = [
+            at
+            for at, (_, how) in enumerate(named)
+            if how.label is not None and not (how.sparse and all(is_empty(row[at]) for row in cells))
+        ][skip:]
+        sums = [
+            sum(row[at] or 0 for row in cells) if named[at][1].summed else "" if place else "all"
+            for place, at in enumerate(seen)
+        ]
+        return cls(
+            [TableColumn(named[at][1].label or "", named[at][1].number) for at in seen],
+            [[named[at][1].form(row[at]) for at in seen] for row in cells[:most]],
+            sums if total else (),
+            key=key,
+            value=lambda: [json_row(named, row) for row in cells],
+        )
+
+    def for_people(self, reason: object) -> Table:
+        """Return the table; without columns, so that only programs read it, if there is no `reason`: it is False, None or empty."""
+        return self if reason else replace(self, columns=())
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts under a heading.
+
+    Attributes:
+        title: the heading; empty: people see the parts without one.
+        parts: the parts below it.
+        folded: whether Markdown shows only the heading until the reader unfolds it.
+        key: the name in JSON of an object of the parts; None: they are those of the document itself.
+    """
+
+    title: str
+    parts: Sequence[Part]
+    folded: bool = False
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """The text of a file. It is written unchanged, except for control characters on a terminal."""
+
+    text: str
+
+
+#: What people see of a document.
+Block: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
+Part: TypeAlias = "Block | Fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A metric with its values.
+
+    Attributes:
+        name: its name, of ``[a-zA-Z_:][a-zA-Z0-9_:]*``.
+        help: its description, with its unit.
+        samples: labels and value, one for each set of labels.
+    """
+
+    name: str
+    help: str
+    samples: Sequence[tuple[Mapping[str, str], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A result.
+
+    Attributes:
+        name: the name of its format, which is ``rabbit-chx/NAME`` in JSON; empty: the JSON does not name its format.
+        parts: its parts, in the order of both people and programs.
+        gauges: its metrics, each name once.
+    """
+
+    name: str
+    parts: Sequence[Part]
+    gauges: Sequence[Gauge] = ()
+
+    def as_json(self, words: Callable[[str], str] = str) -> dict[str, Any]:
+        """Return the document for programs, in JSON types; `words` makes texts those of the reader."""
+        fields = _fields(self.parts)
+        found: dict[str, Any] = _worded(
+            document(self.name, **fields) if self.name else to_json(fields), words
+        )
+        return found
+
+    def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
+        """Yield what people see, in order; `words` makes texts those of the reader, and leaves tables and files alone."""
+        return _blocks(self.parts, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some of many results that are shown one by one, each a row.
+
+    Attributes:
+        name: the name of the format of each.
+        table: the results; its value in JSON is a list of their fields.
+        shared: fields that all have, the last in JSON.
+    """
+
+    name: str
+    table: Table
+    shared: Mapping[str, object] = field(default_factory=dict)
+
+    def as_json(self) -> Iterator[dict[str, Any]]:
+        """Yield the document of each result."""
+        return (document(self.name, **fields, **self.shared) for fields in self.table.value())
+
+
+def _fields(parts: Iterable[Part]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for part in parts:
+        if isinstance(part, Fields):
+            found |= part.values() if callable(part.values) else part.values
+        elif isinstance(part, Section):
+            inner = _fields(part.parts)
+            found |= inner if part.key is None else {part.key: inner}
+        elif isinstance(part, Table) and part.key is not None:
+            found[part.key] = part.value()
+        elif isinstance(part, Lines) and part.key is not None:
+            found[part.key] = list(part.texts)
+    return found
+
+
+def _worded(value: Any, words: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _worded(inner, words) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_worded(inner, words) for inner in value]
+    return words(value) if isinstance(value, str) else value
+
+
+def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Block]:
+    for part in parts:
+        if isinstance(part, Line):
+            yield Line(words(part.text))
+        elif isinstance(part, Lines):
+            yield Lines(map(words, part.texts))
+        elif isinstance(part, Facts):
+            yield Facts([(name, words(value)) for name, value in part.pairs])
+        elif isinstance(part, Section):
+            inner = _blocks(part.parts, words)
+            if part.title:
+                yield replace(part, parts=list(inner))
+            else:
+                yield from inner
+        elif isinstance(part, Verbatim) or (isinstance(part, Table) and part.columns):
+            yield part
+
+
+def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iterator[Gauge]:
+    """Yield the metrics of `rows` of a `kind`, each with its labels; a metric that no row has is left out."""
+    for name, how in described(kind):
+        if how.metric is not None:
+            values = [
+                (labels, how.metric.of(value))
+                for labels, row in rows
+                if (value := getattr(row, name)) is not None
+            ]
+            if values or not rows:
+                yield Gauge(how.metric.name, how.metric.help, values)

@@ -1,0 +1,164 @@
+"""What a command wants instead of what is there: topologies for `plan`, which is the only way to reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Release
+from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
+from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts, QueueDefinition
+from rabbit_chx.topology.planning.comparison import check_wanted, complete, live_side
+from rabbit_chx.topology.planning.plan import plan
+from rabbit_chx.topology.planning.plan_value import Plan
+from rabbit_chx.topology.slots.layout import expand, expand_slots
+from rabbit_chx.topology.slots.owners import repair_members
+
+
+def arrange(wanted: Topology, live: LiveTopology) -> Topology:
+    """Return the wanted topology with each ring in the order that moves the fewest keys away from the live ring.
+
+    A ring that is new, or whose exchange is declared again, keeps its order. Of a definitions file, the live order is kept. The members of
+    an exchange with slots list their slots instead of a weight: those that they have on the broker, as far as the weights permit.
+
+    Args:
+        wanted: the wanted topology.
+        live: the live topology, with the rings that were read.
+
+    Raises:
+        InputError: as in `plan`.
+    """
+    return arranged_by(plan(wanted, live), live)
+
+
+def arranged_by(made: Plan, live: LiveTopology) -> Topology:
+    """Return the wanted topology of a plan that was made for a live topology, as `arrange` does."""
+    live = live_side(live)
+    wanted = complete(made.wanted, live)
+    layouts = expand_slots(wanted, live)[2]
+    members = {name: layout.pin_members() for name, layout in layouts.items() if not layout.is_pinned}
+    orders = {
+        name: proposal.ring
+        for name, ring in made.rings.items()
+        for proposal in ring.proposals
+        if proposal.strategy == "least-moving-order" and name not in layouts
+    }
+    exchanges = (
+        replace(
+            exchange,
+            ring=orders.get(exchange.name, exchange.ring),
+            members=members.get(exchange.name, exchange.members),
+        )
+        for exchange in wanted.exchanges
+    )
+    return replace(wanted, exchanges=tuple(exchanges))
+
+
+def declared(live: LiveTopology, exchange: ExchangeDefinition, queues: Iterable[QueueDefinition]) -> Topology:
+    """Return one exchange and its queues, where a binding that exists keeps its arguments.
+
+    Args:
+        live: the live topology.
+        exchange: the exchange, with its members in order.
+        queues: the queues. An empty type is the default of the vhost, or that of a queue that exists if the default is not known.
+    """
+    found = live.exchange(exchange.name)
+    bound = {member.binding: member for member in (found and found.ring) or ()}
+    ring = tuple(bound.get(member.binding, member) for member in exchange.ring or ())
+    return Topology((replace(exchange, ring=ring),), tuple(_with_type(queue, live) for queue in queues))
+
+
+def _with_type(queue: QueueDefinition, live: LiveTopology) -> QueueDefinition:
+    if queue.type:
+        return queue
+    if live.facts.default_queue_type is not None:
+        return queue.with_default_type(live.facts.default_queue_type)
+    known = live.queue(queue.name)
+    return queue if known is None else replace(queue, type=known.type)
+
+
+def healed(live: LiveTopology, exchange: str) -> Topology:
+    """Return one exchange as it is, with its ring repaired: its members as `repair_members` orders them, in the order of its record.
+
+    Without a record they keep their order.
+
+    Args:
+        live: the live topology, with the rings that were read.
+        exchange: the name of the exchange.
+
+    Raises:
+        NotFoundError: the exchange does not exist.
+        MismatchError: the exchange is of another type.
+        InputError: `live` is of another type.
+    """
+    live = live_side(live)
+    definition = live_hash_exchange(live, exchange)
+    ring = live.rings.get(exchange)
+    if ring is not None and (recorded := find_recorded_ring(live, exchange)) is not None:
+        ring = recorded[1]
+    members = repair_members(exchange, definition.ring or (), ring)
+    return Topology((replace(definition, ring=members, owner="ours"),))
+
+
+def restricted(wanted: Topology, live: LiveTopology, exchange: str) -> Topology:
+    """Return one exchange as it is, with its members and their order as another topology has them.
+
+    Args:
+        wanted: that topology.
+        live: the live topology, with the rings that were read.
+        exchange: the name of the exchange.
+
+    Raises:
+        NotFoundError: the exchange does not exist.
+        MismatchError: the exchange is of another type.
+        InputError: `wanted` does not contain a ring of that exchange, or its order is assumed; the exchange is external; or an argument is of
+            another type.
+    """
+    live = live_side(live)
+    check_wanted(wanted)
+    definition = live_hash_exchange(live, exchange)
+    if wanted.is_assumed(exchange):
+        raise InputError(
+            f"the order of {exchange!r} in the topology is assumed, as that of a definitions file: repair without a file, or with a "
+            "topology file",
+            exchange=exchange,
+        )
+    target = expand(wanted, live).exchange(exchange)
+    if target is None or target.ring is None:
+        raise InputError(
+            f"the topology has no ring of exchange {exchange!r}: add it, or repair without a file",
+            exchange=exchange,
+        )
+    if target.owner == "external":
+        raise InputError(
+            f"exchange {exchange!r} is external in the topology, so its owner repairs it: ask them, or take "
+            'owner = "external" out',
+            exchange=exchange,
+        )
+    limit = wanted.max_share_moved if target.max_share_moved is None else target.max_share_moved
+    restored = replace(definition, ring=target.ring, owner="ours", max_share_moved=limit)
+    return Topology((restored,), cluster=wanted.cluster, vhost=wanted.vhost)
+
+
+def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTopology:
+    """Return what a broker of a release has: the same objects, and each ring as its members make it in their order.
+
+    A ring of a live topology keeps its buckets if the release refuses a weight: the binding is older than the rule.
+
+    Raises:
+        InputError: the release refuses a weight of a topology of a file.
+    """
+    objects = topology.objects if isinstance(topology, LiveTopology) else topology
+    objects = replace(objects, file=FileFacts())
+    rings = {}
+    for exchange in objects.exchanges:
+        if exchange.type == HASH_EXCHANGE:
+            try:
+                rings[exchange.name] = objects.ring(exchange.name, release)
+            except InputError:
+                if not isinstance(topology, LiveTopology):
+                    raise
+                rings[exchange.name] = topology.rings[exchange.name].with_release(release)
+    return replace(LiveTopology.of_file(objects, release), rings=rings)
