@@ -334,7 +334,8 @@ class Imported:
         """
         from rabbit_chx.topology.file.definitions import read_definitions
 
-        return read_definitions(text, vhost)
+        content, left_out, oddities = read_definitions(text, vhost)
+        return Imported(Topology(**content), left_out, oddities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.file.fields import FileEntry, file_finding
 from rabbit_chx.topology.file.file_rules import match_fault, object_faults, operator_policy_faults
-from rabbit_chx.topology.model import Imported, Topology
 from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, unsendable
 from rabbit_chx.topology.objects.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
 from rabbit_chx.topology.objects.objects import (
@@ -55,6 +54,7 @@ from rabbit_chx.words import plural
 #: What is wrong with an entry, as text, and what an import does: it refuses the file, makes another object than written, or one that a
 #: topology does not contain.
 _Faults: TypeAlias = Iterable[tuple[Literal["refused", "changed", "left out"], str]]
+_Content: TypeAlias = tuple[dict[str, Any], tuple[str, ...], tuple[Finding, ...]]
 _Rules: TypeAlias = Callable[[FileEntry], Iterable[tuple[str, Any, str, str]]]
 
 _WHAT = "the definitions file"
@@ -75,8 +75,10 @@ _LIMITS = ("max-connections", "max-queues")
 _NEED_KEY = (HASH_EXCHANGE, "topic", "x-local-random")
 
 
-def read_definitions(text: str | bytes, vhost: str) -> Imported:
-    """Return the contents of a definitions file. `vhost` selects one vhost of several.
+def read_definitions(text: str | bytes, vhost: str) -> _Content:
+    """Return the lists and the facts of the topology in a definitions file, what is left out, and the finding of what is odd.
+
+    `vhost` selects one vhost of several.
 
     Raises:
         TopologyError: the text is not a definitions file, or does not have that vhost, or RabbitMQ does not import it.
@@ -91,14 +93,14 @@ def read_definitions(text: str | bytes, vhost: str) -> Imported:
     file = _File(document, vhost)
     for name in repeated:
         file.judge("the text", {}, [("changed", f"an object has the field {name!r:.60} twice")])
-    imported = file.imported(release)
+    content = file.content(release)
     if file.problems:
         raise TopologyError(file.problems.values(), what=_WHAT)
     vhosts = file.vhosts()
     if vhosts and vhost not in vhosts:
         names = ", ".join(sorted(map(repr, vhosts)))
         raise _error("vhosts", f"the file does not contain the vhost {vhost!r}", f"pass one of {names}")
-    return imported
+    return content
 
 
 def _parse(text: object) -> tuple[dict[str, Any], Iterable[str]]:
@@ -161,7 +163,7 @@ class _File:
                 self.odd[f"{named} ({fault})"] = None
         return is_made
 
-    def imported(self, release: Release | None) -> Imported:
+    def content(self, release: Release | None) -> _Content:
         """Return what the file has for the vhost."""
         exchanges, types = self._read_exchanges()
         queues, untyped = self._read_queues()
@@ -178,9 +180,7 @@ class _File:
             sources_left_out=found.sources_left_out,
         )
         left_out = (*parameters, *self._other_objects(), *found.left_out)
-        return Imported(
-            Topology(**found.lists, file=facts), left_out, odd_objects(self.odd, _ODD, "correct the file")
-        )
+        return {**found.lists, "file": facts}, left_out, odd_objects(self.odd, _ODD, "correct the file")
 
     def _read_exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
         """Return the exchanges, and the type of each one that exists after an import, also of those that are left out."""
