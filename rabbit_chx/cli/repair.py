@@ -32,6 +32,7 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
 from rabbit_chx.topology.checking.remedies import apply_fix
+from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -56,12 +57,10 @@ class RepairReport:
     Attributes:
         about: names and values in its heading.
         gap: the longest time without a bucket of a member, in operations; None if no member has a gap.
-        changes: the completed changes.
-        ring: the ring afterwards.
+        applied: the completed changes; None if nothing was changed.
         gap_s: the upper bound of the longest time that a member was without a bucket, in seconds; None if it was not measured.
         left: the findings of a check afterwards, or if a repair has no steps.
         problem: the error, in words; None without an error.
-        asks: True if it is printed before a question, and not as the result.
     """
 
     state: RepairState
@@ -70,12 +69,10 @@ class RepairReport:
     plan: Plan
     gap: MemberGap | None = None
     refusals: Sequence[Finding] = ()
-    changes: Sequence[PlannedChange] = ()
-    ring: HashRing | None = None
+    applied: Applied | None = None
     gap_s: float | None = None
     left: Sequence[Finding] = ()
     problem: str | None = None
-    asks: bool = False
 
     @property
     def code(self) -> int:
@@ -92,14 +89,14 @@ class RepairReport:
         for finding in self.left:
             yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
 
-    def _planned(self) -> Iterator[Block]:
+    def _planned(self, *, asks: bool) -> Iterator[Block]:
         ending = []
         if self.gap is not None:
             ending.append(
                 "While a queue is bound again, its messages go to other queues: for at most "
                 f"{plural(self.gap.operations, 'operation')} ({self.gap.member!s})."
             )
-        if self.state == "planned" and not self.asks:
+        if self.state == "planned" and not asks:
             ending.append("Nothing was changed: --apply makes the changes.")
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
@@ -122,8 +119,19 @@ class RepairReport:
         for finding in self.left:
             yield "check", f"{finding.kind}: {finding.message}"
 
-    def document(self) -> Document:
-        """Return the planned or completed changes."""
+    @property
+    def changes(self) -> Sequence[PlannedChange]:
+        """The completed changes."""
+        return () if self.applied is None else self.applied.changes
+
+    @property
+    def ring(self) -> HashRing | None:
+        """The ring afterwards."""
+        is_done = self.state == "applied"
+        return self.applied.rings.get(self.exchange) if is_done and self.applied else None
+
+    def document(self, *, asks: bool = False) -> Document:
+        """Return the planned or completed changes; `asks`: before a question, and not as the result."""
         operations = 0 if self.gap is None else self.gap.operations
         fields = {
             "state": self.state,
@@ -136,13 +144,13 @@ class RepairReport:
             "left": [finding.kind for finding in self.left],
             "message": self.problem,
         }
-        return Document("repair", [Fields(fields), *self._shown()])
+        return Document("repair", [Fields(fields), *self._shown(asks=asks)])
 
-    def _shown(self) -> Iterator[Block]:
+    def _shown(self, *, asks: bool) -> Iterator[Block]:
         if self.state == "unchanged":
             yield from self._unchanged()
         elif self.state in ("planned", "refused"):
-            yield from self._planned()
+            yield from self._planned(asks=asks)
         elif self.state == "applied":
             yield Facts([*self.about, *self._applied()])
         else:
@@ -234,7 +242,7 @@ def repair(
             report = replace(report, state="unchanged", left=left)
         elif given.applies:
             if not given.yes and has_terminal():
-                show_planned(replace(report, asks=True).document(), output)
+                show_planned(report.document(asks=True), output)
                 if not ask(made):
                     report = replace(report, state="refused", problem=DECLINED)
                     return Outcome(report.document() if output == "json" else None, code=report.code)
@@ -287,14 +295,13 @@ def _applied(
         )
     except ApplyError as error:
         say(str(error))
-        return replace(report, state="partly", changes=error.applied.changes, problem=str(error))
+        return replace(report, state="partly", applied=error.applied, problem=str(error))
     with sign_of_life("reading the broker"):
         left = check(opened.topology(), wanted, exchange=report.exchange).findings
     return replace(
         report,
         state="applied",
-        changes=applied.changes,
-        ring=applied.rings.get(report.exchange),
+        applied=applied,
         left=left,
         gap_s=gaps.longest_s(),
     )

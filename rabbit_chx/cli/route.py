@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
@@ -19,7 +18,7 @@ from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.fixes import joined
 from rabbit_chx.rendering import Batch, Document, Facts, Fields, Line, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, Provenance, SlotTable
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -51,9 +50,6 @@ class Answer:
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
         fault: the defect of a slot that is not bound to exactly one queue; else None.
         explanation: the steps of the routing; None without ``--explain``.
-        provenance: the source of the ring, for answers that are printed without a report; None for an exchange without a ring.
-        doubt: the reason why the ring is a guess, as `provenance`.
-        is_determined: False if the answer depends on a guess, as `provenance`.
     """
 
     key: str
@@ -61,9 +57,6 @@ class Answer:
     slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
     fault: str | None = field(default=None, metadata=shown(optional=True))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
-    provenance: Provenance | None = field(default=None, metadata=shown(optional=True))
-    doubt: str | None = field(default=None, metadata=shown(optional=True))
-    is_determined: bool | None = field(default=None, metadata=shown(json="determined", optional=True))
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
@@ -73,12 +66,12 @@ class Answer:
         return [*row, *_facts(self.explanation)] if self.explanation else row
 
 
-def _batch(answers: Sequence[Answer]) -> Batch:
+def _batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:
     """Return answers that are shown one by one: all with the same fields."""
     facts = [answer.facts() for answer in answers]
     names = [name for name, _ in facts[0]] if facts else []
     rows = [[value for _, value in row] for row in facts]
-    return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))))
+    return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
 
 
 def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bool) -> Document:
@@ -240,12 +233,14 @@ def _is_lost(answer: Answer, given: RingInput) -> bool:
 
 def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]) -> Iterator[Batch]:
     ground = given.source.ground
-    named = partial(replace, is_determined=given.is_determined, doubt=ground.doubt or None)
-    if given.source.traits.has_order:
-        named = partial(named, provenance=ground.origin)
+    shared = {
+        **({"provenance": ground.origin} if given.source.traits.has_order else {}),
+        **({"doubt": ground.doubt} if ground.doubt else {}),
+        "determined": given.is_determined,
+    }
     for batch in batches:
         lost.update(_is_lost(answer, given) for answer in batch)
-        yield _batch([named(answer) for answer in batch])
+        yield _batch(batch, shared)
 
 
 def _answer_of_place(

@@ -6,7 +6,7 @@ A part knows its name in JSON, its form for people, or both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from rabbit_chx.rendering.table import TableColumn
@@ -122,13 +122,13 @@ class Section:
 
     Attributes:
         title: the heading; empty: people see the parts without one.
-        blocks: the parts below it.
+        parts: the parts below it.
         folded: whether Markdown shows only the heading until the reader unfolds it.
         key: the name in JSON of an object of the parts; None: they are those of the document itself.
     """
 
     title: str
-    blocks: Sequence[Part]
+    parts: Sequence[Part]
     folded: bool = False
     key: str | None = None
 
@@ -194,14 +194,16 @@ class Batch:
     Attributes:
         name: the name of the format of each.
         table: the results; its value in JSON is a list of their fields.
+        shared: fields that all have, the last in JSON.
     """
 
     name: str
     table: Table
+    shared: Mapping[str, object] = field(default_factory=dict)
 
     def as_json(self) -> Iterator[dict[str, Any]]:
         """Yield the document of each result."""
-        return (document(self.name, **fields) for fields in self.table.value())
+        return (document(self.name, **fields, **self.shared) for fields in self.table.value())
 
 
 def _fields(parts: Iterable[Part]) -> dict[str, object]:
@@ -210,7 +212,7 @@ def _fields(parts: Iterable[Part]) -> dict[str, object]:
         if isinstance(part, Fields):
             found |= part.values() if callable(part.values) else part.values
         elif isinstance(part, Section):
-            inner = _fields(part.blocks)
+            inner = _fields(part.parts)
             found |= inner if part.key is None else {part.key: inner}
         elif isinstance(part, Table) and part.key is not None:
             found[part.key] = part.value()
@@ -236,9 +238,9 @@ def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Bloc
         elif isinstance(part, Facts):
             yield Facts([(name, words(value)) for name, value in part.pairs])
         elif isinstance(part, Section):
-            inner = _blocks(part.blocks, words)
+            inner = _blocks(part.parts, words)
             if part.title:
-                yield replace(part, blocks=list(inner))
+                yield replace(part, parts=list(inner))
             else:
                 yield from inner
         elif isinstance(part, Verbatim) or (isinstance(part, Table) and part.columns):

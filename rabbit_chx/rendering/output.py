@@ -189,7 +189,7 @@ def _unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | V
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
-            yield from _unfold(block.blocks)
+            yield from _unfold(block.parts)
         elif not isinstance(block, Fields):
             yield block
 
@@ -263,7 +263,7 @@ def _parts(blocks: Iterable[Part], level: int) -> Iterator[str]:
 
 def _parts_of(block: Part, level: int) -> Iterator[str]:
     if isinstance(block, Section):
-        inner = _parts(block.blocks, level + 1)
+        inner = _parts(block.parts, level + 1)
         if block.folded:
             yield f"<details>\n<summary>{_escape(block.title)}</summary>"
             yield from inner

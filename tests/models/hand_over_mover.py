@@ -121,5 +121,5 @@ class Mover:
             if isinstance(part, HandOver):
                 hand_over_slot(part, broker, self.level, tally)
             else:
-                apply_changes(part, broker, lambda _: None, allow_loss=False)
+                apply_changes(part, broker)
         drain_park(broker, "x", "park")

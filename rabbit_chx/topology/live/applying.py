@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count, groupby
+from itertools import count
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import (
@@ -405,20 +405,18 @@ def _apply_parts(
             completed(part.bind)
             continue
         waited: set[str] = set()
-        for (deletes, drains), group in groupby(
-            part, lambda change: (change.action == "delete", _is_drained(change, drained))
-        ):
-            run = tuple(group)
-            if deletes and not parks_are_empty:
+        for group in group_changes(part, keeper.cuts()):
+            action = group[0].action  # a deletion or a replacement is a group by itself
+            if action == "delete" and not parks_are_empty:
                 _drain_parks(plan, broker, tally)
                 parks_are_empty = True
-            if drains and (action := run[0].action) not in waited:
+            if _is_drained(group[0], drained) and action not in waited:
                 waited.add(action)
                 names = [
                     change.name for change in part if change.action == action and _is_drained(change, drained)
                 ]
                 _drain(names, broker, permission.drain_s, waiting)
-            apply_changes(run, broker, completed, keeper, allow_loss=permission.loss, drained=drained)
+            _apply_group(group, broker, completed, keeper, allow_loss=permission.loss, drained=drained)
     if not parks_are_empty:
         _drain_parks(plan, broker, tally)
 
@@ -432,35 +430,33 @@ def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
         tally.moved += drain_park(broker, exchange, park)
 
 
-def group_changes(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself."""
-    for repeatable, group in groupby(changes, is_repeatable):
-        listed = tuple(group)
-        size = _BATCH_SIZE if repeatable else 1
-        for start in range(0, len(listed), size):
-            yield listed[start : start + size]
+def group_changes(
+    changes: Iterable[PlannedChange], cuts: Collection[int] = ()
+) -> Iterator[tuple[PlannedChange, ...]]:
+    """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself.
+
+    A group also begins at the changes of the numbers `cuts`.
+    """
+    group: list[PlannedChange] = []
+    for number, change in enumerate(changes):
+        is_full = len(group) == _BATCH_SIZE or number in cuts
+        if group and (is_full or not (is_repeatable(change) and is_repeatable(group[-1]))):
+            yield tuple(group)
+            group.clear()
+        group.append(change)
+    if group:
+        yield tuple(group)
 
 
-def apply_changes(
-    changes: tuple[PlannedChange, ...],
-    broker: LiveBroker,
-    completed: Callable[[PlannedChange], None],
-    keeper: RingKeeper | None = None,
-    *,
-    allow_loss: bool = False,
-    drained: Collection[str] = (),
-) -> None:
-    """Perform changes in order, store the records of rings between them, and call `completed` with each completed change.
-
-    `drained` are the queues that are deleted although they have consumers.
+def apply_changes(changes: Iterable[PlannedChange], broker: LiveBroker) -> None:
+    """Perform changes in order, without records.
 
     Raises:
         PlanRefusedError: a queue that is to be deleted has messages.
-        RabbitChxError: the broker refuses a change; earlier changes are counted.
+        RabbitChxError: the broker refuses a change; earlier ones are done.
     """
     for group in group_changes(changes):
-        for part in (group,) if keeper is None else keeper.split(group):
-            _apply_group(part, broker, completed, keeper, allow_loss=allow_loss, drained=drained)
+        _apply_group(group, broker, lambda _: None, None, allow_loss=False, drained=())
 
 
 def _apply_group(

@@ -151,7 +151,7 @@ def _declare(
     elif broker.has_management:
         forget_records(exchange.name, broker)
         unrecorded = "it was not known before; read it by a ring source"
-    apply_changes(made.changes, broker, lambda _: None)
+    apply_changes(made.changes, broker)
     if broker.has_management:
         note = f"the order of the ring is not stored on the broker: {unrecorded}"
         return replace(result, unrecorded=(note,) if records else ())

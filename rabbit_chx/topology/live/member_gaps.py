@@ -1,7 +1,4 @@
-"""The wanted topology of a ring repair, and the time that members are without a bucket during the repair.
-
-That topology is the exchange alone, with the correct members of its ring.
-"""
+"""The time that members of a ring are without a bucket during a repair."""
 
 from __future__ import annotations
 
@@ -44,13 +41,12 @@ class MemberGaps:
         ring = plan.rings.get(exchange)
         destinations = set(ring.before.destinations) if ring is not None else set()
         self.gaps = tuple(_gaps(plan.changes, exchange, destinations))
-        self._group_of: dict[int, int] = {}
-        self._sizes: list[int] = []
-        for number, group in enumerate(group_changes(plan.changes)):
-            for _ in group:
-                self._group_of[len(self._group_of)] = number
-            self._sizes.append(len(self._group_of))
-        self._ends: dict[int, float] = {}
+        #: The number of changes that are done before and after the group of each change.
+        self._bounds: list[tuple[int, int]] = []
+        for group in group_changes(plan.changes):
+            start = len(self._bounds)
+            self._bounds += [(start, start + len(group))] * len(group)
+        self._times: dict[int, float] = {}
 
     @property
     def longest(self) -> MemberGap | None:
@@ -59,20 +55,15 @@ class MemberGaps:
 
     def seen(self, done: int, now_s: float) -> None:
         """Record that `done` changes are completed at `now_s`, in seconds of a monotonic clock."""
-        if done == 0:
-            self._ends[-1] = now_s
-        elif done == self._sizes[self._group_of[done - 1]]:
-            self._ends[self._group_of[done - 1]] = now_s
+        self._times[done] = now_s
 
     def longest_s(self) -> float | None:
         """Return the upper bound, in seconds, of the longest time that a member had no bucket; None if it is not known."""
-        times = [
-            self._ends[end] - self._ends[before]
-            for gap in self.gaps
-            if (end := self._group_of[gap.last]) in self._ends
-            and (before := self._group_of[gap.first] - 1) in self._ends
-        ]
-        return max(times, default=None)
+        ends = ((self._bounds[gap.first][0], self._bounds[gap.last][1]) for gap in self.gaps)
+        times = self._times
+        return max(
+            (times[end] - times[start] for start, end in ends if {start, end} <= times.keys()), default=None
+        )
 
 
 def _gaps(

@@ -345,12 +345,9 @@ class RingKeeper:
 
     # -- during the changes
 
-    def split(self, group: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
-        """Yield a group of changes, the next ones of the plan, in parts: a record may have to be stored before each of them."""
-        first = self.completed
-        starts = [n for n in range(1, len(group)) if first + n in self._parts]
-        for start, end in zip([0, *starts], [*starts, len(group)], strict=True):
-            yield group[start:end]
+    def cuts(self) -> frozenset[int]:
+        """Return the changes before which a record may have to be stored, by their distance from the next change of the plan."""
+        return frozenset(number - self.completed for number in self._parts)
 
     def operations_before(self) -> list[Operation]:
         """Return the operations that precede the next change of the plan."""

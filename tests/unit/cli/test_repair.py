@@ -11,6 +11,7 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.repair import RepairReport, RepairState
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import Topology, plan, restricted
+from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGaps
 
 WANTED = Topology.from_toml(
@@ -40,7 +41,10 @@ def test_a_dry_run_shows_steps_movement_and_gap_of_the_members_alone(stored: Sto
 
 def test_applied_changes_are_reported_with_the_time_without_a_bucket(stored: Stored) -> None:
     left = Finding("transient-destination", "q1 is exclusive", exchange="orders", destination="q1")
-    stored("repair-applied", report("applied", changes=PLAN.changes, ring=RING, gap_s=0.0123).document())
+    stored(
+        "repair-applied",
+        report("applied", applied=Applied(PLAN.changes, {"orders": RING}, ""), gap_s=0.0123).document(),
+    )
     stored("repair-applied-with-finding", report("applied", left=[left]).document())
     stored("repair-partly", report("partly").document())
 

@@ -56,8 +56,8 @@ def test_a_table_of_named_columns_needs_no_class() -> None:
     }
     table = Table.of(columns, [("a", 0.5, 7)], key="keys")
     assert cells(table) == [["key", "of all"], ["a", "50%"], []]
-    (record,) = Batch("row", table).as_json()
-    assert record == {"format": "rabbit-chx/row", "format_version": 1, "key": "a", "n": 7}
+    (record,) = Batch("row", table, {"all": True}).as_json()
+    assert record == {"format": "rabbit-chx/row", "format_version": 1, "key": "a", "n": 7, "all": True}
     hidden = Document("d", [table.for_people([]), Table.of({"n": Shown()}, [(1,)], key="n")])
     assert list(hidden.blocks()) == []
     assert (hidden.as_json()["keys"], hidden.as_json()["n"]) == ([{"key": "a", "n": 7}], [{"n": 1}])
@@ -85,7 +85,7 @@ def test_parts_are_for_people_or_for_programs_or_for_both_in_the_words_of_the_re
     facts, section, line, verbatim = made.blocks(str.upper)
     assert (facts, line, verbatim) == (Facts([("a", "A")]), Line("A"), Verbatim("a"))
     assert isinstance(section, Section)
-    lines, last = section.blocks
+    lines, last = section.parts
     assert isinstance(lines, Lines)
     assert (section.title, list(lines.texts), last) == ("a", ["A", "B"], Line("A"))
 

@@ -30,7 +30,7 @@ def test_the_time_of_a_gap_is_from_before_the_unbinding_to_after_the_binding() -
 def test_changes_that_go_together_count_as_a_whole() -> None:
     found = gaps("c", "b", "a")
     assert found.gaps
-    for done in range(len(found._group_of) + 1):
+    for done in range(len(found._bounds) + 1):
         found.seen(done, float(done))
     longest = found.longest_s()
     assert longest is not None
