@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import Flows
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing.arrays import ModuloFlows
 
 
 def modulo_shares(buckets: Sequence[Place], hashes: int) -> dict[Any, float]:
@@ -23,18 +25,11 @@ def modulo_shares(buckets: Sequence[Place], hashes: int) -> dict[Any, float]:
     return {place: count / hashes for place, count in counts.items()}
 
 
-def modulo_flows(before: Sequence[Place], after: Sequence[Place], hashes: int) -> Flows:
+def modulo_flows(before: Sequence[Place], after: Sequence[Place], hashes: int) -> ModuloFlows:
     """Return the exact share of the hashes of each pair of destinations, as `modulo_shares`; computed when it is read.
 
-    Without buckets all hashes are in the place None.
+    Without buckets all hashes are in the place None. What is not `staying` moves.
     """
     from rabbit_chx.routing.arrays import ModuloFlows
 
     return ModuloFlows(before, after, hashes)
-
-
-def modulo_share_moved(before: Sequence[Place], after: Sequence[Place], hashes: int) -> float:
-    """Return the exact share of the hashes whose destination differs, as `modulo_flows`."""
-    from rabbit_chx.routing.arrays import ModuloFlows
-
-    return 1 - ModuloFlows(before, after, hashes).staying

@@ -39,7 +39,7 @@ from rabbit_chx.routing.key_map import (
     check_comparable,
 )
 from rabbit_chx.routing.message import SentMessage
-from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_share_moved, modulo_shares
+from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 from rabbit_chx.words import plural
@@ -195,7 +195,7 @@ class ModulusHashExchange(HashExchange):
             InputError: keys are hashed differently there.
         """
         self._check_comparable(other)
-        return modulo_share_moved(self.destinations, other.buckets, _HASHES)
+        return 1 - modulo_flows(self.destinations, other.buckets, _HASHES).staying
 
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the 2^27 hashes of each ``(destination here, destination there)``, only those above 0.

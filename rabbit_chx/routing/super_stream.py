@@ -34,7 +34,7 @@ from rabbit_chx.routing.key_map import (
     MapTraits,
     check_comparable,
 )
-from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_share_moved, modulo_shares
+from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
 from rabbit_chx.routing.release import Release
 from rabbit_chx.words import plural
 
@@ -287,7 +287,7 @@ class SuperStream:
         """
         check_comparable(self, other)
         self._check_hashed()
-        return modulo_share_moved(self.partitions, other.buckets, _HASHES[self.client])
+        return 1 - modulo_flows(self.partitions, other.buckets, _HASHES[self.client]).staying
 
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the hashes of each ``(partition here, partition there)``, only those above 0.

@@ -9,9 +9,9 @@ from rabbit_chx.checks import is_number
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
 from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.modulo_shares import modulo_share_moved
+from rabbit_chx.routing.modulo_shares import modulo_flows
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY
+from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.objects.objects import (
     MODULUS_EXCHANGE,
@@ -49,17 +49,15 @@ def modulus_of(
     return ModulusHashExchange(name, pairs, release, provenance)
 
 
-def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
-    """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations."""
-    return modulo_share_moved(before, after, _HASHES)
+def share_moved(before: Sequence[Place], after: Sequence[Place], release: Release) -> float:
+    """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations.
 
-
-def largest_share(before: Sequence[Destination], after: Sequence[Destination]) -> float:
-    """Return the largest share of keys that can move if the order of the bindings is not known.
-
-    If the two numbers of bindings have no common divisor, each order moves the same share.
+    If the release does not order bindings, it is the largest possible share. If the two numbers of bindings have no common divisor, each
+    order moves the same share.
     """
-    return share_moved(before, after) if math.gcd(len(before), len(after)) == 1 else 1.0
+    if release.follows(MODULUS_UNORDERED) and math.gcd(len(before), len(after)) > 1:
+        return 1.0 if len({*before, *after}) > 1 else 0.0
+    return 1 - modulo_flows(before, after, _HASHES).staying
 
 
 def modulo_map_of(

@@ -126,8 +126,9 @@ class WatchedRing:
         if _same(before, now):
             return "the ring is the same as before" if report_unchanged else None
         what = "the slots or the ring have" if self.may_change_unseen else "the ring has"
+        moved = before.share_moved(now) if before.hashing == now.hashing else 1.0
         return (
-            f"{what} changed, and {_share_moved(before, now):.1%} of all keys changed queue during the write: rows by predicted "
+            f"{what} changed, and {moved:.1%} of all keys changed queue during the write: rows by predicted "
             "queue are wrong"
         )
 
@@ -171,10 +172,3 @@ def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:
 
 def _same(before: KeyMap, now: KeyMap) -> bool:
     return (before.hashing, before.buckets) == (now.hashing, now.buckets)
-
-
-def _share_moved(before: KeyMap, now: KeyMap) -> float:
-    """Return the exact share of keys with another destination; of exchanges of two types, all keys."""
-    if before.hashing != now.hashing:
-        return 1.0
-    return before.share_moved(now)

@@ -31,7 +31,7 @@ from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedE
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
 from rabbit_chx.topology.live_rings import live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -41,6 +41,7 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison, by_name, compare, live_side
 from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
+from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
@@ -380,7 +381,9 @@ def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:
         checked.live,
         checked.ring.release,
         checked.queues,
-        lambda queues: checked.moved_without(queue for queue in queues if queue in ring),
+        lambda queues: shares_moved_without(
+            checked.ring.buckets, (queue for queue in queues if queue in ring)
+        ),
     )
 
 
@@ -390,10 +393,12 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
     places = number_bindings(bound, release)
-    moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
 
     def moved_without(gone: Iterable[Destination]) -> dict[Destination, float]:
-        return {place: moved(places, [other for other in places if other != place]) for place in gone}
+        return {
+            place: share_moved(places, [other for other in places if other != place], release)
+            for place in gone
+        }
 
     exchange = live.exchange(name)
     if exchange is not None and exchange.durable:

@@ -19,6 +19,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
 from rabbit_chx.topology.objects.objects import ExchangeDefinition
+from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import READ_RINGS
 from rabbit_chx.words import percent, plural
 
@@ -146,7 +147,7 @@ def _find_transient_places(checked: CheckedExchange) -> Iterator[Finding]:
         for place in ring.destinations
         if place in checked.context.transient and place not in checked.context.links
     ]
-    for place, share in checked.moved_without(transient).items():
+    for place, share in shares_moved_without(ring.buckets, transient).items():
         why = checked.context.transient[place]
         message = f"{place!s} {why}; {percent(share)} of all keys move then"
         if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):

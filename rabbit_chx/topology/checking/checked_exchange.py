@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +17,6 @@ from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
 from rabbit_chx.topology.planning.diff import RingComparison
-from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
 from rabbit_chx.topology.rules.plugin_objects import federation_links
 from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys, transient_destinations
 from rabbit_chx.topology.slots.layout import SlotLayout
@@ -204,15 +203,6 @@ class CheckedExchange:
     def is_fixed_by_repair(self, finding: Finding) -> bool:
         """Return True if a repair of the ring is the fix of a finding."""
         return self.needs_repair and first_command(finding.fix) == first_command(self.repair_command)
-
-    def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
-        """Return the exact share of keys that move when a member is removed, for each of some members."""
-        remaining = {
-            place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in places
-        }
-        figures = MovementCounter(self.ring.buckets)
-        figures.prepare(map(bucket_count, remaining.values()))
-        return {place: figures.count_moved(buckets) for place, buckets in remaining.items()}
 
     def finding(
         self, kind: str, message: str, fix: str, place: Place = None, share: float | None = None

@@ -16,10 +16,9 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -238,7 +237,6 @@ def find_shares_of_moduli(compared: Comparison) -> dict[str, float]:
     """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
     shares, live, release = {}, compared.live, compared.release
     kept = [binding for binding, unwanted in compared.bindings if unwanted == "plugin"]
-    moved = largest_share if release.follows(MODULUS_UNORDERED) else share_moved
     for name in (exchange.name for exchange in compared.wanted.exchanges if exchange.queues is not None):
         if live.exchange(name) is not None and name not in live.sources_left_out:
             sides = [
@@ -247,5 +245,6 @@ def find_shares_of_moduli(compared: Comparison) -> dict[str, float]:
             ]
             identities = [{binding.identity for binding in side} for side in sides]
             is_same = identities[0] == identities[1]
-            shares[name] = 0.0 if is_same else moved(*(number_bindings(side, release) for side in sides))
+            before, after = (number_bindings(side, release) for side in sides)
+            shares[name] = 0.0 if is_same else share_moved(before, after, release)
     return shares

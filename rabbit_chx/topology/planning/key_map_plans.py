@@ -8,7 +8,7 @@ the steps. The shares of a ring with slots depend on the order of all changes of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rabbit_chx.analysis.findings import Finding
@@ -17,10 +17,11 @@ from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Re
 from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import largest_share, number_bindings, share_moved
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -442,17 +443,17 @@ def _plan_modulus(
     )
     if len(states) == 1:
         return RingPlan(name, *sides, limit=limit, unknown=unknown)
-    moving: Callable[[Sequence[Destination], Sequence[Destination]], float]
-    moving = largest_share if unknown else share_moved
-    if name in live.sources_left_out:
-        moving = _whole
-    shares = [0.0, *(moving(before, state) for state in states[1:])]
+
+    def moved(old: Sequence[Destination], new: Sequence[Destination]) -> float:
+        return 1.0 if name in live.sources_left_out else share_moved(old, new, release)
+
+    shares = [0.0, *(moved(before, state) for state in states[1:])]
     if not is_hashing[1] and before and after:
         shares[-1] = 1.0  # the type is another one afterwards
     losses = [1.0 if before and not state else 0.0 for state in states]
     transient_shares = []
     if after and not all(states) and _may_have_publishers(name, sides[1].destinations, live):
-        transient_shares = [moving(state, after) for state in states[1:-1] if state]
+        transient_shares = [moved(state, after) for state in states[1:-1] if state]
     return RingPlan(
         name,
         *sides,
@@ -495,7 +496,7 @@ def _propose_more_queues(before: Sequence[Place], then: int) -> Iterator[RingPro
         yield RingProposal("more-queues", 0.0, 0.0, (), description)
     elif then > now:
         count = now * max(2, -(-then // now))
-        moved = share_moved(before, (*before, *(None,) * (count - now)))
+        moved = share_moved(before, (*before, *(None,) * (count - now)), NEWEST_COMPARED)
         description = (
             f"{count} queues in a new exchange, the {now} of now first in the order of names: later consumers share them in a "
             "ConsumerGroup, and no key moves again"
@@ -515,7 +516,3 @@ def _propose_slots(before: Sequence[Place], members: tuple[RingMember, ...]) -> 
         f"move once; after that a queue that comes or goes moves about 1/{len(members)} of them"
     )
     yield RingProposal("slots", moved, moved, members, description, count)
-
-
-def _whole(_before: Sequence[Destination], _after: Sequence[Destination]) -> float:
-    return 1.0

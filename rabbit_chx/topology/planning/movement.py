@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.jump import SEEDS
 
 if TYPE_CHECKING:
@@ -170,6 +170,14 @@ class MovementCounter:
         first, end = self._stays.searchsorted(cells + count), self._stays.searchsorted(cells + self._most + 1)
         seeds: NDArray[np.int64] = self._seeds_before[end] - self._seeds_before[first]
         return seeds
+
+
+def shares_moved_without(buckets: Sequence[Place], places: Iterable[Destination]) -> dict[Destination, float]:
+    """Return the exact share of keys that move when a destination of a ring is removed, for each of some destinations."""
+    rings = {place: tuple(bucket for bucket in buckets if bucket != place) for place in places}
+    counter = MovementCounter(buckets)
+    counter.prepare(map(bucket_count, rings.values()))
+    return {place: counter.count_moved(ring) for place, ring in rings.items()}
 
 
 def bucket_count(buckets: Sequence[Place]) -> int:

@@ -156,3 +156,18 @@ def test_the_names_of_slots_are_known_to_two_files() -> None:
         if any(".slot." in text.replace("\\", "") for text in texts if isinstance(text, str)):
             knowing.add(file.name)
     assert knowing == {"owners.py", "check_slots.py"}  # a fix has a pattern of a policy
+
+
+@pytest.mark.parametrize(
+    ("name", "folders"), [("SEEDS", ("routing", "planning")), ("MovementCounter", ("planning",))]
+)
+def test_the_share_that_moves_is_counted_in_routing_and_planning(name: str, folders: tuple[str, ...]) -> None:
+    """Everything else calls `KeyMap.share_moved` or `KeyMap.flows`."""
+    importing = {
+        file.relative_to(ROOT / "rabbit_chx").as_posix()
+        for file in (ROOT / "rabbit_chx").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}
+    }
+    assert importing
+    assert not [path for path in importing if not set(path.split("/")) & set(folders)]

@@ -151,7 +151,9 @@ def test_proposals_move_less_now_or_later(
 def test_a_new_exchange_over_queues_that_exist_moves_keys_until_it_has_all_of_them() -> None:
     wanted = bills(0, 1, 2).objects
     live = as_live(Topology(queues=wanted.queues), release=NEWEST)
-    assert plan(wanted, live).rings["bills"].transient_share == share_moved(["b.0"], ["b.0", "b.1", "b.2"])
+    assert plan(wanted, live).rings["bills"].transient_share == share_moved(
+        ["b.0"], ["b.0", "b.1", "b.2"], NEWEST
+    )
 
 
 def test_the_exchange_of_a_topology_is_read_on_a_broker_and_replayed_from_a_file() -> None:
