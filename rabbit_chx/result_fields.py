@@ -116,6 +116,8 @@ def to_json(value: Any) -> Any:
     A named tuple becomes an object, a dataclass one of its fields as they are `shown`, or of its own `as_json`. A ring or a plan is in the format of its
     own `to_json`. A destination is as in the JSON of a ring: text is a queue, null is no destination.
     """
+    if value is None or isinstance(value, str | int | float):
+        return value
     if hasattr(value, "to_json"):
         return json.loads(value.to_json())
     if hasattr(value, "as_json"):

@@ -263,17 +263,12 @@ def _text_of(path: str, what: str, content: bytes | None = None) -> str:
 
 
 def _report_definitions(name: str, imported: Imported) -> None:
-    odd = [f"{finding.subject}: {finding.message}" for finding in imported.oddities]
-    for lines, what in (
-        (odd, "as an import reads it"),
-        ([line for line in imported.left_out if line not in odd], "left out"),
-    ):
-        for line in lines[:_MOST_LEFT_OUT]:
-            say(f"{name}, {what}: {line}")
-        if len(lines) > _MOST_LEFT_OUT:
-            say(
-                f"{name}, {what}: {len(lines) - _MOST_LEFT_OUT:,} more; `topology check --offline` lists mistakes"
-            )
+    for finding in imported.oddities:
+        say(f"{name}: {finding.message}")
+    for line in imported.left_out[:_MOST_LEFT_OUT]:
+        say(f"{name}, left out: {line}")
+    if len(imported.left_out) > _MOST_LEFT_OUT:
+        say(f"{name}, left out: {len(imported.left_out) - _MOST_LEFT_OUT:,} more")
     if hashed := [exchange.name for exchange in imported.topology.exchanges if exchange.ring]:
         say(
             f"{name} is a definitions file, which does not contain the order of a ring: the order of {', '.join(hashed)} is assumed to be that of "

@@ -310,15 +310,15 @@ class Imported:
         topology: the topology, as an import makes it.
         left_out: descriptions, without values, of the contents that a topology does not have, such as users, and of objects that the file
             may lack.
-        oddities: what RabbitMQ imports otherwise than written, or so that no client can name it; the latter is left out.
+        oddities: a finding of what RabbitMQ imports otherwise than written, or so that no client can name it; the latter is left out.
     """
 
     topology: Topology
     left_out: tuple[str, ...] = ()
     oddities: tuple[Finding, ...] = ()
 
-    @classmethod
-    def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Imported:
+    @staticmethod
+    def from_definitions(text: str | bytes, vhost: str = "/") -> Imported:
         """Return the contents of a definitions file for a vhost.
 
         The file is one of a whole broker or of a single vhost, of any release from 3.8 on; fields that it leaves out have the values that
@@ -332,10 +332,10 @@ class Imported:
         Raises:
             TopologyError: the text is not a definitions file, does not have that vhost, or RabbitMQ does not import it.
         """
-        from rabbit_chx.topology.file.definitions import definitions_content
+        from rabbit_chx.topology.file.definitions import read_definitions
 
-        content = definitions_content(text, vhost)
-        return cls(Topology(**content.lists, file=content.facts), content.left_out, content.oddities)
+        content, left_out, oddities = read_definitions(text, vhost)
+        return Imported(Topology(**content), left_out, oddities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +359,7 @@ class BrokerFacts:
         start: the last start of the broker, for the records.
         left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
-        oddities: the objects that no client can name. They are left out.
+        oddities: a finding of the objects that no client can declare or name; the latter are left out.
     """
 
     messages: Mapping[str, int] = field(default_factory=dict, hash=False)

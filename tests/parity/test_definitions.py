@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(3000)]
 _FILES = int(os.environ.get("DEFINITIONS", "60"))
 _DIFFERENCES = {"missing", "unexpected", "different", "order"}
 _POSITION = re.compile(
-    r"the text|(exchanges|queues|bindings|policies|parameters|vhosts)(\[|[ .:])|(exchange|queue|policy) .*: [a-z]"
+    r"the text|(exchanges|queues|bindings|policies|parameters|vhosts)(\[|[ .:])|(exchange|queue|policy) .*: [a-z]|[0-9]+ objects? that "
 )
 
 

@@ -1,8 +1,8 @@
 """RabbitMQ's definitions files: of a whole broker, or of a single vhost.
 
 They are read as RabbitMQ 4.3.6 imports them (rabbit_definitions.erl ``add_queue_int/3``, ``add_exchange_int/3``, ``add_binding_int/4``,
-``add_policy/3``; tested with files and exports of 3.8.9 to 4.3.6). What the importer refuses is a mistake. What it imports otherwise than
-written, or so that no AMQP client can name it, is an *oddity*: the topology has what the broker has then, or leaves the object out.
+``add_policy/3``; tested with files and exports of 3.8.9 to 4.3.6). What the importer refuses is refused. What it imports otherwise than
+written, or so that no AMQP client can name it, is in one finding: the topology has what the broker has then, or leaves the object out.
 
 The files do not contain:
 
@@ -17,9 +17,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.analysis.findings import Finding
@@ -28,12 +28,8 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.file.fields import FileEntry, Problems, file_finding
-from rabbit_chx.topology.file.file_rules import (
-    match_fault,
-    object_faults,
-    operator_policy_faults,
-)
+from rabbit_chx.topology.file.fields import FileEntry, file_finding
+from rabbit_chx.topology.file.file_rules import match_fault, object_faults, operator_policy_faults
 from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, unsendable
 from rabbit_chx.topology.objects.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
 from rabbit_chx.topology.objects.objects import (
@@ -50,9 +46,16 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.schema import SCHEMA
-from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, vhost_objects
+from rabbit_chx.topology.objects.schema import SCHEMA, Entry
+from rabbit_chx.topology.objects.toml_values import show_value
+from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
 from rabbit_chx.words import plural
+
+#: What is wrong with an entry, as text, and what an import does: it refuses the file, makes another object than written, or one that a
+#: topology does not contain.
+_Faults: TypeAlias = Iterable[tuple[Literal["refused", "changed", "left out"], str]]
+_Content: TypeAlias = tuple[dict[str, Any], tuple[str, ...], tuple[Finding, ...]]
+_Rules: TypeAlias = Callable[[FileEntry], Iterable[tuple[str, Any, str, str]]]
 
 _WHAT = "the definitions file"
 #: Other contents of a file, by the key, with the noun for one of them.
@@ -62,34 +65,20 @@ _OTHER = {
     "topic_permissions": "topic permission",
     "global_parameters": "global parameter",
 }
-_NOUNS = {"exchanges": "exchange", "queues": "queue", "bindings": "binding", "policies": "policy", "parameters": "parameter"}  # fmt: skip
+_NOUNS = {"exchanges": "exchange", "queues": "queue", "policies": "policy", "parameters": "parameter"}
+_ODD = "that RabbitMQ imports otherwise than written, or that no client can name"
 _NOT_EXPORTED = "the file names it without a definition; RabbitMQ 4.3 does not export internal exchanges"
-_FIX = "correct the file, or export it again"
-_ONCE = "write each one once"
-_LEFT_OUT = "RabbitMQ 4.3 imports it all the same, and it is left out here"
 #: The components of RabbitMQ and its plugins that have parameters, except policies.
 _COMPONENTS = ("operator_policy", "vhost-limits", "federation-upstream", "federation-upstream-set", "shovel")
 _LIMITS = ("max-connections", "max-queues")
-#: The fields that RabbitMQ imports with values of other types, so that no client can declare the object: flags with any, names with null,
-#: true and false. It refuses such values of other fields.
-_ODD_FIELDS: Mapping[type, tuple[str, ...]] = {
-    ExchangeDefinition: ("name", "durable", "auto_delete", "internal")
-}
 #: Types whose bindings need a key, because the broker refuses the one that it makes of a missing one.
-_NEED_KEY = ("topic", "x-local-random")
+_NEED_KEY = (HASH_EXCHANGE, "topic", "x-local-random")
 
 
-class DefinitionsContent(NamedTuple):
-    """The lists and the facts of the topology in a definitions file; the rest is that of `Imported`."""
+def read_definitions(text: str | bytes, vhost: str) -> _Content:
+    """Return the lists and the facts of the topology in a definitions file, what is left out, and the finding of what is odd.
 
-    lists: dict[str, Any]
-    facts: FileFacts
-    left_out: tuple[str, ...]
-    oddities: tuple[Finding, ...]
-
-
-def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
-    """Return the contents of a definitions file. `vhost` selects one vhost of several.
+    `vhost` selects one vhost of several.
 
     Raises:
         TopologyError: the text is not a definitions file, or does not have that vhost, or RabbitMQ does not import it.
@@ -103,8 +92,7 @@ def definitions_content(text: str | bytes, vhost: str) -> DefinitionsContent:
         release = None
     file = _File(document, vhost)
     for name in repeated:
-        message = f"an object has the field {name!r:.60} twice, and RabbitMQ 4.3 takes the first"
-        file.oddities.add("the text", None, message, "write each field once")
+        file.judge("the text", {}, [("changed", f"an object has the field {name!r:.60} twice")])
     content = file.content(release)
     if file.problems:
         raise TopologyError(file.problems.values(), what=_WHAT)
@@ -131,6 +119,7 @@ def _parse(text: object) -> tuple[dict[str, Any], Iterable[str]]:
     try:
         plain = text.removeprefix("\ufeff") if isinstance(text, str) else text
         document = json.loads(plain, object_pairs_hook=first_of_each)
+        is_sound = is_utf8(json.dumps(document, ensure_ascii=False))
     except (ValueError, RecursionError) as error:
         fix = "export the file again"
         if isinstance(text, str) and text.endswith(".json"):
@@ -139,121 +128,13 @@ def _parse(text: object) -> tuple[dict[str, Any], Iterable[str]]:
     if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
         message = f"the text contains none of {', '.join(OBJECT_LISTS)}"
         raise _error("the text", message, "pass the output of `rabbitmqctl export_definitions`")
-    if half := next(_half_characters(document, ""), None):
-        raise _error(
-            half, "the text contains half of a surrogate pair, which is not UTF-8", "write whole characters"
-        )
+    if not is_sound:
+        raise _error("the text", "half of a surrogate pair is not UTF-8", "write whole characters")
     return document, repeated
-
-
-def _half_characters(value: object, path: str) -> Iterator[str]:
-    """Yield the path of each text that has half of a surrogate pair. Valid JSON may have one."""
-    levels = [(path, value)]
-    while levels:
-        place, inner = levels.pop()
-        if isinstance(inner, dict):
-            levels += [(f"{place}.{name}".lstrip("."), one) for name, one in inner.items()]
-            levels += [(f"{place}.{name!a}".lstrip("."), name) for name in inner]
-        elif isinstance(inner, list):
-            levels += [(f"{place}[{n}]", one) for n, one in enumerate(inner)]
-        elif isinstance(inner, str) and not is_utf8(inner):
-            yield ascii(place) if not is_utf8(place) else place
 
 
 def _error(subject: str, message: str, fix: str) -> TopologyError:
     return TopologyError([file_finding(subject, None, message, fix)], what=_WHAT)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry of a list of the file. Its methods add faults, which name the object."""
-
-    file: _File
-    path: str
-    fields: Mapping[str, Any]
-
-    def refuse(self, field: str | None, message: str, value: object = None, fix: str = _FIX) -> None:
-        """Add what RabbitMQ does not import. The value is by default that of the field."""
-        self._add(self.file.problems, field, message, fix, value)
-
-    def note(self, field: str, message: str, fix: str = _FIX, value: object = None) -> str:
-        """Add what RabbitMQ imports otherwise than written, and return its subject and message."""
-        return self._add(self.file.oddities, field, message, fix, value)
-
-    def leave_out(self, field: str, message: str, fix: str = _FIX, value: object = None) -> None:
-        """Add what RabbitMQ imports and a topology does not contain."""
-        self.file.left_out.append(self.note(field, message, fix, value))
-
-    def _add(self, found: Problems, field: str | None, message: str, fix: str, value: object) -> str:
-        noun, name = _NOUNS.get(self.path.partition("[")[0]), self.fields.get("name")
-        if noun == "binding":
-            message += (
-                f" (binding {self.fields.get('source')!s:.60} -> {self.fields.get('destination')!s:.60})"
-            )
-        elif noun and isinstance(name, str) and name:
-            message += f" ({noun} {name:.60})"
-        value = self.fields.get(field) if value is None and field is not None else value
-        path = self.path if field is None else f"{self.path}.{field}"
-        found.add(path, value, message, fix)
-        return f"{found[path, fix].subject}: {found[path, fix].message}"
-
-    def refuse_value(self, field: str, expected: str) -> None:
-        """Add that a value is missing, or is not as expected."""
-        self.refuse(
-            field, f"the value must be {expected}" if field in self.fields else "the value is missing"
-        )
-
-    def read(self, model: type[ListedObject], **known: Any) -> ListedObject | None:
-        """Return the object of the entry; None if a field is wrong, or no client can name the object. `known` replaces fields."""
-        fields, is_sound = {**self.fields, **known}, True
-        for name, kind in SCHEMA[model.kind].json.items():
-            if kind is OPEN:
-                fields[name] = self.table(name)
-                is_sound &= fields[name] is not None
-            elif name not in known:
-                is_sound &= self.check(name, kind, odd=name in _ODD_FIELDS.get(model, ()))
-        return make_object(model, fields) if is_sound else None
-
-    def check(self, field: str, kind: Kind = STRING, *, odd: bool = False) -> bool:
-        """Return True if a text or a flag is valid, and AMQP can carry it; otherwise add its fault. `odd`: as in `_ODD_FIELDS`."""
-        value, is_flag = self.fields.get(field), kind is FLAG
-        if is_flag and field not in self.fields:
-            return True
-        if isinstance(value, bool if is_flag else str):
-            if fault := kind.fault(value):
-                self.leave_out(field, f"{fault[0]}: {_LEFT_OUT}", fault[1])
-            return fault is None
-        expected = "true or false" if is_flag else "a string"
-        if odd and (is_flag or value is None or isinstance(value, bool)):
-            self.leave_out(field, f"the value must be {expected}: {_LEFT_OUT}")
-        else:
-            self.refuse_value(field, expected)
-        return False
-
-    def table(self, field: str) -> dict[str, Any] | None:
-        """Return the arguments or the definition; None if they are wrong, or cannot be compared."""
-        table = self.fields.get(field, {})
-        if table == []:
-            return {}  # older releases write an empty table as a list
-        if not isinstance(table, dict):
-            self.refuse_value(field, "an object")
-            return None
-        for name, value in table.items():
-            where, fault, leaves = f"{field}.{name}", argument_fault(name, value), list(_leaves(value))
-            if field == "arguments" and None in leaves:
-                self.refuse(where, "the value contains null", value)
-                return None
-            if fault is not None and any(
-                isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves
-            ):
-                self.refuse(None, ": ".join(fault))
-                return None
-            if fault is not None:
-                self.leave_out(where, f"{fault[0]}: {_LEFT_OUT}", fault[1], value)
-                return None
-            if field == "arguments" and (odd := unsendable(name, value)):
-                self.note(where, *odd, value)
-        return table
 
 
 class _File:
@@ -261,18 +142,28 @@ class _File:
 
     Attributes:
         problems: what RabbitMQ does not import.
-        oddities: what it imports otherwise than written, or so that no client can name it.
-        left_out: those oddities that are not part of the topology, as text.
+        odd: the objects that it imports otherwise than written, or so that no client can name them, each with what is odd.
     """
 
     def __init__(self, document: Mapping[str, Any], vhost: str) -> None:
         self._document = document
         self._vhost = vhost
-        self.left_out: list[str] = []
-        self.problems = Problems()
-        self.oddities = Problems()
+        self.problems: dict[tuple[str, str], Finding] = {}
+        self.odd: dict[str, None] = {}
 
-    def content(self, release: Release | None) -> DefinitionsContent:
+    def judge(self, path: str, entry: Entry, faults: _Faults) -> bool:
+        """Keep the faults of an entry. Return True if an import makes its object, and clients can name it."""
+        is_made, named = True, _named(path, entry)
+        for fate, fault in faults:
+            is_made &= fate == "changed"
+            if fate == "refused":
+                message = fault if named == path else f"{fault} ({named})"
+                self.problems[path, fault] = file_finding(path, None, message, "")
+            else:
+                self.odd[f"{named} ({fault})"] = None
+        return is_made
+
+    def content(self, release: Release | None) -> _Content:
         """Return what the file has for the vhost."""
         exchanges, types = self._read_exchanges()
         queues, untyped = self._read_queues()
@@ -288,153 +179,129 @@ class _File:
             operator_policies=operators,
             sources_left_out=found.sources_left_out,
         )
-        left_out = (*self.left_out, *parameters, *self._other_objects(), *found.left_out)
-        return DefinitionsContent(found.lists, facts, left_out, tuple(self.oddities.values()))
+        left_out = (*parameters, *self._other_objects(), *found.left_out)
+        return {**found.lists, "file": facts}, left_out, odd_objects(self.odd, _ODD, "correct the file")
 
     def _read_exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
         """Return the exchanges, and the type of each one that exists after an import, also of those that are left out."""
         found: dict[str, ExchangeDefinition] = {}
         types: dict[str, str] = dict(BROKERS_EXCHANGES)
-        first: dict[str, str] = {}
-        for entry in self._entries("exchanges"):
-            name, type_ = entry.fields.get("name"), entry.fields.get("type")
-            exchange = entry.read(ExchangeDefinition)
-            if not name or not isinstance(name, str):  # the default exchange, or one that is left out
+        for path, entry in self._entries("exchanges"):
+            is_sound, name = self.judge(path, entry, _exchange_faults(entry)), entry.get("name")
+            if not isinstance(name, str) or name == "" or name.startswith(BROKERS_OWN):
                 continue
-            if name.startswith(BROKERS_OWN):
-                message = "names that begin with amq. are reserved for the broker, and an import skips them"
-                entry.leave_out("name", message)
-                continue
-            types.setdefault(name, str(type_))
-            if exchange is None:
-                first.setdefault(name, entry.path)
-                continue
-            if type_ not in EXCHANGE_TYPES:
-                message = "neither RabbitMQ nor a known plugin has exchanges of this type"
-                entry.note("type", message, "correct the type")
-            _keep_first(found, first, exchange, entry)
+            if name in types:
+                self.judge(path, entry, [("changed", "listed twice: the first counts")])
+            elif is_sound:
+                exchange = make_object(ExchangeDefinition, entry)
+                self.judge(path, entry, _declaration_faults(path, entry, exchange))
+                found[name] = exchange
+            types.setdefault(name, str(entry.get("type")))
         return list(found.values()), types
 
     def _read_queues(self) -> tuple[list[QueueDefinition], frozenset[str]]:
         """Return the queues, and the names of those whose type is the default of the broker's vhost."""
-        found: dict[str, QueueDefinition] = {}
-        first: dict[str, str] = {}
+        found: dict[str, QueueDefinition | None] = {}
         untyped = set()
         default, is_certain = self._default_queue_type()
-        for entry in self._entries("queues"):
-            queue = entry.read(QueueDefinition, exclusive=False)
-            if queue is None:
-                first.setdefault(str(entry.fields.get("name")), entry.path)
+        for path, entry in self._entries("queues"):
+            name = str(entry.get("name"))
+            if not self.judge(path, entry, _queue_faults(entry)):
+                found.setdefault(name, None)
                 continue
-            type_ = queue.arguments.get(QUEUE_TYPE, queue.type)
-            if not isinstance(type_, str):
-                entry.refuse(f"arguments.{QUEUE_TYPE}", "the value must be a string", type_)
-                continue
-            if type_ not in QUEUE_TYPES:
-                message = f"a queue type must be {', '.join(QUEUE_TYPES[:-1])} or {QUEUE_TYPES[-1]}"
-                entry.leave_out(f"arguments.{QUEUE_TYPE}", message, value=type_)
-                first.setdefault(queue.name, entry.path)
-                continue
-            if entry.fields.get("exclusive") is True:
-                entry.note("exclusive", "an import makes a queue for all connections", "remove the field")
-            elif QUEUE_TYPE not in entry.fields.get("arguments", ()):
-                if not is_certain and queue.name not in first:
-                    untyped.add(queue.name)
-                queue = queue.with_default_type(default)
-            _keep_first(found, first, queue, entry)
-        return list(found.values()), frozenset(untyped & found.keys())
+            is_typed = QUEUE_TYPE in entry.get("arguments", ()) or entry.get("exclusive") is True
+            queue = make_object(QueueDefinition, {**entry, "exclusive": False})
+            queue = queue if is_typed else queue.with_default_type(default)
+            if name in found:
+                self.judge(path, entry, [("changed", "listed twice: the first counts")])
+            elif self.judge(path, entry, _declaration_faults(path, entry, queue)):
+                found[name] = queue
+                if not is_typed and not is_certain:
+                    untyped.add(name)
+        return [queue for queue in found.values() if queue is not None], frozenset(untyped)
 
     def _read_bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
-        found: dict[BindingDefinition, str] = {}
-        members: dict[tuple[str, object], str] = {}
-        for entry in self._entries("bindings"):
-            binding = _read_binding(entry, types)
-            if binding is None:
+        found: dict[BindingDefinition, None] = {}
+        members: set[tuple[str, object]] = set()
+        for path, entry in self._entries("bindings"):
+            if not self.judge(path, entry, _binding_faults(entry, types)) or not entry["source"]:
                 continue
+            binding = make_object(BindingDefinition, entry)
             source, place = binding.source, binding.destination
-            is_absent = place not in queues if isinstance(place, str) else place.name not in types
-            for field, absent in (("source", source not in types), ("destination", is_absent)):
-                if absent:
-                    message = "the file does not contain it: a broker without it refuses the file"
-                    entry.note(field, message, "add it to the file, or remove the binding")
+            is_there = place in queues if isinstance(place, str) else place.name in types
+            if source not in types or not is_there:
+                self.judge(path, entry, [("changed", "a broker without its ends refuses the file")])
             if binding in found:
-                entry.note("source", f"the file declares this binding already, as {found[binding]}", _ONCE)
-                continue
-            found[binding] = entry.path
-            if types.get(source) == HASH_EXCHANGE:
-                try:
-                    weight_of(place, binding.routing_key, NEWEST_COMPARED)
-                except InputError as error:
-                    entry.note("routing_key", str(error), "write a positive integer as text")
-                if (source, place) in members:
-                    entry.note(
-                        "destination",
-                        f"it is a member of {source} already, as {members[source, place]}",
-                        _ONCE,
-                    )
-                members.setdefault((source, place), entry.path)
+                self.judge(path, entry, [("changed", "listed twice")])
+            elif types.get(source) == HASH_EXCHANGE:
+                self.judge(path, entry, _member_faults(binding, is_second=(source, place) in members))
             elif fault := match_fault(binding, types):
-                entry.refuse("arguments.x-match", fault[0], binding.arguments.get("x-match"))
+                self.judge(path, entry, [("refused", f"x-match: {fault[0]}")])
+            members.add((source, place))
+            found[binding] = None
         return list(found)
 
     def _read_policies(self) -> list[PolicyDefinition]:
-        found: dict[str, tuple[str, PolicyDefinition]] = {}
-        for entry in self._entries("policies"):
-            policy, is_named = (
-                _read_policy(entry, object_faults),
-                entry.check("name", NAME, odd="name" in entry.fields),
-            )
-            if policy is None:
-                found.pop(str(entry.fields.get("name")), None)  # of several, the last counts
-            elif is_named:
+        found: dict[str, PolicyDefinition] = {}
+        for path, entry in self._entries("policies"):
+            policy, name = self._read_policy(path, entry, object_faults), entry.get("name")
+            is_named = self.judge(path, entry, _text_faults(entry, "name", NAME, is_lenient="name" in entry))
+            if policy is None and isinstance(name, str):
+                found.pop(name, None)  # of several, the last counts
+            elif policy is not None and is_named:
                 if policy.name in found:
-                    message = f"the file declares this policy already, as {found[policy.name][0]}, and RabbitMQ takes the last"
-                    entry.note("name", message, _ONCE)
-                found[policy.name] = entry.path, policy
-        return [policy for _, policy in found.values()]
+                    self.judge(path, entry, [("changed", "listed twice: the last counts")])
+                found[policy.name] = policy
+        return list(found.values())
+
+    def _read_policy(self, path: str, entry: Entry, rules: _Rules) -> PolicyDefinition | None:
+        """Return a policy; None if it is wrong. The caller checks its name."""
+        if not self.judge(path, entry, _policy_faults(entry)):
+            return None
+        policy = make_object(PolicyDefinition, {**entry, "name": str(entry.get("name"))})
+        faults = rules(FileEntry(path, entry, frozenset(), policy))
+        self.judge(
+            path, entry, (("refused", f"{field}: {message}; {fix}") for field, _, message, fix in faults)
+        )
+        return policy
 
     def _read_parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
         """Return the operator policies, and a line for each parameter. A line contains no values except limits."""
         operators: dict[str, PolicyDefinition] = {}
         lines: list[str] = []
         limits: list[str] = []
-        for entry in self._entries("parameters"):
-            component = entry.fields.get("component")
-            lines.append(f"parameter {component} {entry.fields.get('name')}")
-            if not entry.check("component"):
-                continue
-            if component == "policy":
-                entry.refuse("component", "policies are not parameters: write it among the policies")
-            elif component == "operator_policy":
-                if (policy := _read_operator_policy(entry)) is not None:
+        for path, entry in self._entries("parameters"):
+            component, value = entry.get("component"), entry.get("value")
+            lines.append(f"parameter {component} {entry.get('name')}")
+            self.judge(path, entry, _parameter_faults(entry))
+            if component == "vhost-limits" and isinstance(value, dict):
+                limits += [f"{limit} {number}" for limit, number in value.items()]
+            elif component == "operator_policy" and isinstance(value, dict):
+                policy = self._read_policy(path, {**value, "name": entry.get("name")}, operator_policy_faults)
+                if self.judge(path, entry, _operator_faults(entry)) and policy is not None:
                     operators[policy.name] = policy
-            elif component == "vhost-limits":
-                limits += _read_limits(entry)
-            elif component not in _COMPONENTS:
-                message = "neither RabbitMQ nor a plugin of it has parameters of this component"
-                entry.note("component", message, "correct it, or remove the parameter")
         if limits or self._document.get("limits"):
             lines.insert(0, f"limits of the vhost{': ' if limits else ''}{', '.join(limits)}")
         return tuple(operators.values()), lines
 
     def vhosts(self) -> set[str]:
         """Return the vhosts that a file of several vhosts names."""
-        named = [entry.fields.get("vhost") for name in OBJECT_LISTS for entry in self._all_entries(name)]
-        named += [entry.fields.get("name") for entry in self._all_entries("vhosts")]
+        named = [entry.get("vhost") for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
+        named += [entry.get("name") for _, entry in self._all_entries("vhosts")]
         return {name for name in named if isinstance(name, str)}
 
     def _default_queue_type(self) -> tuple[str, bool]:
         """Return the default queue type of the vhost, and True if an import sets it. Otherwise that of the broker precedes it."""
         written: list[Any] = [self._document, self._document.get("metadata")]
-        for entry in self._all_entries("vhosts"):
-            metadata = entry.fields.get("metadata", {})
+        for path, entry in self._all_entries("vhosts"):
+            metadata = entry.get("metadata", {})
             type_ = metadata.get("default_queue_type") if isinstance(metadata, dict) else metadata
             if type_ not in (*QUEUE_TYPES, None, "undefined"):
-                entry.refuse("metadata", "default_queue_type must be a queue type", type_)
-            elif entry.fields.get("name") == self._vhost:
+                self.judge(path, entry, [("refused", f"{show_value(type_)} is no queue type")])
+            elif entry.get("name") == self._vhost:
                 if type_ in QUEUE_TYPES:
                     return str(type_), True
-                written.insert(0, entry.fields)
+                written.insert(0, entry)
         types = [value.get("default_queue_type") for value in written if isinstance(value, Mapping)]
         return next((type_ for type_ in types if type_ in QUEUE_TYPES), "classic"), False
 
@@ -442,142 +309,192 @@ class _File:
         """Return a line for each kind of object that a topology does not contain. A line never contains a value."""
         counts = {noun: len(self._entries(name)) for name, noun in _OTHER.items()}
         lines = [plural(count, noun) for noun, count in counts.items() if count]
-        entries = [entry for name in OBJECT_LISTS for entry in self._all_entries(name)]
-        by_vhost = Counter(str(entry.fields.get("vhost", self._vhost)) for entry in entries)
+        entries = [entry for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
+        by_vhost = Counter(str(entry.get("vhost", self._vhost)) for entry in entries)
         del by_vhost[self._vhost]
         return lines + [f"{plural(by_vhost[vhost], 'object')} of vhost {vhost}" for vhost in sorted(by_vhost)]
 
     @cached_property
     def _names_vhosts(self) -> bool:
         """True for a file of several vhosts, whose objects name theirs."""
-        lists = [self._document.get(name) for name in OBJECT_LISTS]
-        return any(
-            isinstance(entry, dict) and "vhost" in entry
-            for entries in lists
-            if isinstance(entries, list)
-            for entry in entries
-        )
+        lists = [entries for name in OBJECT_LISTS if isinstance(entries := self._document.get(name), list)]
+        return any(isinstance(entry, dict) and "vhost" in entry for entry in chain.from_iterable(lists))
 
-    def _all_entries(self, name: str) -> list[_Entry]:
+    def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the entries of a list, each with its path."""
         entries = self._document.get(name, [])
         if not isinstance(entries, list):
-            self.problems.add(name, entries, "the value must be a list", _FIX)
+            self.judge(name, {}, [("refused", "the value must be a list")])
             return []
-        for n, entry in enumerate(entries):
+        paths = [(f"{name}[{n}]", entry) for n, entry in enumerate(entries)]
+        for path, entry in paths:
             if not isinstance(entry, dict):
                 # rabbit_definitions.erl (4.3.6): an import skips it, except where it reads the vhost or the type of the entry.
                 is_read = name == "queues" or (self._names_vhosts and name in ("exchanges", "bindings"))
-                found = self.problems if is_read else self.oddities
-                found.add(f"{name}[{n}]", entry, "the value must be an object", _FIX)
-        return [
-            _Entry(self, f"{name}[{n}]", entry) for n, entry in enumerate(entries) if isinstance(entry, dict)
-        ]
+                self.judge(path, {}, [("refused" if is_read else "left out", "the value must be an object")])
+        return [(path, entry) for path, entry in paths if isinstance(entry, dict)]
 
-    def _entries(self, name: str) -> list[_Entry]:
+    def _entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the entries of a list in the requested vhost. A file of a single vhost does not name it."""
         return [
-            entry
-            for entry in self._all_entries(name)
-            if entry.fields.get("vhost", self._vhost) == self._vhost
+            (path, entry)
+            for path, entry in self._all_entries(name)
+            if entry.get("vhost", self._vhost) == self._vhost
         ]
 
 
-def _keep_first(found: dict[str, Any], first: dict[str, str], definition: Any, entry: _Entry) -> None:
-    """Keep an exchange or a queue, unless the file has one of that name already: the broker ignores the second."""
-    name = definition.name
-    if name in first:
-        noun = _NOUNS[entry.path.partition("[")[0]]
-        message = f"the file declares this {noun} already, as {first[name]}, and RabbitMQ takes the first"
-        entry.note("name", message, _ONCE)
-        return
-    first[name] = entry.path
-    for field, value, message, fix in object_faults(
-        FileEntry(entry.path, entry.fields, frozenset(), definition)
-    ):
-        if isinstance(definition, QueueDefinition) and field in ("durable", "auto_delete"):
-            entry.leave_out(field, f"{message}: an import succeeds, and does not make the queue", fix, value)
-            del first[name]
-            return
-        if field == f"arguments.{ALTERNATE_EXCHANGE}":
-            entry.note(field, message, fix, value)
+def _named(path: str, entry: Entry) -> str:
+    """Return how messages name an entry; its path if it has no name."""
+    name = entry.get("name")
+    if "source" in entry:
+        return f"binding {entry['source']!s:.60} -> {entry.get('destination')!s:.60}"
+    return (
+        f"{_NOUNS.get(path.partition('[')[0], 'object')} {name:.60}"
+        if isinstance(name, str) and name
+        else path
+    )
+
+
+def _text_faults(entry: Entry, field: str, kind: Kind, *, is_lenient: bool = False) -> _Faults:
+    """Yield the fault of a text. `is_lenient`: RabbitMQ imports null, true and false in its place, too."""
+    value = entry.get(field)
+    if not isinstance(value, str):
+        is_kept = is_lenient and (value is None or isinstance(value, bool))
+        yield "left out" if is_kept else "refused", f"its {field} is {show_value(value)}, not a string"
+    elif fault := kind.fault(value):
+        yield "left out", fault[0]
+
+
+def _table_faults(entry: Entry, field: str) -> _Faults:
+    """Yield the faults of arguments or of a definition; older releases write an empty table as a list."""
+    table = entry.get(field, {})
+    if not isinstance(table, dict) and table != []:
+        yield "refused", f"its {field} is {show_value(table)}, not an object"
+    for name, value in table.items() if isinstance(table, dict) else ():
+        fault, leaves = argument_fault(name, value), list(_leaves(value))
+        if field == "arguments" and None in leaves:
+            yield "refused", f"the argument {name!r} contains null"
+        elif fault is not None:
+            is_huge = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
+            yield "refused" if is_huge else "left out", fault[0]
+        elif field == "arguments" and (odd := unsendable(name, value)):
+            yield "changed", odd[0]
+
+
+def _field_faults(model: type[ListedObject], entry: Entry, skip: str | None = None) -> _Faults:
+    """Yield the faults of the fields of an entry by themselves, but for the field `skip`."""
+    is_exchange = model.kind == "exchange"
+    for field, kind in SCHEMA[model.kind].json.items():
+        if field == skip:
+            continue
+        if kind is OPEN:
+            yield from _table_faults(entry, field)
+        elif kind is not FLAG:
+            yield from _text_faults(entry, field, kind, is_lenient=is_exchange and field == "name")
+        elif not isinstance(value := entry.get(field, False), bool):
+            yield (
+                "changed" if is_exchange else "refused",
+                f"its {field} is {show_value(value)}, not true or false",
+            )
+
+
+def _exchange_faults(entry: Entry) -> _Faults:
+    yield from _field_faults(ExchangeDefinition, entry)
+    if str(entry.get("name")).startswith(BROKERS_OWN):
+        yield "left out", "an import skips the reserved names amq.*"
+    elif entry.get("name") and entry.get("type") not in EXCHANGE_TYPES:
+        yield "changed", f"no known plugin has the type {show_value(entry.get('type'))}"
+
+
+def _queue_faults(entry: Entry) -> _Faults:
+    yield from _field_faults(QueueDefinition, entry, "exclusive")
+    arguments = entry.get("arguments")
+    type_ = arguments.get(QUEUE_TYPE, "classic") if isinstance(arguments, dict) else "classic"
+    if not isinstance(type_, str):
+        yield "refused", f"its {QUEUE_TYPE} is {show_value(type_)}, not a string"
+    elif type_ not in QUEUE_TYPES:
+        yield "left out", f"of type {type_:.60}"
+    elif entry.get("exclusive") is True:
+        yield "changed", "an import makes it for all connections, not exclusive"
+
+
+def _declaration_faults(path: str, entry: Entry, declared: ExchangeDefinition | QueueDefinition) -> _Faults:
+    """Yield what a broker refuses in an exchange or a queue; an import of some queues succeeds, and does not make them."""
+    for field, _, message, fix in object_faults(FileEntry(path, entry, frozenset(), declared)):
+        if declared.kind == "queue" and field in ("durable", "auto_delete"):
+            yield "left out", f"an import does not make it: {message}"
+        elif field == f"arguments.{ALTERNATE_EXCHANGE}":
+            yield "changed", f"{ALTERNATE_EXCHANGE}: {message}"
         else:
-            entry.refuse(field, message, value, fix)
-    found[name] = definition
+            yield "refused", f"{field}: {message}; {fix}"
 
 
-def _read_binding(entry: _Entry, types: Mapping[str, str]) -> BindingDefinition | None:
-    """Return the binding of an entry; None if it is wrong or left out, or if it is one of the default exchange."""
-    source, key = entry.fields.get("source"), entry.fields.get("routing_key")
-    is_keyless = key is None and types.get(str(source)) not in (HASH_EXCHANGE, *_NEED_KEY)
-    binding = entry.read(BindingDefinition, **({"routing_key": ""} if is_keyless else {}))
-    kind, name = entry.fields.get("destination_type"), entry.fields.get("destination")
+def _binding_faults(entry: Entry, types: Mapping[str, str]) -> _Faults:
+    source, kind = entry.get("source"), entry.get("destination_type")
+    is_keyless = entry.get("routing_key") is None and types.get(str(source)) not in _NEED_KEY
+    yield from _field_faults(BindingDefinition, entry, "routing_key" if is_keyless else None)
     if isinstance(kind, str) and kind not in ("queue", "exchange"):
-        entry.refuse("destination_type", "the value must be queue or exchange")
-    elif (kind, name) == ("queue", "") and source:
-        entry.refuse(None, "'' names no queue")
-    elif binding is not None and is_keyless:
-        message = "without a key RabbitMQ 4.3 makes a binding that no client can make or remove, so it is left out here"
-        entry.leave_out("routing_key", message, 'write "routing_key": ""')
-    elif source:
-        return binding
-    return None
+        yield "refused", f"its destination_type is {show_value(kind)}, not queue or exchange"
+    elif (kind, entry.get("destination")) == ("queue", "") and source:
+        yield "refused", "'' names no queue"
+    elif is_keyless:
+        yield "left out", "without a key, no client can make or remove it"
 
 
-def _read_policy(
-    entry: _Entry, faults: Callable[[FileEntry], Iterable[tuple[str, Any, str, str]]]
-) -> PolicyDefinition | None:
-    """Return a policy; None if it is wrong."""
-    has_pattern, definition = entry.check("pattern"), entry.table("definition")
-    apply_to: Any = entry.fields.get("apply-to", "all")
-    priority: Any = entry.fields.get("priority", 0)
-    is_wrong = not is_finite(priority) or APPLY_TO.fault(apply_to) is not None
-    if not is_finite(priority):
-        entry.refuse_value("priority", "an integer")
-    elif fault := PRIORITY.fault(priority):
-        entry.note("priority", *fault)
-    if fault := APPLY_TO.fault(apply_to):
-        entry.refuse("apply-to", fault[0])
-    if not has_pattern or definition is None or is_wrong:
-        return None
-    name = str(entry.fields.get("name"))
-    policy = make_object(PolicyDefinition, {**entry.fields, "name": name, "definition": definition})
-    for field, value, message, fix in faults(FileEntry(entry.path, entry.fields, frozenset(), policy)):
-        entry.refuse(field, message, value, fix)
-    return policy
+def _member_faults(binding: BindingDefinition, *, is_second: bool) -> _Faults:
+    """Yield what is odd about a binding of a ring. `is_second`: its destination is a member already."""
+    if is_second:
+        yield "changed", "a member of the ring already"
+    try:
+        weight_of(binding.destination, binding.routing_key, NEWEST_COMPARED)
+    except InputError as error:
+        yield "changed", str(error)
 
 
-def _read_operator_policy(entry: _Entry) -> PolicyDefinition | None:
-    """Return the operator policy of a parameter; None if it is wrong or left out."""
-    name, value = entry.fields.get("name"), entry.fields.get("value")
-    if not isinstance(value, dict):
-        entry.refuse_value("value", "an object")
-        return None
-    fields = {**value, "name": name}
-    inner = _Entry(entry.file, f"{entry.path}.value", fields)
+def _policy_faults(entry: Entry) -> _Faults:
+    priority = entry.get("priority", 0)
+    yield from _text_faults(entry, "pattern", STRING)
+    yield from _table_faults(entry, "definition")
+    if not is_finite(priority) or PRIORITY.fault(priority):
+        yield (
+            "changed" if is_finite(priority) else "refused",
+            f"its priority is {show_value(priority)}, not an integer of 32 bits",
+        )
+    if fault := APPLY_TO.fault(entry.get("apply-to", "all")):
+        yield "refused", f"apply-to: {fault[0]}"
+
+
+def _parameter_faults(entry: Entry) -> _Faults:
+    component, value = entry.get("component"), entry.get("value")
+    yield from _text_faults(entry, "component", STRING)
+    if (
+        component in ("vhost-limits", "operator_policy")
+        and not isinstance(value, dict)
+        and (component, value) != ("vhost-limits", [])
+    ):
+        yield "refused", f"its value is {show_value(value)}, not an object"
+    if component == "policy":
+        yield "refused", "policies are not parameters: write it among the policies"
+    elif component == "vhost-limits":
+        limits = value.items() if isinstance(value, dict) else ()
+        if entry.get("name") != "limits" or not all(
+            name in _LIMITS and is_whole(number) for name, number in limits
+        ):
+            yield "refused", f"its name must be limits, and its values {' and '.join(_LIMITS)}, integers"
+    elif isinstance(component, str) and component not in _COMPONENTS:
+        yield "changed", f"no known plugin has parameters of the component {component:.60}"
+
+
+def _operator_faults(entry: Entry) -> _Faults:
+    """Yield the faults of an operator policy that other policies do not have."""
+    value = entry["value"]
+    yield from _text_faults({"name": None, **entry}, "name", NAME, is_lenient=True)
     for field in value.keys() - {"pattern", "definition", "priority", "apply-to"}:
-        inner.refuse(field, "an operator policy does not have this field")
+        yield "refused", f"an operator policy has no {field}"
     if "priority" not in value:
-        inner.refuse_value("priority", "an integer")
-    policy = _read_policy(inner, operator_policy_faults)
-    if not entry.check("name", NAME, odd=True):
-        return None
+        yield "refused", "its priority is missing"
     if "apply-to" not in value:
-        inner.leave_out("apply-to", f"RabbitMQ has no default for it here: {_LEFT_OUT}")
-        return None
-    return policy
-
-
-def _read_limits(entry: _Entry) -> Iterator[str]:
-    """Yield the limits of a vhost, as text."""
-    value = entry.fields.get("value")
-    if entry.fields.get("name") != "limits":
-        entry.refuse("name", "the name must be limits")
-    if not isinstance(value, dict) and value != []:
-        entry.refuse_value("value", "an object")
-    for limit, number in value.items() if isinstance(value, dict) else ():
-        if limit not in _LIMITS or not is_whole(number):
-            entry.refuse(f"value.{limit}", f"the limits are {' and '.join(_LIMITS)}, and integers", number)
-        yield f"{limit} {number}"
+        yield "left out", "RabbitMQ has no default for its apply-to"
 
 
 def _leaves(value: object) -> Iterator[object]:

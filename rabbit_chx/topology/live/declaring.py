@@ -137,7 +137,15 @@ def _declare(
         tuple(binding for binding in wanted.bindings or () if binding in done),
         _ring_after(made, exchange.name),
     )
-    if broker.has_management and not result.ring.ground.is_assumed:
+    if not broker.has_management:
+        apply_changes(made.changes, broker)
+        if broker.has_source and live.exchange(exchange.name) is not None:
+            result = replace(result, ring=verify_rings(made, broker).get(exchange.name, result.ring))
+        return result
+    if result.ring.ground.is_assumed:
+        forget_records(exchange.name, broker)
+        unrecorded = "it was not known before; read it by a ring source"
+    else:
         try:
             applied = _apply(made, broker, records=records)
         except AccessRefusedError as error:
@@ -148,19 +156,9 @@ def _declare(
             return replace(
                 result, ring=applied.rings.get(exchange.name, result.ring), unrecorded=applied.unrecorded
             )
-    elif broker.has_management:
-        forget_records(exchange.name, broker)
-        unrecorded = "it was not known before; read it by a ring source"
     apply_changes(made.changes, broker)
-    if broker.has_management:
-        note = f"the order of the ring is not stored on the broker: {unrecorded}"
-        return replace(result, unrecorded=(note,) if records else ())
-    is_read = broker.has_source and live.exchange(exchange.name) is not None
-    return (
-        replace(result, ring=verify_rings(made, broker).get(exchange.name, result.ring))
-        if is_read
-        else result
-    )
+    note = f"the order of the ring is not stored on the broker: {unrecorded}"
+    return replace(result, unrecorded=(note,) if records else ())
 
 
 def _check_exchanges(ring: HashRing, broker: LiveBroker) -> None:
@@ -222,8 +220,17 @@ def _refuse_other_changes(made: Plan, exchange: str) -> None:
 
 
 def _assume_beginning(exchange: ExchangeDefinition, wanted: HashRing, live: LiveTopology) -> LiveTopology:
-    """Return the topology with a ring whose order is not known in the order of the wanted bindings, if it has the first of them."""
+    """Return the topology with a ring whose order is not known in the order of the wanted bindings, if it has the first of them.
+
+    Raises:
+        MismatchError: its bindings make no ring.
+    """
     found, ring = live.exchange(exchange.name), live.rings.get(exchange.name)
+    if found is not None and found.type == exchange.type and ring is None:
+        raise MismatchError(
+            f"exchange {exchange.name!r} has a binding that no client can make: delete it, and bind again what is wanted",
+            exchange=exchange.name,
+        )
     bound = [member.binding for member in (found and found.ring) or ()]
     first = (wanted.bindings or ())[: len(bound)]
     if ring is None or not ring.ground.is_assumed or Counter(bound) != Counter(first):

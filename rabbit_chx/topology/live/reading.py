@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
-from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -57,7 +56,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.objects.schema import SCHEMA
-from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, vhost_objects
+from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
     START_MARK,
@@ -145,6 +144,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     sound = {queue.name for queue in found.lists["queues"]}
     named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
     cluster = overview.get("cluster_name")
+    oddities = odd_objects(objects.odd, "that no client can declare or name", "delete them")
     facts = BrokerFacts(
         operator_policies=tuple(operators),
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
@@ -160,9 +160,9 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
             for name, entry in named.items()
             if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
         },
-        left_out=(*(finding.message for finding in objects.oddities), *found.left_out),
+        left_out=(*(finding.message for finding in oddities), *found.left_out),
         sources_left_out=found.sources_left_out | objects.sources_left_out,
-        oddities=tuple(objects.oddities),
+        oddities=oddities,
     )
     topology = LiveTopology(
         **found.lists, cluster=cluster, vhost=vhost, rings=found.rings, release=release, facts=facts
@@ -274,10 +274,10 @@ def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, l
 
 
 class _LiveObjects:
-    """The objects of a vhost that AMQP can name; `oddities` are the others, which a definitions file can import, and are left out."""
+    """The objects of a vhost that AMQP can name. `odd` names those that only a definitions file can make, of which these are left out."""
 
     def __init__(self) -> None:
-        self.oddities: list[Finding] = []
+        self.odd: list[str] = []
         self.sources_left_out: set[str] = set()
 
     def read(
@@ -286,29 +286,29 @@ class _LiveObjects:
         """Return the objects of entries of the management API. `noun` is what one is called; None: the kind of the objects."""
         objects: list[ListedObject] = []
         for entry in entries:
-            fault = _entry_fault(model, entry)
-            if fault is None:
+            faults = dict(_entry_faults(model, entry))
+            # A flag of another type is the default: the exchange has a name.
+            if all(SCHEMA[model.kind].json[field] is FLAG for field in faults):
                 try:
                     objects.append(make_object(model, entry))
-                    continue
                 except InputError as error:
-                    fault = str(error)
+                    faults["arguments"] = str(error)
+            if not faults:
+                continue
             if isinstance(source := entry.get("source"), str):
                 self.sources_left_out.add(source)
             ends = ("source", "destination") if model is BindingDefinition else ("name",)
             named = " to ".join(f"{entry.get(end)!r:.60}" for end in ends)
-            message = f"{noun or model.kind} {named}: {fault}"
-            self.oddities.append(Finding("odd-object", message, "delete it"))
+            self.odd.append(f"{noun or model.kind} {named} ({', '.join(faults.values())})")
         return objects
 
 
-def _entry_fault(model: type[ListedObject], entry: Mapping[str, Any]) -> str | None:
-    """Return why no client can name an object of the management API; None if one can."""
+def _entry_faults(model: type[ListedObject], entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield why no client can declare an object of the management API, with the field."""
     for name, kind in SCHEMA[model.kind].json.items():
         value = entry.get(name, False if kind is FLAG else None)
         if fault := kind.fault(value):
-            return f"its {name} is {value!r:.60}: {fault[0]}"
-    return None
+            yield name, f"its {name} is {value!r:.60}: {fault[0]}"
 
 
 def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:

@@ -5,13 +5,15 @@ Both have the same fields in JSON, which `schema` lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
@@ -23,6 +25,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.schema import SCHEMA
+from rabbit_chx.words import FEW, listed, plural
 
 ListedObject = TypeVar(
     "ListedObject", ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition
@@ -30,15 +33,31 @@ ListedObject = TypeVar(
 
 
 def make_object(model: type[ListedObject], entry: Mapping[str, Any]) -> ListedObject:
-    """Return the object of an entry whose names and keys are valid. A field that is missing or null has the default of the attribute."""
+    """Return the object of an entry whose names and keys are valid.
+
+    A field that is missing or null has the default of the attribute, and so has a flag of another type, which an import can give an exchange.
+    """
     values = {
         name.replace("-", "_"): value
-        for name in SCHEMA[model.kind].json
-        if (value := entry.get(name)) is not None
+        for name, kind in SCHEMA[model.kind].json.items()
+        if (value := entry.get(name)) is not None and (kind is not FLAG or isinstance(value, bool))
     }
     if values.pop("destination_type", "queue") != "queue":
         values["destination"] = ExchangeRef(values["destination"])
     return model(**values)
+
+
+def odd_objects(odd: Collection[str], what: str, fix: str) -> tuple[Finding, ...]:
+    """Return a finding that lists odd objects, each with what is odd about it; none if there are none.
+
+    Args:
+        odd: the objects.
+        what: what is odd about all of them.
+        fix: the remedy.
+    """
+    names = [one.replace("\r", "\\r").replace("\n", "\\n") for one in odd]
+    message = f"{plural(len(names), 'object')} {what}: {listed(names, FEW, ';')}"
+    return (Finding("odd-object", message, fix),) if names else ()
 
 
 class VhostObjects(NamedTuple):

@@ -265,10 +265,10 @@ OPERATOR = {"pattern": "^q", "definition": {"max-length": 5}, "apply-to": "queue
 @pytest.mark.parametrize(
     ("lists", "says"),
     [
-        ({"exchanges": [5], "queues": [{"name": "q", "vhost": "/"}]}, r"exchanges\[0\] = 5: .* an object"),
-        ({"exchanges": [{"name": 5, "type": "topic"}]}, r"exchanges\[0\]\.name = 5: .* a string"),
-        ({"parameters": [{"component": "operator_policy", "name": "p", "value": OPERATOR}]}, r"value\.priority: "),
-        ({"parameters": [{"component": "operator_policy", "name": "p", "value": 5}]}, r"value = 5: .* an object"),
+        ({"exchanges": [5], "queues": [{"name": "q", "vhost": "/"}]}, r"exchanges\[0\]: .* an object"),
+        ({"exchanges": [{"name": 5, "type": "topic"}]}, r"exchanges\[0\]: its name is 5, not a string"),
+        ({"parameters": [{"component": "operator_policy", "name": "p", "value": OPERATOR}]}, "its priority is missing"),
+        ({"parameters": [{"component": "operator_policy", "name": "p", "value": 5}]}, "its value is 5, not an object"),
         ({"parameters": [{"component": "vhost-limits", "name": "limit", "value": {}}]}, "name must be limits"),
     ],
 )  # fmt: skip
@@ -277,22 +277,40 @@ def test_an_entry_that_rabbitmq_refuses_is_a_mistake(lists: dict[str, Any], says
         read(**lists)
 
 
+@pytest.mark.parametrize("flag", [None, "yes"])
+def test_an_exchange_with_a_flag_that_is_none_is_read_with_the_default_and_named(flag: object) -> None:
+    """RabbitMQ 4.3 imports it: a plan that did not know it would create it, which the broker refuses."""
+    exchanges = [{"name": "y", "type": "topic", "durable": flag, "internal": flag}]
+    imported = Imported.from_definitions(json.dumps({"exchanges": exchanges}))
+    assert imported.topology.exchanges == (ExchangeDefinition("y", "topic"),)
+    (odd,) = imported.oddities
+    assert (odd.kind, "exchange y (its durable is" in odd.message) == ("odd-object", True)
+
+
+def test_the_finding_of_odd_objects_lists_a_few() -> None:
+    queues = [{"name": f"q{n}\n", "durable": True} for n in range(50)]
+    (odd,) = Imported.from_definitions(json.dumps({"queues": queues})).oddities
+    assert odd.message.startswith("50 objects that ")
+    assert odd.message.endswith("; and 47 more")
+
+
 def test_limits_of_the_vhost_and_what_cannot_be_compared_are_left_out_by_name() -> None:
     limits = {"component": "vhost-limits", "name": "limits", "value": {"max-queues": 5}}
     value = {"pattern": "", "definition": {"max-length": 5}, "priority": 1}
     caps = {"component": "operator_policy", "name": "p", "value": value}
     imported = Imported.from_definitions(json.dumps({"queues": [], "parameters": [limits, caps]}))
     assert "limits of the vhost: max-queues 5" in imported.left_out
-    assert any(
-        line.startswith("parameters[1].value.apply-to: RabbitMQ has no default") for line in imported.left_out
-    )
+    (odd,) = imported.oddities
+    assert "parameter p (RabbitMQ has no default for its apply-to)" in odd.message
+    assert not imported.topology.file.operator_policies
 
 
 def test_a_binding_that_is_there_twice_is_named_once() -> None:
     bound = {"source": "x", "destination": "q", "destination_type": "queue", "routing_key": "1"}
     lists = {"exchanges": [HASH], "queues": [{"name": "q"}], "bindings": [bound, bound]}
     (odd,) = Imported.from_definitions(json.dumps(lists)).oddities
-    assert odd.message == "the file declares this binding already, as bindings[0] (binding x -> q)"
+    assert odd.message.startswith("1 object that ")
+    assert odd.message.endswith(": binding x -> q (listed twice)")
 
 
 def test_a_plan_does_not_send_what_amqp_cannot_carry() -> None:

@@ -157,6 +157,27 @@ def test_what_has_other_properties_is_named() -> None:
     assert (caught.value.exchange, caught.value.queue) == ("x", None)
 
 
+def test_an_exchange_with_a_binding_that_no_client_can_make_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = ModelClient._listed
+
+    def with_odd(client: ModelClient, kind: str, *path: str) -> Any:
+        odd = {
+            "source": "x",
+            "destination": "",
+            "destination_type": "queue",
+            "routing_key": "1",
+            "arguments": {},
+        }
+        found = listed(client, kind, *path)
+        return [*found, odd] if kind == "bindings" else found
+
+    monkeypatch.setattr(ModelClient, "_listed", with_odd)
+    with pytest.raises(MismatchError, match="'x' has a binding that no client can make"):
+        declare(holding(), "management")
+
+
 def test_a_binding_that_exists_keeps_its_arguments() -> None:
     model = holding(RingMember("a", "1", {"k": 1}))
     declare(model, "both", WANTED[:2])

@@ -75,6 +75,17 @@ def test_what_is_parked_is_asked_of_the_queue_itself(
     count.assert_called_once_with("events.park")
 
 
+@pytest.mark.parametrize("flag", [None, "yes"])
+def test_an_exchange_with_a_flag_that_is_none_exists_and_is_odd(flag: object) -> None:
+    """An import makes it. Without it a plan would create it, which the broker refuses."""
+    wanted = Topology.from_toml("[[exchanges]]\nname = 'x'\n")
+    live = Listing(wanted, {"exchanges": each(durable=flag, internal=flag)}).live()
+    assert [exchange.name for exchange in live.exchanges] == ["x"]
+    assert not plan(wanted, live).changes
+    (odd,) = live.facts.oddities
+    assert (odd.kind, "exchange 'x' (its durable is" in odd.message) == ("odd-object", True)
+
+
 def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
     caps = {"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": {"max-length": 5}}
     topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
