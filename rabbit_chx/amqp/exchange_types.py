@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from rabbit_chx.checks import similar
 
+#: The types that hash keys.
+HASH_EXCHANGE: Final = "x-consistent-hash"
+MODULUS_EXCHANGE: Final = "x-modulus-hash"
 Numbers: TypeAlias = tuple[int, int, int]
 
 
@@ -27,8 +30,8 @@ _ALWAYS = _Provider(None, (0, 0, 0))
 #: Measured with 3.8.9, 3.10.8, 4.0.5 and 4.3.6 (`tests/parity/test_exchange_types.py`), except the types of other people's plugins.
 _PROVIDERS = {
     **dict.fromkeys(("direct", "fanout", "topic", "headers"), _ALWAYS),
-    "x-consistent-hash": _Provider("rabbitmq_consistent_hash_exchange"),
-    "x-modulus-hash": _Provider("rabbitmq_sharding", (4, 3, 0)),
+    HASH_EXCHANGE: _Provider("rabbitmq_consistent_hash_exchange"),
+    MODULUS_EXCHANGE: _Provider("rabbitmq_sharding", (4, 3, 0)),
     "x-local-random": _Provider(None, (4, 0, 0)),
     "x-random": _Provider("rabbitmq_random_exchange"),
     "x-recent-history": _Provider("rabbitmq_recent_history_exchange"),

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple, cast
 
 from rabbit_chx.amqp.client_fields import Client, field_for
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
 from rabbit_chx.erlang.terms import Term
@@ -103,7 +104,7 @@ class Hashing:
     def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
         """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
         check_key_map(ring)
-        if ring.traits.exchange_type == "x-consistent-hash":
+        if ring.traits.exchange_type == HASH_EXCHANGE:
             return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
         return cast("ModulusHashExchange | SuperStream", ring)
 

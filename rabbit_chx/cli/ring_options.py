@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast, get_args
 
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.checks import json_object
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
@@ -268,7 +269,7 @@ class RingOptions:
         given = _read_only("the other ring", other.ways(first, rules, self.broker))
         read = first.under(rules) if given is None else self._accept(given)
         types = (first.type, read.type)
-        if "x-consistent-hash" in types and types[0] != types[1]:
+        if HASH_EXCHANGE in types and types[0] != types[1]:
             raise InputError(
                 f"the types {types[0]} and {types[1]} hash keys differently: compare two exchanges of one type"
             )
@@ -444,9 +445,9 @@ def say_ignored(
 
 def _ring_of_bindings(bindings: tuple[str, ...], rules: Release | None, type_: str | None) -> RingInput:
     pairs = tuple(parse_bindings(bindings))
-    if type_ == "x-modulus-hash":
+    if type_ == MODULUS_EXCHANGE:
         return RingInput(ModulusHashExchange("offline", pairs, rules), {})
-    if type_ is not None and type_ != "x-consistent-hash":
+    if type_ is not None and type_ != HASH_EXCHANGE:
         return RingInput(super_stream_of("offline", pairs), {}).under(rules)
     ring = HashRing.from_bindings(pairs, rules)
     say_ignored(ring.release, pairs)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.ground import Ground, Provenance
@@ -25,7 +26,7 @@ KeyMapKind: TypeAlias = Literal["x-consistent-hash", "slots", "x-modulus-hash", 
 #: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 #: The kinds whose keys are hashed to the 2^21 seeds of jump consistent hashing.
-_OF_SEEDS: tuple[KeyMapKind, ...] = ("x-consistent-hash", "slots")
+_OF_SEEDS: tuple[KeyMapKind, ...] = (HASH_EXCHANGE, "slots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ class MapTraits:
 _READ_RING = "pass Broker a ring_source, which reads it"
 #: The traits of each kind.
 TRAITS: Mapping[KeyMapKind, MapTraits] = {
-    "x-consistent-hash": MapTraits(
-        "x-consistent-hash", "ring", "ring", "bucket", "2^21 seeds", _READ_RING, has_order=True
+    HASH_EXCHANGE: MapTraits(
+        HASH_EXCHANGE, "ring", "ring", "bucket", "2^21 seeds", _READ_RING, has_order=True
     ),
     "slots": MapTraits(
-        "x-consistent-hash",
+        HASH_EXCHANGE,
         "ring",
         "ring",
         "bucket",
@@ -70,8 +71,8 @@ TRAITS: Mapping[KeyMapKind, MapTraits] = {
         has_order=True,
         changes_unseen=True,
     ),
-    "x-modulus-hash": MapTraits(
-        "x-modulus-hash",
+    MODULUS_EXCHANGE: MapTraits(
+        MODULUS_EXCHANGE,
         "exchange",
         "modulus",
         "binding",

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
@@ -68,9 +69,9 @@ class ModulusHashExchange(HashExchange):
             release has no order. It does not count in comparisons.
     """
 
-    kind: ClassVar[KeyMapKind] = "x-modulus-hash"
-    traits: ClassVar[MapTraits] = TRAITS["x-modulus-hash"]
-    hashing: ClassVar[str] = "x-modulus-hash"
+    kind: ClassVar[KeyMapKind] = MODULUS_EXCHANGE
+    traits: ClassVar[MapTraits] = TRAITS[MODULUS_EXCHANGE]
+    hashing: ClassVar[str] = MODULUS_EXCHANGE
 
     name: str
     bindings: tuple[Binding, ...] = field(compare=False)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import EmptyRingError, InputError
@@ -69,9 +70,9 @@ class HashRing:
         destinations: the destinations that have buckets, in ring order.
     """
 
-    kind: ClassVar[KeyMapKind] = "x-consistent-hash"
-    traits: ClassVar[MapTraits] = TRAITS["x-consistent-hash"]
-    hashing: ClassVar[str] = "x-consistent-hash"
+    kind: ClassVar[KeyMapKind] = HASH_EXCHANGE
+    traits: ClassVar[MapTraits] = TRAITS[HASH_EXCHANGE]
+    hashing: ClassVar[str] = HASH_EXCHANGE
 
     buckets: tuple[Place, ...]
     release: Release

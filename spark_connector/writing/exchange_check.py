@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pamqp import commands
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, NotFoundError
 from rabbit_chx.publishing.encoder import exchange_name
 
-_HASHING = ("x-consistent-hash", "x-modulus-hash")
+_HASHING = (HASH_EXCHANGE, MODULUS_EXCHANGE)
 #: A type that each broker has.
 _BUILT_IN = "direct"
 

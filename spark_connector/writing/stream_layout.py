@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
@@ -76,7 +77,7 @@ class StreamLayout:
 
 
 #: What determines the stream of a key of each kind, where the streams alone do. It is a part of publisher names: never change one.
-_RULES = {"super-stream": "murmur3", "x-modulus-hash": "x-modulus-hash"}
+_RULES = {"super-stream": "murmur3", MODULUS_EXCHANGE: MODULUS_EXCHANGE}
 
 
 def _rule(placing: KeyMap) -> Any:  # JSON

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from rabbit_chx.amqp import exchange_types
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, Release
@@ -22,8 +23,7 @@ from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentTab
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
-HASH_EXCHANGE = "x-consistent-hash"
-MODULUS_EXCHANGE = "x-modulus-hash"
+HASH_EXCHANGE, MODULUS_EXCHANGE = exchange_types.HASH_EXCHANGE, exchange_types.MODULUS_EXCHANGE
 ALTERNATE_EXCHANGE = "alternate-exchange"
 #: The arguments and settings of policies that name an exchange to which messages go on.
 _ONWARD = (ALTERNATE_EXCHANGE, "x-dead-letter-exchange", "dead-letter-exchange")

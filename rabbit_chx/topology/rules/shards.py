@@ -12,10 +12,9 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.words import FEW, listed
-
-_MODULUS = "x-modulus-hash"
 
 
 def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
@@ -173,7 +172,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "consume from each shard by its own name, as rabbit_chx.consuming.ShardConsumer does",
             names=names,
         )
-    if exchange.type == _MODULUS and len(shards) > 1 and exchange.release.follows(MODULUS_UNORDERED):
+    if exchange.type == MODULUS_EXCHANGE and len(shards) > 1 and exchange.release.follows(MODULUS_UNORDERED):
         yield Finding(
             "unordered",
             f"on RabbitMQ {exchange.release} {MODULUS_UNORDERED.says}",

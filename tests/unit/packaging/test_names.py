@@ -80,6 +80,25 @@ def test_no_two_modules_classes_or_type_aliases_of_a_package_have_one_name(packa
     assert more_than_once((name, path) for path in modules for name in public_types(path)) == {}
 
 
+@pytest.mark.parametrize("type_", ["x-consistent-hash", "x-modulus-hash"])
+def test_the_type_of_an_exchange_that_hashes_is_one_constant(type_: str) -> None:
+    """In code. The rules of routing have it as a heading, and a `Literal` needs the text."""
+    seen: dict[str, int] = defaultdict(int)
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        of_types = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal"
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value == type_ and id(node) not in of_types:
+                seen[str(path.relative_to(ROOT))] += 1
+    seen.pop("rabbit_chx/routing/rules.py", None)
+    assert seen == {"rabbit_chx/amqp/exchange_types.py": 1}
+
+
 def test_no_module_imports_what_another_keeps_to_itself() -> None:
     """A name is a module's own if it begins with an underscore; packages say in ``__all__`` what users may import."""
     private = {

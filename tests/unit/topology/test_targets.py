@@ -10,7 +10,7 @@ from edge_releases import edge_releases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_broker import ModelBroker
-from slot_files import live_of, slotted
+from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, NotFoundError
@@ -28,6 +28,7 @@ from rabbit_chx.topology import (
     restricted,
 )
 from rabbit_chx.topology.file.toml_file import members_of, rearrange
+from rabbit_chx.topology.targets import with_release
 
 FILE = """
 max_share_moved = 0.3
@@ -167,3 +168,16 @@ def test_an_arranged_topology_moves_no_more_keys_and_the_command_writes_it(
     written = rearrange(wanted.to_toml(), members)
     if not written.unwritten:
         assert Topology.from_toml(written.text) == arranged
+
+
+def test_a_release_keeps_the_buckets_of_a_weight_that_it_refuses() -> None:
+    heavy = WANTED.exchanges[0].ring or ()
+    topology = replace(
+        WANTED, exchanges=(replace(WANTED.exchanges[0], ring=(RingMember("q1", "10001"), *heavy[1:])),)
+    )
+    before = with_release(topology, Release("3.12.14"))
+    after = with_release(before, NEWEST)
+    assert after.release == after.rings["orders"].release == NEWEST
+    assert after.rings["orders"].buckets == before.rings["orders"].buckets
+    with pytest.raises(InputError):
+        with_release(topology, NEWEST)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_broker import ModelBroker
@@ -132,3 +133,17 @@ def test_one_exchange_and_its_vhost_tell_the_same_ring(site: Site) -> None:
             ring.ground,
             ring.end_known,
         )
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_a_second_binding_that_differs_in_arguments_only_is_not_taken_away_in_an_unknown_order(
+    release: Release,
+) -> None:
+    """On 3.8.9 an apply of the unchanged file did that, and claimed the record of before."""
+    site, wanted = Site(ModelBroker(release), set()), Topology.from_toml(FILE)
+    client = site.client(source=True)
+    client.applied(plan(wanted, client.live()), Permission(1.0))
+    site.model.bind(BindingDefinition("x", "q1", "1", {"by": "others"}))
+    live = site.client().live()
+    assert live.rings["x"].ground.doubt.endswith("q1=1 is bound several times, with different arguments")
+    assert "its order is not certain" in plan(wanted, live).refusals[0].message
