@@ -133,11 +133,11 @@ class DryRun:
 
     def document(self) -> Document:
         """Return the report for a renderer of `rabbit_chx.rendering`."""
-        from rabbit_chx.rendering import Document, Fields
+        from rabbit_chx.rendering import Data, Document
 
         added = ("ok", "rows", "predicted", "partition_skew", "queue_skew")
         fields = {**json_fields(self), **{name: getattr(self, name) for name in added}}
-        return Document("", [Fields(fields), *self._shown()])
+        return Document("", [Data(fields), *self._shown()])
 
     def _shown(self) -> Iterator[Block]:
         from rabbit_chx.rendering import Line, Lines, Table, TableColumn

@@ -283,9 +283,9 @@ class WriteReport(PublishedCounts):
 
     def document(self) -> Document:
         """Return the report for a renderer of `rabbit_chx.rendering`."""
-        from rabbit_chx.rendering import Document, Fields
+        from rabbit_chx.rendering import Data, Document
 
-        return Document("", [Fields(self._fields), *self._shown()])
+        return Document("", [Data(self._fields), *self._shown()])
 
     def _fields(self) -> dict[str, object]:
         return {

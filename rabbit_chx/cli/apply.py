@@ -23,7 +23,7 @@ from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE, number, one_of
-from rabbit_chx.rendering import Block, Document, Facts, Fields, Section
+from rabbit_chx.rendering import Block, Data, Document, Facts, Section
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -87,7 +87,7 @@ class ApplyReport:
             "message": self.problem,
             **slots,
         }
-        return Document("apply", [Fields(fields), *self._shown()])
+        return Document("apply", [Data(fields), *self._shown()])
 
     def _shown(self) -> Iterator[Block]:
         if self.applied is None:

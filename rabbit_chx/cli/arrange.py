@@ -17,7 +17,7 @@ from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, Fields, Verbatim
+from rabbit_chx.rendering import Data, Document, Verbatim
 from rabbit_chx.topology.file.toml_file import members_of, members_text, rearrange
 from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
 from rabbit_chx.topology.targets import arranged_by
@@ -101,7 +101,7 @@ def arrange(
         say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
     code = ExitCode.PARTLY if done.unwritten else ExitCode.DONE
     text = None if write else done.text
-    fields = Fields({"rings": _shares(better.values()), "pinned": pinned, "text": text})
+    fields = Data({"rings": _shares(better.values()), "pinned": pinned, "text": text})
     return Outcome(Document("arrange", [fields, *([] if text is None else [Verbatim(text)])]), code)
 
 

@@ -24,7 +24,7 @@ from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.options import one_of
-from rabbit_chx.rendering import FORMATS, Block, Document, Facts, Fields, Gauge, Line, Part, sign_of_life
+from rabbit_chx.rendering import FORMATS, Block, Data, Document, Facts, Gauge, Line, Part, sign_of_life
 from rabbit_chx.routing import HashRing, Provenance, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -150,7 +150,7 @@ class CheckReport:
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]
-        yield Fields({"findings": findings, "rings": rings})
+        yield Data({"findings": findings, "rings": rings})
         yield from self._shown()
 
     def _shown(self) -> Iterator[Block]:
@@ -391,7 +391,7 @@ def files_report(files: Mapping[str, tuple[Topology, Sequence[Finding]]]) -> Doc
         {"file": name, **_as_json(finding)} for name, (_, found) in files.items() for finding in found
     ]
     facts = Facts([(name, _contents(*file)) for name, file in files.items()])
-    return Document("check", [Fields({"findings": findings}), facts])
+    return Document("check", [Data({"findings": findings}), facts])
 
 
 def _contents(topology: Topology, findings: Sequence[Finding]) -> str:

@@ -24,7 +24,7 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, code_of, say_unpinned
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Document, Facts, Fields, Line, Part, Section, Table, sign_of_life
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, sign_of_life
 from rabbit_chx.routing import ConsistentHashExchange, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
@@ -74,14 +74,14 @@ class CompareReport:
             "determined": self.is_determined,
         }
         sample, exact = self.sample, self.exact
-        parts: list[Part] = [Fields(fields), Facts(list(self._facts()))]
+        parts: list[Part] = [Data(fields), Facts(list(self._facts()))]
         if exact is None:
-            parts.append(Fields({"exact": None}))
+            parts.append(Data({"exact": None}))
         else:
             is_shown = bool(exact.moved) and not (sample and sample.moved)
             parts.append(matrix_table(exact, percent, key="exact").for_people(is_shown))
         if sample is None:
-            parts.append(Fields({"sample": None}))
+            parts.append(Data({"sample": None}))
         else:
             parts.append(Section("", self._sample_parts(sample), key="sample"))
         return Document("compare", parts)
@@ -114,7 +114,7 @@ class CompareReport:
             "refused_after": sample.refused_after,
         }
         matrix = matrix_table(sample.matrix, int, key="matrix").for_people(moves)
-        return [Fields(counts), matrix, *moved_keys(moves, _SHOWN)]
+        return [Data(counts), matrix, *moved_keys(moves, _SHOWN)]
 
 
 def _source_json(source: KeyMap) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def upgrade_report(
         for exchange in exchanges
     ]
     parts: list[Part] = [
-        Fields({"source": source, "release": before, "to_release": after}),
+        Data({"source": source, "release": before, "to_release": after}),
         Facts([("file", source), *releases]),
         Table(
             [*texts("exchange", "hashes"), *numbers("keys moved"), *texts("verdict")],

@@ -15,7 +15,7 @@ from rabbit_chx.cli.read_rings import store_read_rings
 from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, Fields, Verbatim, sign_of_life
+from rabbit_chx.rendering import Data, Document, Verbatim, sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
@@ -92,7 +92,7 @@ def export(
         )
     code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
     text = _with_choices(written.to_toml(), written)
-    return Outcome(Document("topology", [Fields(lambda: tomllib.loads(text)), Verbatim(text)]), code)
+    return Outcome(Document("topology", [Data(lambda: tomllib.loads(text)), Verbatim(text)]), code)
 
 
 def _expressible(topology: Topology) -> tuple[Topology, list[str]]:

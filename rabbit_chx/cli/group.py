@@ -20,7 +20,7 @@ from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, MemberStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, NotFoundError, RabbitChxError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, Facts, Fields, Gauge, Line, Part, Table, gauges_of, sign_of_life
+from rabbit_chx.rendering import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of, sign_of_life
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
@@ -108,11 +108,11 @@ def group_report(
     facts += _facts_of_ignored(ignored_entries)
     warnings = [finding_as_json(finding, queues=finding.names) for finding in findings]
     parts: list[Part] = [
-        Fields({"exchange": exchange, "vhost": vhost, "version": release.version}),
+        Data({"exchange": exchange, "vhost": vhost, "version": release.version}),
         Facts([*facts, ("warnings", f"{len(findings)}" if findings else "none")]),
         Table.of(ShownQueue, queues, key="queues", total=True),
         Table.of(MemberStatus, members, key="members").for_people(members),
-        Fields({"parked": parked, "ignored_entries": ignored_entries, "findings": warnings}),
+        Data({"parked": parked, "ignored_entries": ignored_entries, "findings": warnings}),
         *(Facts([(finding.kind, finding.message), ("fix", finding.fix)]) for finding in findings),
     ]
     if members and all(queue.last_switch is None for queue in queues):
@@ -145,11 +145,11 @@ def stream_group_report(
     return Document(
         "stream-group",
         [
-            Fields({"group": group, "vhost": vhost}),
+            Data({"group": group, "vhost": vhost}),
             Facts(facts + _facts_of_ignored(ignored_entries)),
             Table.of(StreamShare, streams, key="streams", total=True),
             Table.of(StreamMember, members, key="members").for_people(members),
-            Fields({"ignored_entries": ignored_entries}),
+            Data({"ignored_entries": ignored_entries}),
         ],
         (*gauges, _members_gauge(of_group, len(members))),
     )

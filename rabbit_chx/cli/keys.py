@@ -15,7 +15,7 @@ from rabbit_chx.cli.report import source_as_json
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.options import COUNT, WHOLE, whole
-from rabbit_chx.rendering import Document, Fields, Lines
+from rabbit_chx.rendering import Data, Document, Lines
 
 _MOST_KEYS = 1_000_000_000
 
@@ -104,5 +104,5 @@ def keys(
         raise RabbitChxError(str(error)) from None
     search = Search(endless, count)
     fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
-    report = Document("keys", [Fields(fields), Lines(search, key="keys")])  # each is shown when it is found
+    report = Document("keys", [Data(fields), Lines(search, key="keys")])  # each is shown when it is found
     return Outcome(report, code_of(given), finish=search.finish)

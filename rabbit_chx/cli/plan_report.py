@@ -17,9 +17,9 @@ from rabbit_chx.cli.report import NEED_RING, matrix_table, numbers, ring_text, t
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import (
     Block,
+    Data,
     Document,
     Facts,
-    Fields,
     Line,
     Lines,
     Section,
@@ -113,7 +113,7 @@ def plan_parts(
 def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document:
     """Return the document of `Plan.to_json`, with `parts` for people, and `about` for programs."""
     refusals = refusals_as_json(plan.refusals)
-    return Document("plan", [Fields(lambda: {**to_json(plan), "refusals": refusals, **about}), *parts])
+    return Document("plan", [Data(lambda: {**to_json(plan), "refusals": refusals, **about}), *parts])
 
 
 def _modulus_facts(modulus: RingPlan) -> Iterator[tuple[str, str]]:

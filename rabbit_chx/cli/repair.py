@@ -17,7 +17,7 @@ from rabbit_chx.cli.plan_report import plan_parts
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.options import SHARE
-from rabbit_chx.rendering import Block, Document, Facts, Fields, sign_of_life
+from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -144,7 +144,7 @@ class RepairReport:
             "left": [finding.kind for finding in self.left],
             "message": self.problem,
         }
-        return Document("repair", [Fields(fields), *self._shown(asks=asks)])
+        return Document("repair", [Data(fields), *self._shown(asks=asks)])
 
     def _shown(self, *, asks: bool) -> Iterator[Block]:
         if self.state == "unchanged":

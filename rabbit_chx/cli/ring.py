@@ -20,7 +20,7 @@ from rabbit_chx.cli.read_rings import store_read_ring, store_read_rings
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, say_doubts, texts
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, Facts, Fields, Line, Part, Table, sign_of_life
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, sign_of_life
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.topology import LiveTopology, check
@@ -57,7 +57,7 @@ def ring_report(
         facts.append(("record", f"of {stored.about}"))
     about = {"exchange": exchange, "vhost": vhost, "arguments": arguments, "record": record}
     tables = _tables_of(ring) if ring.beneath.buckets else ()
-    return Document("ring", [Fields({**to_json(ring), **about}), Facts(facts), *tables])
+    return Document("ring", [Data({**to_json(ring), **about}), Facts(facts), *tables])
 
 
 def _tables_of(ring: HashRing | SlotTable) -> Iterator[Table]:
@@ -322,7 +322,7 @@ def record_rings(
         for name, record in sorted(records.items())
     ]
     table = Table.of(_RECORDED, rows, key="recorded")
-    return Outcome(Document("records", [Fields({"vhost": at.settings.vhost}), table]))
+    return Outcome(Document("records", [Data({"vhost": at.settings.vhost}), table]))
 
 
 def _differs(stored: RingRecord, made: RingRecord) -> bool:

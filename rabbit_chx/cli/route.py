@@ -16,7 +16,7 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions, 
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.fixes import joined
-from rabbit_chx.rendering import Batch, Document, Facts, Fields, Line, Table
+from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, SlotTable
 from rabbit_chx.routing.bindings import Place
@@ -103,9 +103,9 @@ def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bo
     return Document(
         "route",
         [
-            Fields(source_as_json(source)),
+            Data(source_as_json(source)),
             table.for_people(rows),
-            Fields({"determined": is_determined}),
+            Data({"determined": is_determined}),
             *explained,
             *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
             Line(joined(": ", source_fact(source))),

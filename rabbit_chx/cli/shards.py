@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
-from rabbit_chx.rendering import Document, Facts, Fields, Table, sign_of_life
+from rabbit_chx.rendering import Data, Document, Facts, Table, sign_of_life
 from rabbit_chx.topology.rules.shards import Shard
 from rabbit_chx.words import plural
 
@@ -51,10 +51,10 @@ def shards_report(exchange: ShardedExchange, vhost: str) -> Document:
     return Document(
         "shards",
         [
-            Fields(fields),
+            Data(fields),
             Facts(facts),
             Table.of(Shard, exchange.shards, key="shards"),
-            Fields({"missing": exchange.missing, "findings": listed}),
+            Data({"missing": exchange.missing, "findings": listed}),
             *([Facts(shown)] if shown else ()),
         ],
     )

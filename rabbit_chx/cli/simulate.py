@@ -13,7 +13,7 @@ from rabbit_chx.cli.inputs import expand_ranges, parse_bindings, parse_unbind
 from rabbit_chx.cli.report import matrix_table, source_as_json, source_fact
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
-from rabbit_chx.rendering import Document, Facts, Fields, Part, Section, Table
+from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.key_map import KeyMap
@@ -54,15 +54,15 @@ def simulate_report(simulation: Simulation, *, is_determined: bool, least: Least
     return Document(
         "simulate",
         [
-            Fields({**source_as_json(ring), "determined": is_determined}),
+            Data({**source_as_json(ring), "determined": is_determined}),
             Facts([source_fact(ring)]),
             Table.of(columns, rows, key="shares"),
             Section("", list(_sample_parts(simulation, sample)), key="sample")
             if sample
-            else Fields({"sample": None}),
+            else Data({"sample": None}),
             Section("", list(_change_parts(change, least)), key="change")
             if change
-            else Fields({"change": None}),
+            else Data({"change": None}),
         ],
     )
 
@@ -79,10 +79,10 @@ def _change_parts(change: Change, least: LeastMoved | None) -> Iterator[Part]:
         total = plural(int(sum(messages.amounts.values())), "message")
         facts.append(("", f"{messages.moved:,} of {total} of the sample"))
     less = least and dict(zip(("arranged", "slots"), least, strict=True))
-    yield Fields(source_as_json(change.ring))
+    yield Data(source_as_json(change.ring))
     yield Facts([*facts, *_less(least or (), shares.moved)])
     yield matrix_table(shares, percent, key="shares")
-    yield Fields({"messages": messages, "less": less})
+    yield Data({"messages": messages, "less": less})
 
 
 def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
@@ -103,7 +103,7 @@ def _sample_parts(simulation: Simulation, sample: SampleCounts) -> Iterator[Part
     keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
     bounded = sample.keys is None
     counted = ("messages", "keys", "refused", "refusal")
-    yield Fields({name: getattr(sample, name) for name in counted})
+    yield Data({name: getattr(sample, name) for name in counted})
     columns = {
         "destination": Shown("destination", place_text),
         "keys": Shown("keys", lambda count: "" if count is None else count, number=True, json=None),

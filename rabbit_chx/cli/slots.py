@@ -21,7 +21,7 @@ from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import one_of
-from rabbit_chx.rendering import Document, Facts, Fields, Line, Part, Table, Verbatim, sign_of_life
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, Verbatim, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
@@ -228,7 +228,7 @@ def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> D
         "balance",
         [
             *_heading(table, sample, ("target", wanted), ("result", _result(made))),
-            Fields(
+            Data(
                 {
                     "state": made.state,
                     "target": str(target),
@@ -237,7 +237,7 @@ def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> D
             ),
             *(Line(obstacle.text) for obstacle in made.obstacles),
             Table.of(SlotMove, made.moves, key="moves").for_people(made.moves),
-            Fields(
+            Data(
                 {
                     "at_least": made.at_least,
                     "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
@@ -245,7 +245,7 @@ def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> D
             ),
             Table.of(QueueLoad, made.queues, key="queues"),
             _heaviest(table, sample),
-            Fields(
+            Data(
                 {
                     "obstacles": list(map(_obstacle_as_json, made.obstacles)),
                     "members": members and [{"queue": it.destination, "slots": it.slots} for it in members],
@@ -315,7 +315,7 @@ def _heading(table: LiveTable, sample: SlotSample | None, *more: tuple[str, str]
     if sample is not None:
         nowhere = f", {sample.load.nowhere:,} of them not routed to a slot" if sample.load.nowhere else ""
         facts.append(("sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"))
-    return Fields(fields), Facts([*facts, *more])
+    return Data(fields), Facts([*facts, *more])
 
 
 def _heaviest(table: LiveTable, sample: SlotSample | None) -> Table:

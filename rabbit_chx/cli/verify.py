@@ -18,7 +18,7 @@ from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import exchange_facts, outcome_text, ring_text, source_as_json
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, Facts, Fields, Table, sign_of_life
+from rabbit_chx.rendering import Data, Document, Facts, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -132,7 +132,7 @@ class ScratchReport:
         return Document(
             "verify",
             [
-                Fields(fields),
+                Data(fields),
                 Facts(facts),
                 Table.of(_DESTINATIONS, counts, key="destinations").for_people(compared),
                 Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),

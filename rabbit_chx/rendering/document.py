@@ -14,7 +14,7 @@ from rabbit_chx.result_fields import Shown, described, document, is_empty, json_
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class Data:
     """Values that only programs read, by their names in JSON; or what makes them, where that takes time."""
 
     values: Mapping[str, object] | Callable[[], Mapping[str, object]]
@@ -142,7 +142,7 @@ class Verbatim:
 
 #: What people see of a document.
 Block: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
-Part: TypeAlias = "Block | Fields"
+Part: TypeAlias = "Block | Data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Batch:
 def _fields(parts: Iterable[Part]) -> dict[str, object]:
     found: dict[str, object] = {}
     for part in parts:
-        if isinstance(part, Fields):
+        if isinstance(part, Data):
             found |= part.values() if callable(part.values) else part.values
         elif isinstance(part, Section):
             inner = _fields(part.parts)

@@ -19,9 +19,9 @@ from typing import Literal, TextIO
 
 from rabbit_chx.rendering.document import (
     Batch,
+    Data,
     Document,
     Facts,
-    Fields,
     Gauge,
     Line,
     Lines,
@@ -190,7 +190,7 @@ def _unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | V
         if isinstance(block, Section):
             yield Line(block.title)
             yield from _unfold(block.parts)
-        elif not isinstance(block, Fields):
+        elif not isinstance(block, Data):
             yield block
 
 

@@ -200,6 +200,10 @@ def split_steps(state: RingState, steps: Sequence[Step]) -> list[tuple[int, Ring
     """Return the parts of which each needs a record of its own: the number of its first step, the ring before it, and its steps.
 
     The bindings during one part are never the same twice, so the listed bindings show which of its steps are done.
+
+    A set of bindings is known by the XOR of their hashes, which a step changes in constant time: a bind and an unbind are the same XOR. Two
+    sets with one fingerprint are harmless: a part ends where it need not, and has one record more. A repetition is never missed, since equal
+    sets have equal fingerprints.
     """
     starts, bound, seen = [0], {*(state.bindings or ())}, set[int]()
     print_ = _fingerprint(bound)

@@ -5,6 +5,10 @@ a range of counts, and then jumps to a later bucket. Such a range is called a st
 bucket, by the destination of the seed on the live ring, and by the last bucket count of the stay. For each bucket of another ring, two
 binary searches then count the seeds that keep their destination.
 
+This makes exact shares affordable: a ring of n buckets costs n searches instead of 2^21 comparisons, and a plan compares as many rings as it
+has steps. It works because the bucket of a seed depends on the bucket count only, and because nearly all pairs of a bucket and a previous
+destination have no seeds, which a table shows without a search.
+
 The destinations in a ring with slots are slot exchanges, and a message reaches the queue that owns the slot. So the movement of such a ring
 is counted by owner, which a `SlotView` has for each moment of a plan.
 """

@@ -122,6 +122,9 @@ def _decide(
 
     If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other parts: its bindings are removed and
     made again, also in the rings of other exchanges. So the parts are planned until no further exchange must be replaced.
+
+    The loop ends: each turn adds at least one exchange of the topology to `redeclared`, and none is ever taken out. An exchange that was
+    replaced stays so even if a later turn could keep it, since what was planned for the others depends on its replacement.
     """
     own_exchanges = _own_exchanges(compared.wanted)
     while True:

@@ -298,7 +298,13 @@ def count_kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
 def _list_orders(
     live: LiveRing, wanted: Sequence[RingMember], replaced: Collection[Destination]
 ) -> Iterator[tuple[tuple[PlannedChange, ...], tuple[PlannedChange, ...]]]:
-    """Yield orders of the same operations, each in two parts: those before and those after the replacement of destinations."""
+    """Yield orders of the same operations, each in two parts: those before and those after the replacement of destinations.
+
+    All orders have the same operations: only the members at the start of the wanted ring can stay, so the others are unbound, and the binds
+    are in the wanted order. What is free is when a destination is unbound, and too many orders are possible to count all. Three cover what a
+    plan can gain: alternately (the bucket count stays nearly constant, so few keys move twice), all unbinds first (members that stay keep
+    their keys meanwhile), and removed destinations last (the ring is not empty in between). The counted shares choose.
+    """
     end = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
     kept = count_kept_members(live, wanted[:end])
     unbinds = _list_unbinds(live, {member.destination for member in wanted[:kept]})

@@ -2,7 +2,7 @@
 
 Finding the fewest moves is a bin-packing problem. One greedy pass finds a solution close to the optimum, and a lower bound limits the
 distance. In each step the queue that is most over its limit gives a slot to the queue with the most room: the lightest slot that is enough,
-else the heaviest that fits. If none fits, it swaps a slot for a lighter one. Unnecessary moves are undone at the end.
+else the heaviest that fits.
 """
 
 from __future__ import annotations
@@ -438,9 +438,8 @@ class _GreedyPass:
         for _ in range(4 * len(self._problem.loads) + 1):
             queue = max(self._slots_of, key=self._excess)
             if self._excess(queue) <= 0:
-                self._undo_needless_moves()
                 return self._list_moves()
-            if not (self._give_away(queue) or self._swap(queue)):
+            if not self._give_away(queue):
                 return None
         return None
 
@@ -469,28 +468,6 @@ class _GreedyPass:
         self._move(slot, queue, emptiest)
         return True
 
-    def _swap(self, queue: _Owner) -> bool:
-        """Swap a slot of the queue for a lighter one of a queue that stays within its limit."""
-        loads, excess = self._problem.loads, self._excess(queue)
-        swaps = [
-            (gain, slot, other, back)
-            for other, room in self._room.items()
-            if other != queue
-            for slot in self._slots_of[queue]
-            for back in self._slots_of[other]
-            if 0 < (gain := loads[slot] - loads[back]) <= room
-        ]
-        if not swaps:
-            return False
-        # The smallest gain that is enough, else the largest.
-        _, slot, other, back = max(
-            swaps,
-            key=lambda swap: (swap[0] >= excess, -swap[0] if swap[0] >= excess else swap[0], -loads[swap[3]]),
-        )
-        self._move(slot, queue, other)
-        self._move(back, other, queue)
-        return True
-
     def _move(self, slot: ExchangeRef, old: _Owner, new: _Owner) -> None:
         for queue, load in ((old, self._problem.loads[slot]), (new, -self._problem.loads[slot])):
             if queue in self._room:
@@ -506,10 +483,3 @@ class _GreedyPass:
             for slot in slots
             if queue is not None and owners[slot] != queue
         }
-
-    def _undo_needless_moves(self) -> None:
-        loads, owners = self._problem.loads, self._problem.owners
-        for slot, queue in sorted(self._list_moves().items(), key=lambda move: -loads[move[0]]):
-            old = owners[slot]
-            if old in self._room and loads[slot] <= self._room[old]:
-                self._move(slot, queue, old)

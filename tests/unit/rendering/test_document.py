@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from rabbit_chx.rendering import (
     Batch,
+    Data,
     Document,
     Facts,
-    Fields,
     Line,
     Lines,
     Part,
@@ -64,14 +64,14 @@ def test_a_table_of_named_columns_needs_no_class() -> None:
 
 
 def test_parts_are_for_people_or_for_programs_or_for_both_in_the_words_of_the_reader() -> None:
-    inner: list[Part] = [Fields({"say": "a"}), Lines(["a", "b"], key="lines"), Line("a")]
+    inner: list[Part] = [Data({"say": "a"}), Lines(["a", "b"], key="lines"), Line("a")]
     made = Document(
         "d",
         [
-            Fields(lambda: {"late": ("a", 1, None)}),
+            Data(lambda: {"late": ("a", 1, None)}),
             Facts([("a", "a")]),
             Section("a", inner, key="inner"),
-            Section("", [Line("a"), Fields({"flat": True})]),
+            Section("", [Line("a"), Data({"flat": True})]),
             Verbatim("a"),
         ],
     )
@@ -91,4 +91,4 @@ def test_parts_are_for_people_or_for_programs_or_for_both_in_the_words_of_the_re
 
 
 def test_a_document_without_a_name_does_not_tell_its_format() -> None:
-    assert Document("", [Fields({"a": (1,)})]).as_json() == {"a": [1]}
+    assert Document("", [Data({"a": (1,)})]).as_json() == {"a": [1]}

@@ -12,9 +12,9 @@ from rabbit_chx.rendering import (
     Batch,
     Block,
     ConsoleOutput,
+    Data,
     Document,
     Facts,
-    Fields,
     JsonOutput,
     Line,
     Lines,
@@ -114,7 +114,7 @@ def test_json_is_one_document_or_one_on_each_line_and_records_are_lines() -> Non
     columns = {"é": Shown("é"), "to": Shown("to", json=None)}
     batch = Batch("b", Table.of(columns, [("a\t|", 1000), ("c", None)]))
     head = '{"format": "rabbit-chx/b", "format_version": 1, "é": '
-    JsonOutput(stream).show(Document("a", [Fields({"é": 0}), Line("x")]))
+    JsonOutput(stream).show(Document("a", [Data({"é": 0}), Line("x")]))
     JsonOutput(stream).show_each(batch)
     ConsoleOutput(stream).show_each(batch)
     assert stream.getvalue() == (
