@@ -177,9 +177,9 @@ def record_names(exchange: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{digest}" for prefix in RECORD_PREFIXES)
 
 
-def is_own_exchange(name: str) -> bool:
-    """Return True if an exchange of this name belongs to this program and not to the user."""
-    return name == START_MARK or name.startswith(RECORD_PREFIXES)
+def is_own_exchange(name: object) -> bool:
+    """Return True if an exchange of this name belongs to this program and not to the user. An import can make a name that is no text."""
+    return isinstance(name, str) and (name == START_MARK or name.startswith(RECORD_PREFIXES))
 
 
 def start_arguments(mark: str) -> dict[str, str]:
@@ -526,7 +526,7 @@ def records_in(exchanges: Iterable[Mapping[str, Any]]) -> dict[str, RingRecord |
     records: dict[str, RingRecord | DamagedRecord] = {}
     for entry in exchanges:
         name = entry["name"]
-        if not name.startswith(RECORD_PREFIXES):
+        if not isinstance(name, str) or not name.startswith(RECORD_PREFIXES):
             continue
         try:
             record = read_record(entry.get("arguments") or {})

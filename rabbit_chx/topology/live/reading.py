@@ -88,7 +88,7 @@ PAGE = 500
 _COLUMNS = "name,message_stats.publish_details.rate"
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _NAMED: Mapping[str, Shape] = {"name": str}
-_EXCHANGE: Mapping[str, Shape] = {"name": str, "type": str, "arguments?": dict, "policy?": str}
+_EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
 _BINDING: Mapping[str, Shape] = {
     "source": str,
@@ -580,7 +580,7 @@ class LiveExchange:
             [
                 make_object(ExchangeDefinition, entry)
                 for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE)
-                if entry["name"]
+                if entry["name"] and isinstance(entry["name"], str)
             ],
             [
                 make_object(BindingDefinition, entry)

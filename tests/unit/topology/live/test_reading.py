@@ -86,6 +86,17 @@ def test_an_exchange_with_a_flag_that_is_none_exists_and_is_odd(flag: object) ->
     assert (odd.kind, "exchange 'x' (its durable is" in odd.message) == ("odd-object", True)
 
 
+@pytest.mark.parametrize("name", [None, True])
+def test_an_exchange_whose_name_is_no_text_is_odd_and_hides_no_other(name: object) -> None:
+    """An import makes it, and no client can name it."""
+    wanted = Topology.from_toml("[[exchanges]]\nname = 'x'\n")
+    odd = {"name": name, "type": "direct", "durable": True, "auto_delete": False, "internal": False}
+    live = Listing(wanted, {"exchanges": lambda listed: [*listed, odd]}).live()
+    assert [exchange.name for exchange in live.exchanges] == ["x"]
+    (found,) = live.facts.oddities
+    assert found.kind == "odd-object"
+
+
 def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> None:
     caps = {"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": {"max-length": 5}}
     topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
