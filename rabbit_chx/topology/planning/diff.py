@@ -72,7 +72,7 @@ def find_ring_comparison(compared: Comparison, name: str) -> RingComparison | No
     if name in compared.live.sources_left_out and name not in compared.live.rings:
         return None
     is_assumed = compared.wanted.is_assumed(name)
-    return RingComparison(wanted, compared.live, compared.layouts.get(name), is_assumed)
+    return RingComparison(wanted, compared.live, compared.layouts.get(name), is_assumed, compared.wanted)
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,14 @@ class RingComparison:
         exchange: the wanted exchange, with plain members instead of slots.
         layout: its wanted slots; None without slots.
         is_assumed: True if the order of the wanted members is assumed: then the members count, and not their order.
+        planned: all wanted objects, which show what is to be a slot.
     """
 
     exchange: ExchangeDefinition
     live: LiveTopology
     layout: SlotLayout | None = None
     is_assumed: bool = False
+    planned: Topology | None = None
 
     @cached_property
     def live_ring(self) -> LiveRing:
@@ -204,7 +206,8 @@ class RingComparison:
         if self.layout is None:
             return self.slots.owners
         (name, ring, _), live = self.live_ring, self.live
-        every = view_slots(name, ring, live.exchanges, live.bindings, members=self.layout.names.refs)
+        refs = self.layout.names.refs
+        every = view_slots(name, ring, live.exchanges, live.bindings, members=refs, planned=self.planned)
         bound, owners = every.queues, dict(every.owners)
         for slot, queue in zip(self.layout.names.refs, self.layout.owners.values(), strict=True):
             queues = bound.get(slot, ())

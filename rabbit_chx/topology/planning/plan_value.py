@@ -47,6 +47,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
+from rabbit_chx.fixes import Fix
 from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place
@@ -276,7 +277,7 @@ def text_of_plan(plan: Plan) -> str:
         *(("refused", str(refusal)) for refusal in plan.refusals),
         ("checksum", plan.checksum),
     ]
-    return "\n".join(f"{name:<12}{value}" for name, value in facts)
+    return "\n".join(Fix(f"{name:<12}", value) for name, value in facts)
 
 
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:

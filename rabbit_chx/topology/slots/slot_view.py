@@ -174,7 +174,7 @@ def view_slots(
     known, bound = listed, _bindings_of(refs, bindings)
     shown = bound
     if planned is not None:
-        known = {definition.name: definition for definition in planned.exchanges} | listed
+        known = listed | {definition.name: definition for definition in planned.exchanges}
         shown = {place: own | bound[place] for place, own in _bindings_of(refs, planned.bindings).items()}
     slots = {
         place: {binding: None for binding in own if isinstance(binding.destination, str)}
