@@ -23,7 +23,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import check_slot_table
 from rabbit_chx.topology import Plan
-from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,7 +159,7 @@ class _Way:
     limit: float | None
 
 
-def _moving(plan: Plan) -> list[RingPlan]:
+def _moving(plan: Plan) -> list[KeyMapPlan]:
     return [change for change in plan.rings.values() if change.moved_at_worst and change.before.bucket_count]
 
 

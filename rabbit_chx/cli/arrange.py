@@ -19,12 +19,12 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Verbatim
 from rabbit_chx.topology.file.toml_file import members_of, members_text, rearrange
-from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.targets import arranged_by
 from rabbit_chx.words import percent
 
 
-def _shares(rings: Iterable[tuple[RingPlan, RingProposal]]) -> list[dict[str, Any]]:
+def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, Any]]:
     return [
         {
             "exchange": ring.exchange,
@@ -105,7 +105,7 @@ def arrange(
     return Outcome(Document("arrange", [fields, *([] if text is None else [Verbatim(text)])]), code)
 
 
-def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
+def _report_moves(ring: KeyMapPlan, order: RingProposal | None) -> None:
     if not ring.before.buckets:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
@@ -121,7 +121,7 @@ def _report_moves(ring: RingPlan, order: RingProposal | None) -> None:
         say(f"{written}; another order is not proposed, because the exchange or a member is replaced")
 
 
-def _figures(moving: RingPlan | RingProposal) -> str:
+def _figures(moving: KeyMapPlan | RingProposal) -> str:
     return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the peak)"
 
 

@@ -38,7 +38,7 @@ from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
-from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal, SlotHandOver
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 from rabbit_chx.words import listed, percent, plural
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document
     return Document("plan", [Data(lambda: {**to_json(plan), "refusals": refusals, **about}), *parts])
 
 
-def _modulus_facts(modulus: RingPlan) -> Iterator[tuple[str, str]]:
+def _modulus_facts(modulus: KeyMapPlan) -> Iterator[tuple[str, str]]:
     yield "now", plural(len(modulus.before.destinations), "binding")
     yield "then", plural(len(modulus.after.destinations), "binding")
     yield "moves", modulus.moves
@@ -156,7 +156,7 @@ def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
         )
 
 
-def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
+def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
     after = f"{plural(len(ring.after.buckets), ring.after.traits.part)}, {plural(len(ring.after.destinations), 'destination')}"
     if not ring.before.buckets:
         now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
@@ -182,7 +182,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
     yield from _proposal_blocks(ring)
 
 
-def _proposal_blocks(ring: RingPlan) -> Iterator[Block]:
+def _proposal_blocks(ring: KeyMapPlan) -> Iterator[Block]:
     if len(ring.proposals) > 1:
         if ring.moved_at_worst:
             rows = [

@@ -56,7 +56,7 @@ from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinit
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
-from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.slots.hand_over_marker import parse_member
 from rabbit_chx.words import listed, plural
 
@@ -550,7 +550,7 @@ def _check_deletion(
     return operations
 
 
-def _ring_changes(plan: Plan) -> Iterator[tuple[str, RingPlan, HashRing]]:
+def _ring_changes(plan: Plan) -> Iterator[tuple[str, KeyMapPlan, HashRing]]:
     """Yield each exchange with a ring, its change, and its ring after the plan."""
     for name, change in plan.rings.items():
         if isinstance(change.after, HashRing):

@@ -100,7 +100,8 @@ class RingComparison:
     @cached_property
     def slots(self) -> SlotView:
         """The slots in the live ring, with their bindings."""
-        return view_slots(self.exchange.name, self.live_ring.ring, self.live.exchanges, self.live.bindings)
+        (name, ring, _), live = self.live_ring, self.live
+        return view_slots(name, ring, live.exchanges, live.bindings, planned=self.planned)
 
     @property
     def members(self) -> tuple[RingMember, ...]:

@@ -43,8 +43,8 @@ from rabbit_chx.topology.planning.proposals import (
 )
 from rabbit_chx.topology.planning.refusals import invalid_ring
 from rabbit_chx.topology.planning.ring_plan import (
+    KeyMapPlan,
     Moment,
-    RingPlan,
     RingProposal,
     apply_steps,
     find_best_steps,
@@ -62,7 +62,7 @@ _ASSUMED_LIMIT = 0.3
 
 def plan_rings(
     compared: Comparison, bindings: Sequence[PlannedChange], *, propose: bool
-) -> dict[str, RingPlan]:
+) -> dict[str, KeyMapPlan]:
     """Return the plan of each ring, by the name of its exchange, in the order of names.
 
     Args:
@@ -88,8 +88,8 @@ def plan_rings(
 
 
 def plan_slots(
-    ring: RingPlan, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
-) -> RingPlan:
+    ring: KeyMapPlan, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
+) -> KeyMapPlan:
     """Return the plan of a ring with slots, with its shares by queue and its proposals.
 
     Args:
@@ -114,7 +114,7 @@ def plan_slots(
 
 
 def _moments_by_queue(
-    ring: RingPlan,
+    ring: KeyMapPlan,
     live_ring: LiveRing,
     slots: SlotView,
     changes: Sequence[PlannedChange],
@@ -137,7 +137,7 @@ def _moments_by_queue(
 
 
 def _proposals_with_slots(
-    ring: RingPlan, live_ring: LiveRing, sharing: tuple[RingMember, ...]
+    ring: KeyMapPlan, live_ring: LiveRing, sharing: tuple[RingMember, ...]
 ) -> tuple[RingProposal, ...]:
     """Return the proposals for a ring with slots. `sharing` are the queues that share the wanted slots."""
     before, after, slots = ring.before, ring.after, ring.slots
@@ -161,7 +161,7 @@ def _plan_ring(
     bindings: Sequence[PlannedChange],
     *,
     propose: bool,
-) -> RingPlan | None:
+) -> KeyMapPlan | None:
     """Return the plan of the ring of an exchange; None if the ring is not part of the plan.
 
     The exchange is deleted, external, new, replaced or kept, in this order. A kept exchange without wanted members is part of the plan if it
@@ -209,7 +209,7 @@ def _view_slots(
     return (before, before.at(changes)) if before.bound else None
 
 
-def _warn_of_transients(plan: RingPlan, compared: Comparison) -> RingPlan:
+def _warn_of_transients(plan: KeyMapPlan, compared: Comparison) -> KeyMapPlan:
     """Return the plan with its `transient_share`, if the ring is empty before its members are bound.
 
     The first bind makes its share. A later one moves keys to the new buckets only, so no later moment has a larger share if each destination
@@ -234,13 +234,13 @@ def _may_have_publishers(name: str, queues: Iterable[Destination], live: LiveTop
 
 def _plan_external(
     live: LiveRing, wanted: tuple[RingMember, ...] | None, topology: Topology
-) -> RingPlan | None:
+) -> KeyMapPlan | None:
     name = live.exchange
     if wanted is None or live.is_wanted(wanted, is_assumed=name in topology.file.unordered):
         return None
     message = f"exchange {name} is external, and its ring differs"
     refusal = Finding("different", message, "correct the topology, or ask its owner")
-    return RingPlan(name, live.ring, live.ring, refusals=(refusal,))
+    return KeyMapPlan(name, live.ring, live.ring, refusals=(refusal,))
 
 
 def _members_after(
@@ -266,9 +266,9 @@ def _plan_kept(
     *,
     is_assumed: bool,
     propose: bool,
-) -> RingPlan:
+) -> KeyMapPlan:
     (name, ring, bound), replaced = live, compared.replaced_refs
-    plan = RingPlan(name, ring, ring)
+    plan = KeyMapPlan(name, ring, ring)
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
     is_unchanged = not has_replaced and live.is_wanted(wanted, is_assumed=is_assumed)
     slots = _view_slots(live, [member.destination for member in wanted], compared, bindings)
@@ -299,15 +299,15 @@ def _plan_kept(
     return replace(plan, reorderable=wanted)
 
 
-def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> RingPlan:
+def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> KeyMapPlan:
     name, empty = live.exchange, make_ring((), live.ring.release)
     try:
         after = make_ring(wanted, live.ring.release)
     except InputError as error:
-        return RingPlan(name, empty, empty, refusals=(invalid_ring(name, error),))
+        return KeyMapPlan(name, empty, empty, refusals=(invalid_ring(name, error),))
     binds = tuple(make_step("bind", name, member) for member in wanted)
     moments = (Moment(1.0 if after.bucket_count else 0.0, 0.0),)
-    return RingPlan(name, empty, after, late_steps=binds, moments=moments)
+    return KeyMapPlan(name, empty, after, late_steps=binds, moments=moments)
 
 
 def _plan_replaced(
@@ -316,7 +316,7 @@ def _plan_replaced(
     slots: tuple[SlotView, SlotView] | None,
     *,
     hashes_same: bool,
-) -> RingPlan:
+) -> KeyMapPlan:
     new = _plan_new(live, wanted)
     before, after = live.ring, new.after
     is_rehashed = not hashes_same and min(before.bucket_count, after.bucket_count) > 0
@@ -337,11 +337,11 @@ def _plan_replaced(
     )
 
 
-def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingPlan:
+def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> KeyMapPlan:
     lost = 1.0 if live.ring.bucket_count else 0.0
     has_replaced = any(member.destination in replaced for member in live.bound)
     unbinds = unbind_all(live)
-    return RingPlan(
+    return KeyMapPlan(
         live.exchange,
         live.ring,
         make_ring((), live.ring.release),
@@ -355,8 +355,8 @@ def _plan_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingPlan
 
 
 def plan_moduli(
-    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, RingPlan]
-) -> dict[str, RingPlan]:
+    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, KeyMapPlan]
+) -> dict[str, KeyMapPlan]:
     """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
 
     An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
@@ -379,7 +379,7 @@ def plan_moduli(
     return moduli
 
 
-def _change_type(old: RingPlan, new: RingPlan, ring: RingPlan) -> RingPlan:
+def _change_type(old: KeyMapPlan, new: KeyMapPlan, ring: KeyMapPlan) -> KeyMapPlan:
     """Return the plan of an exchange that gets another type that hashes; `ring` is the one of the two with the steps of its ring."""
     had_keys, has_keys = bool(old.before.buckets), bool(new.after.buckets)
     end = Moment(float(had_keys or has_keys), float(had_keys and not has_keys))
@@ -424,7 +424,7 @@ def _plan_modulus(
     compared: Comparison,
     *,
     is_hashing: tuple[bool, bool],
-) -> RingPlan:
+) -> KeyMapPlan:
     """Return the plan with the shares that move. `is_hashing`: whether the exchange has the type before, and afterwards."""
     live, release = compared.live, compared.release
     limit = None if ExchangeRef(name) in compared.deleted_refs else compared.limits[name]
@@ -442,7 +442,7 @@ def _plan_modulus(
         ModulusHashExchange(name, ascending_bindings(after), release, planned),
     )
     if len(states) == 1:
-        return RingPlan(name, *sides, limit=limit, unknown=unknown)
+        return KeyMapPlan(name, *sides, limit=limit, unknown=unknown)
 
     def moved(old: Sequence[Destination], new: Sequence[Destination]) -> float:
         return 1.0 if name in live.sources_left_out else share_moved(old, new, release)
@@ -454,7 +454,7 @@ def _plan_modulus(
     transient_shares = []
     if after and not all(states) and _may_have_publishers(name, sides[1].destinations, live):
         transient_shares = [moved(state, after) for state in states[1:-1] if state]
-    return RingPlan(
+    return KeyMapPlan(
         name,
         *sides,
         moments=tuple(map(Moment, shares, losses)),
@@ -474,7 +474,7 @@ def _unknown_order(
     return ""
 
 
-def _propose_for_modulus(change: RingPlan) -> Iterator[RingProposal]:
+def _propose_for_modulus(change: KeyMapPlan) -> Iterator[RingProposal]:
     """Yield the plan as written, and alternatives that move fewer keys now or later; nothing if nothing moves or the shares are not known."""
     before, after = change.before.buckets, change.after.buckets
     if change.unknown or not (before and after and change.moved_at_worst):

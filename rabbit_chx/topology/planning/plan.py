@@ -37,7 +37,7 @@ from rabbit_chx.topology.planning.comparison import (
 from rabbit_chx.topology.planning.key_map_plans import plan_moduli, plan_rings, plan_slots
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
-from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots.owners import SlotNames
@@ -117,7 +117,7 @@ class _BindingChanges(NamedTuple):
 
 def _decide(
     compared: Comparison, *, propose: bool
-) -> tuple[Comparison, _BindingChanges, dict[str, RingPlan]]:
+) -> tuple[Comparison, _BindingChanges, dict[str, KeyMapPlan]]:
     """Return the comparison with the exchanges that must be replaced, the changes of bindings, and the plans of rings.
 
     If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other parts: its bindings are removed and
@@ -187,7 +187,7 @@ def _own_exchanges(topology: AnyTopology) -> set[str]:
 def order_changes(
     compared: Comparison,
     bindings: _BindingChanges,
-    rings: Mapping[str, RingPlan],
+    rings: Mapping[str, KeyMapPlan],
 ) -> tuple[PlannedChange, ...]:
     """Return the changes in an order that a broker accepts and that leaves as few messages unroutable as possible.
 
@@ -238,7 +238,7 @@ def _shards_exchanges(change: PlannedChange) -> bool:
 
 def _order_binds(
     changes_without_ring: Sequence[PlannedChange],
-    rings: Mapping[str, RingPlan],
+    rings: Mapping[str, KeyMapPlan],
     existing: Collection[Destination],
 ) -> Iterator[PlannedChange]:
     """Yield the changes of bindings and the late steps of rings. `changes_without_ring` are those of exchanges without a ring.
@@ -268,7 +268,7 @@ def _order_binds(
         yield from by_source[source]
 
 
-def _add_stand_ins(ring: RingPlan, existing: Collection[Destination]) -> list[PlannedChange]:
+def _add_stand_ins(ring: KeyMapPlan, existing: Collection[Destination]) -> list[PlannedChange]:
     """Return the late steps of a ring, with stand-ins for destinations that have buckets and do not exist.
 
     Such buckets are removed by a bind and an unbind, and for these a queue or exchange of that name must exist. So a stand-in is declared
@@ -316,7 +316,7 @@ def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Itera
 # -- warnings
 
 
-def _warnings(compared: Comparison, rings: Mapping[str, RingPlan]) -> Iterator[str]:
+def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator[str]:
     """Yield the effects of a plan on messages and consumers for which there is no limit."""
     for name, ring in rings.items():
         if share := ring.transient_share:
@@ -364,7 +364,7 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
 
 
 def _checksum_of(
-    compared: Comparison, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
+    compared: Comparison, changes: tuple[PlannedChange, ...], rings: Mapping[str, KeyMapPlan]
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 

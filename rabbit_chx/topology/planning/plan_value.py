@@ -57,7 +57,7 @@ from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.planning.refusals import is_allowed
-from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.words import percent, plural
 
 #: The text for a slot that does not have exactly one queue.
@@ -89,7 +89,7 @@ class Plan:
     """
 
     changes: tuple[PlannedChange, ...]
-    rings: Mapping[str, RingPlan]
+    rings: Mapping[str, KeyMapPlan]
     refusals: tuple[Finding, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
@@ -201,7 +201,7 @@ def plan_as_json(plan: Plan) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _ring_json(change: RingPlan) -> dict[str, Any]:
+def _ring_json(change: KeyMapPlan) -> dict[str, Any]:
     matrix = change.matrix()
     before, after = ({}, {}) if change.slots is None else (view.owners for view in change.slots)
     return {
@@ -307,7 +307,7 @@ def no_change(plan: Plan) -> str:
     return "the bindings match the topology" if plan.guessed_orders else "the broker matches the topology"
 
 
-def _list_hand_overs(change: RingPlan) -> list[str]:
+def _list_hand_overs(change: KeyMapPlan) -> list[str]:
     lines = [
         f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in change.handed_over
     ]

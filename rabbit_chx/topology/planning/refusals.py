@@ -37,7 +37,7 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.difference import Difference
-from rabbit_chx.topology.planning.ring_plan import RingPlan, RingProposal
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.rules.arguments import (
     FEDERATION_SETTINGS,
     declaration_faults,
@@ -205,7 +205,7 @@ def uncounted_loss(queue: str) -> Finding:
     return Finding("loss", message, fix, override=_ALLOW_LOSS)
 
 
-def movement_refusal(ring: RingPlan, *, is_default: bool = False) -> Finding:
+def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
     """Return the refusal of a plan that moves more keys than its limit. `is_default`: the topology does not set the limit."""
     assert ring.limit is not None  # it is over the limit
     override = allow_moved(ring.moved_at_worst)
@@ -224,7 +224,7 @@ def movement_refusal(ring: RingPlan, *, is_default: bool = False) -> Finding:
     return Finding("moved", message, fix, share=ring.moved_at_worst, override=override)
 
 
-def _better_ring(ring: RingPlan) -> str:
+def _better_ring(ring: KeyMapPlan) -> str:
     proposals = {proposal.strategy: proposal for proposal in ring.proposals}
     order = _least_at_worst(
         proposals[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in proposals
@@ -239,7 +239,7 @@ def _better_ring(ring: RingPlan) -> str:
     return ""
 
 
-def _better_proposal(ring: RingPlan) -> str:
+def _better_proposal(ring: KeyMapPlan) -> str:
     best = _least_at_worst(ring.proposals)
     if best is None or best.moved_at_worst >= ring.moved_at_worst:
         return ""
@@ -250,7 +250,7 @@ def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
     return min(proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
 
 
-def _say_moved(ring: RingPlan) -> str:
+def _say_moved(ring: KeyMapPlan) -> str:
     share = f"{percent(ring.moved, 1)} of the keys"
     if count := len(ring.handed_over):
         slots = "slot moves" if count == 1 else "slots move"
@@ -580,7 +580,7 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
     return found
 
 
-def _ring_refusals(ring: RingPlan, compared: Comparison) -> Iterator[Finding]:
+def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     yield from ring.refusals
     if ring.needs_order and not ring.before.ground.is_certain:
         yield unknown_order(ring.exchange, ring.before)
@@ -591,7 +591,7 @@ def _ring_refusals(ring: RingPlan, compared: Comparison) -> Iterator[Finding]:
 def refusals_of(
     compared: Comparison,
     changes: Sequence[PlannedChange],
-    rings: Iterable[RingPlan],
+    rings: Iterable[KeyMapPlan],
     unbound: Iterable[BindingDefinition],
 ) -> tuple[Finding, ...]:
     """Return the reasons to refuse a plan.

@@ -78,7 +78,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RingPlan:
+class KeyMapPlan:
     """What a plan does with the keys of one exchange that hashes: with a ring, or the bindings of an ``x-modulus-hash`` exchange.
 
     Attributes:
@@ -208,7 +208,7 @@ def find_best_steps(
     wanted: Sequence[RingMember],
     replaced: Collection[Destination],
     counter: MovementCounter,
-) -> RingPlan | None:
+) -> KeyMapPlan | None:
     """Return the plan with the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
 
     Return None if no binds and unbinds make the ring.
@@ -237,7 +237,7 @@ def find_best_steps(
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
             moments.append(Moment(*counter.count_moved_and_lost(numbers)))
         after = HashRing(*ring) if moments else live.ring
-        candidates.append(RingPlan(live.exchange, live.ring, after, early, late, tuple(moments)))
+        candidates.append(KeyMapPlan(live.exchange, live.ring, after, early, late, tuple(moments)))
     return min(candidates, key=lambda plan: (plan.lost_at_worst, plan.moved_at_worst), default=None)
 
 

@@ -11,7 +11,7 @@ from one_hash_exchange import hashing, with_buckets
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, plan
 from rabbit_chx.topology.planning.proposals import _find_filling, find_least_moved
-from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 
 def _weighted(there: Mapping[Any, int], wanted: Mapping[Any, int]) -> tuple[Topology, LiveTopology]:
@@ -49,7 +49,7 @@ def _slotted(count: int, members: tuple[RingMember, ...], **about: Any) -> Excha
     return ExchangeDefinition("orders", "x-consistent-hash", slots=count, members=members, **about)
 
 
-def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
+def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> KeyMapPlan:
     return plan(Topology((_slotted(count, members),), live.queues), live).rings["orders"]
 
 

@@ -12,7 +12,7 @@ from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.ring_plan import RingPlan, count_kept_members, find_best_steps
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, count_kept_members, find_best_steps
 
 
 def _members(text: str) -> list[RingMember]:
@@ -29,7 +29,7 @@ def _there(text: str, release: str = "4.3.6", bound: Sequence[RingMember] | None
     return LiveRing("x", ring, tuple(members if bound is None else bound))
 
 
-def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> RingPlan | None:
+def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> KeyMapPlan | None:
     return find_best_steps(there, _members(wanted), replaced, MovementCounter(there.ring.buckets))
 
 
