@@ -11,7 +11,7 @@ from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.observations import Contradiction, comparable
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import ORIGINS
@@ -83,7 +83,9 @@ def link_findings(exchange: str, links: Mapping[Place, float]) -> Iterator[Findi
         fix = Fix(
             f"for all messages on both sides, publish to a fanout exchange that is bound to {exchange}, federate that one, and take {exchange} "
             "out of the federation policy of the downstream; if this share is intended, ",
-            Argument("ignore", FEDERATION_LINK, call="leave this finding out"),
+            CommandLine(
+                "ring check", "leave this finding out", (exchange,), (Argument("ignore", FEDERATION_LINK),)
+            ),
         )
         yield Finding(FEDERATION_LINK, message, fix, exchange=exchange, destination=place, share=share)
 

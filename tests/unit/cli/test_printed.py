@@ -13,13 +13,16 @@ from typing import Any
 import click
 import pytest
 from command_line import Ran
+from few_seeds import few_seeds
 from modelled_commands import ModelledCommands
+from stored_scenarios import read_scenarios
 
 import rabbit_chx
 from rabbit_chx import Topology
 from rabbit_chx.cli.app import COMMANDS, app
 from rabbit_chx.cli.printed import in_words, remember_options, to_type, without_passwords
 from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.topology import check
 
 PACKAGE = Path(rabbit_chx.__file__).parent
 OPTIONS = [
@@ -114,6 +117,39 @@ def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
     }
     assert {"allow_delete", "ring_via", "target"} <= arguments
     assert {Argument(name).flag for name in arguments} <= known
+
+
+#: The commands that print what a check finds.
+CHECKING = ("ring check", "topology check", "ring repair", "ring list")
+
+
+def foreign_arguments(fix: str) -> Iterator[str]:
+    """Yield the options in a remedy that its last command before them lacks, or without a command one that prints findings of a check."""
+    names: tuple[str, ...] = CHECKING
+    for part in fix.parts if isinstance(fix, Fix) else ():
+        if isinstance(part, CommandLine):
+            names = (part.name,)
+        elif isinstance(part, Argument):
+            yield from (part.flag for name in names if part.flag not in options_of(parsed(name.split())))
+
+
+def test_each_option_in_a_remedy_of_a_check_is_one_of_its_command() -> None:
+    scenarios = read_scenarios(Path(__file__).parents[1] / "topology" / "checking" / "checks.toml")
+    with few_seeds():
+        found = [
+            finding
+            for live, wanted, options in scenarios.values()
+            for finding in check(live, wanted, exchange=options.get("exchange")).findings
+        ]
+    assert len(found) > 200
+    assert {flag for finding in found for flag in foreign_arguments(finding.fix)} == set()
+
+
+def test_an_option_that_a_command_lacks_is_noticed() -> None:
+    assert [*foreign_arguments(Fix("leave it out with ", Argument("ignore", "order")))] == [
+        "--ignore",
+        "--ignore",
+    ]
 
 
 def test_a_flag_is_printed_without_a_value() -> None:
