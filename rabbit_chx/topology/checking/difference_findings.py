@@ -12,7 +12,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
@@ -29,7 +28,6 @@ from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.words import percent, plural
 
-_DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 #: What a difference is about: an object, a binding, or one of an exchange with `queues` or of a slot; a member of a ring, or a slot as one; or a ring, one
 #: that no broker has, or one without any of its slots.
 _Sort: TypeAlias = Literal[
@@ -102,7 +100,7 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
         if kind == "unexpected" and context.unwanted_bindings[subject] != "owned":
             sort = "listed"
     elif kind == "different" and isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE:
-        share = 1.0 if any(field.field in _DECIDES_ON_KEYS for field in difference.fields) else 0.0
+        share = difference.share
         suffix = "; keys are hashed otherwise" if share else ""
     words = _WORDS[kind, sort]
     fields = describe_differences(difference.fields)

@@ -16,12 +16,14 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     RingMember,
@@ -30,6 +32,10 @@ from rabbit_chx.topology.planning.comparison import Comparison, compare
 from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+
+_HASHING = (HASH_EXCHANGE, MODULUS_EXCHANGE)
+#: The fields of an exchange that determine what is hashed: all keys go elsewhere if one differs, but for chance.
+_DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
 
 
 def diff(wanted: Topology, live: LiveTopology) -> tuple[Difference, ...]:
@@ -60,8 +66,13 @@ def list_differences(compared: Comparison, rings: Iterable[RingComparison]) -> I
     for ring in rings:
         shares |= _shares_of_slots(ring)
     for one in compared.differences:
-        source = one.subject.source if isinstance(one.subject, BindingDefinition) else None
-        yield replace(one, share=shares[source]) if source in shares else one
+        subject = one.subject
+        if isinstance(subject, BindingDefinition) and subject.source in shares:
+            yield replace(one, share=shares[subject.source])
+        elif one.kind == "different" and isinstance(subject, ExchangeDefinition) and subject.type in _HASHING:
+            yield replace(one, share=float(any(field.field in _DECIDES_ON_KEYS for field in one.fields)))
+        else:
+            yield one
 
 
 def find_ring_comparison(compared: Comparison, name: str) -> RingComparison | None:
