@@ -193,7 +193,7 @@ def check_live(most: int) -> None:
             wanted = rings(size, 2)
             file.write_text(wanted.to_toml())
             with Broker(broker.url, broker.management_url, broker.ring_via) as connected:
-                connected.apply(plan(wanted.objects, connected.topology(), propose=False))
+                connected.apply(plan(wanted.as_wanted(), connected.topology(), propose=False))
             for name, arguments in (
                 ("ring check --all", ["ring", "check", "--all"]),
                 ("topology check", ["topology", "check", str(file)]),

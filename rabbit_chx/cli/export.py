@@ -78,7 +78,7 @@ def export(
         _report_left_out(topology)
     for exchange, why in explain_not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written, faults = _expressible(_with_queues(collapse(topology).objects))
+    written, faults = _expressible(_with_queues(collapse(topology).as_wanted()))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
     guessed = [exchange.name for exchange in written.exchanges if is_guessed and len(exchange.ring or ()) > 1]

@@ -416,9 +416,8 @@ class LiveTopology(AnyTopology):
         )
         return cls(**_lists_of(topology), rings=rings, release=release or topology.release, facts=facts)
 
-    @property
-    def objects(self) -> Topology:
-        """The same objects as the topology of a file, to change and plan them. A ring that is assumed stays so."""
+    def as_wanted(self) -> Topology:
+        """Return the same objects as the topology of a file, to change and plan them. A ring that is assumed stays so."""
         assumed = frozenset(name for name, ring in self.rings.items() if ring.provenance == "assumed")
         file = FileFacts(self.release, unordered=assumed, sources_left_out=self.sources_left_out)
         return Topology(**_lists_of(self), file=file)

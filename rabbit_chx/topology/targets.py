@@ -150,7 +150,7 @@ def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTop
     Raises:
         InputError: the release refuses a weight of a topology of a file.
     """
-    objects = topology.objects if isinstance(topology, LiveTopology) else topology
+    objects = topology.as_wanted() if isinstance(topology, LiveTopology) else topology
     objects = replace(objects, file=FileFacts())
     rings = {}
     for exchange in objects.exchanges:

@@ -80,8 +80,8 @@ class OneBroker:
 
 def read_all(broker: Any) -> None:
     topology = read_topology(broker)
-    assert plan(topology.objects, topology).checksum
-    check(topology, topology.objects)
+    assert plan(topology.as_wanted(), topology).checksum
+    check(topology, topology.as_wanted())
 
 
 def read_exchange(name: str) -> Callable[[Any], None]:

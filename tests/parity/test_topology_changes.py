@@ -147,7 +147,7 @@ def _clean(site: ChangedSite) -> Iterator[None]:
 @pytest.mark.parametrize("name", DONE)
 def test_a_stored_scenario_is_applied_as_planned(site: ChangedSite, name: str) -> None:
     wanted, live = SCENARIOS[name]
-    site.apply(replace(live.objects, cluster=None))
+    site.apply(replace(live.as_wanted(), cluster=None))
     planned = site.planned(wanted)
     done = site.apply(planned)
     assert done.changes == planned.changes
@@ -160,7 +160,7 @@ def test_a_stored_scenario_is_applied_as_planned(site: ChangedSite, name: str) -
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_scenario_changes_nothing(site: ChangedSite, name: str) -> None:
     wanted, live = SCENARIOS[name]
-    site.apply(replace(live.objects, cluster=None))
+    site.apply(replace(live.as_wanted(), cluster=None))
     before = site.exported()
     with pytest.raises(PlanRefusedError):
         site.apply(wanted)

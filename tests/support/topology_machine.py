@@ -121,7 +121,7 @@ class TopologyMachine(RuleBasedStateMachine):
         if bound_before:
             self.bind_by_hand(data, bound_before)
         live = self.stage.live()
-        by_file = by_file and self.wanted == collapse(as_live(self.wanted)).objects
+        by_file = by_file and self.wanted == collapse(as_live(self.wanted)).as_wanted()
         rings = [
             name for name in sorted(live.rings) if not _lacks_queues(live, name)
         ]  # which only an application cures

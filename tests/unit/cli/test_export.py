@@ -64,7 +64,7 @@ def test_the_release_of_the_broker_decides_what_a_file_expresses(release: str, f
     old = QueueDefinition("old", arguments={"x-queue-version": 1})
     mirrored = PolicyDefinition("mirrored", "^old$", definition={"ha-mode": "all"})
     live = LiveTopology(queues=(theirs, old), policies=(mirrored,), release=Release(release))
-    written, faults = _expressible(live.objects)
+    written, faults = _expressible(live.as_wanted())
     assert {fault.partition(":")[0].split()[1] for fault in faults} == set(faulty)
     assert written.problems == ()
     names = [queue.name for queue in written.queues] + [policy.name for policy in written.policies]

@@ -77,8 +77,8 @@ def test_a_ring_that_was_read_orders_the_members() -> None:
     assert [member.destination for member in first.ring or ()] == ["c", "b", "a", "silent"]
     assert second == listed.exchange("y")
     assert live.rings["x"].provenance == "read"
-    assert Topology.from_toml(live.to_toml()) == live.objects
-    assert live.objects != listed
+    assert Topology.from_toml(live.to_toml()) == live.as_wanted()
+    assert live.as_wanted() != listed
 
 
 def test_a_topology_made_in_python_is_validated() -> None:
@@ -151,7 +151,7 @@ def test_a_type_checker_refuses_exchanged_sides() -> None:
 def test_a_file_is_the_live_side_of_another_file() -> None:
     file = hashing("a", "b")
     live = LiveTopology.of_file(file)
-    assert live.objects == file
+    assert live.as_wanted() == file
     assert plan(file, live).changes == ()
     assert plan(hashing("a"), file) == plan(hashing("a"), live)  # type: ignore[arg-type]
     assert plan(file, live).rings["orders"].before.provenance == "assumed"
@@ -162,12 +162,12 @@ def test_a_file_is_the_live_side_of_another_file() -> None:
 def test_an_assumed_ring_stays_assumed_among_the_objects() -> None:
     """What nobody has read is nothing that a plan restores."""
     live = hashing("a", "b").with_rings({"orders": HashRing.from_buckets(["b", "a"])})
-    assert not live.objects.is_assumed("orders")
-    assert live.objects.ring("orders").provenance == "replayed"
+    assert not live.as_wanted().is_assumed("orders")
+    assert live.as_wanted().ring("orders").provenance == "replayed"
     guessed = replace(live, rings={"orders": replace(live.rings["orders"], ground=Ground("assumed"))})
-    assert guessed.objects.is_assumed("orders")
-    assert guessed.objects.ring("orders").provenance == "assumed"
-    assert plan(guessed.objects, live).changes == ()
+    assert guessed.as_wanted().is_assumed("orders")
+    assert guessed.as_wanted().ring("orders").provenance == "assumed"
+    assert plan(guessed.as_wanted(), live).changes == ()
 
 
 HEAVY = """{"rabbit_version": "4.2.6", "exchanges": [{"name": "x", "type": "x-consistent-hash"}], "queues": [{"name": "a"}],
@@ -194,5 +194,5 @@ def test_the_objects_of_a_broker_keep_the_slots_of_an_assumed_ring() -> None:
     text = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nslots = 8\nmembers = [{ queue = "a" }]\n[[queues]]\nname = "a"\n'
     live = LiveTopology.of_file(Topology.from_toml(text))
     assumed = replace(live, rings={"x": replace(live.ring("x"), ground=UNORDERED)})
-    assert assumed.objects.ring("x").bucket_count == 8
-    assert assumed.objects.slots("x").owners
+    assert assumed.as_wanted().ring("x").bucket_count == 8
+    assert assumed.as_wanted().slots("x").owners

@@ -91,7 +91,7 @@ def test_second_bindings_move_an_exact_share_and_are_cured_before_the_upgrade() 
     assert upgrade.moved == before.share_moved(after) > 0.2
     assumed = HashRing.from_bindings(twice, NEW, "assumed")
     topology = hashing(*(RingMember(*member) for member in twice))
-    (of_file,) = predict_upgrade(as_live(topology, rings={"orders": assumed}).objects, old, new)
+    (of_file,) = predict_upgrade(as_live(topology, rings={"orders": assumed}).as_wanted(), old, new)
     assert of_file.moved == upgrade.moved
     for members, release, says in (
         (twice, old, "that moves 49."),

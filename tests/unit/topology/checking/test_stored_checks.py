@@ -123,7 +123,7 @@ def test_exchanges_are_checked_by_name() -> None:
     assert check(there, exchange="orders").sound
     contradicted = check(there, observed={"orders": [Observation("b", "q2", None)]})
     assert contradicted.of_provenance("assumed") == ("orders",)
-    wanted = replace(both.objects, exchanges=(*both.exchanges, ExchangeDefinition("x")))
+    wanted = replace(both.as_wanted(), exchanges=(*both.exchanges, ExchangeDefinition("x")))
     assert check(ORDERS, wanted).present == {"orders": True, "other": False}
 
 

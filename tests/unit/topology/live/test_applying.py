@@ -358,7 +358,7 @@ def test_a_queue_that_would_lose_messages_is_refused(
     wanted: Topology, about: dict[str, Any], says: str
 ) -> None:
     script = Script(queues=OLD, **about)
-    there = script.live().objects
+    there = script.live().as_wanted()
     wanted = replace(wanted, exchanges=there.exchanges, bindings=there.bindings)
     made = plan(wanted, script.live())
     with pytest.raises(errors.PlanRefusedError, match=says):

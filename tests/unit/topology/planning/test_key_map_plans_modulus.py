@@ -45,7 +45,7 @@ def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
 
 
 def test_a_plan_of_two_files_has_read_no_bindings() -> None:
-    made = plan(bills(*range(9)).objects, as_live(bills(*range(8)), release=None)).rings["bills"]
+    made = plan(bills(*range(9)).as_wanted(), as_live(bills(*range(8)), release=None)).rings["bills"]
     assert (made.before.provenance, made.after.provenance) == ("replayed", "replayed")
 
 
@@ -59,7 +59,7 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     )
     assert shown == "bills (x-modulus-hash): bindings are compared with each other"
 
-    listed = bills(0, 1).objects
+    listed = bills(0, 1).as_wanted()
     listed = replace(listed, exchanges=(*listed.exchanges, ExchangeDefinition("other", "topic")))
     deleted = check(replace(bills(0, 1), exchanges=(), bindings=()), listed)
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").document().gauges
@@ -128,7 +128,7 @@ def test_proposals_move_less_now_or_later(
     now: int, then: int, at_worst: float, strategies: list[str]
 ) -> None:
     wanted, live = (bills(*range(count)) for count in (then, now))
-    modulus = plan(wanted.objects, live).rings["bills"]
+    modulus = plan(wanted.as_wanted(), live).rings["bills"]
 
     order = [sorted(f"b.{n}" for n in range(count)) for count in (now, then)]
     period = math.lcm(now, then)
@@ -143,13 +143,13 @@ def test_proposals_move_less_now_or_later(
     kept = min(now, then) / now
     assert proposals["slots"].moved == pytest.approx(1 - kept / then)
     assert proposals["slots"].slots == max(64, 10 * then)
-    written = json.loads(plan(wanted.objects, live).to_json())["rings"][0]["proposals"]
+    written = json.loads(plan(wanted.as_wanted(), live).to_json())["rings"][0]["proposals"]
     assert [proposal["strategy"] for proposal in written] == strategies
     assert written[0]["ring"][0] == {"queue": "b.0", "weight": "1"}
 
 
 def test_a_new_exchange_over_queues_that_exist_moves_keys_until_it_has_all_of_them() -> None:
-    wanted = bills(0, 1, 2).objects
+    wanted = bills(0, 1, 2).as_wanted()
     live = as_live(Topology(queues=wanted.queues), release=NEWEST)
     assert plan(wanted, live).rings["bills"].transient_share == share_moved(
         ["b.0"], ["b.0", "b.1", "b.2"], NEWEST
@@ -188,7 +188,7 @@ def test_only_a_direct_exchange_is_a_super_stream() -> None:
 
 def test_an_unchanged_exchange_whose_order_nobody_knows_has_no_flows() -> None:
     live = bills(0, 1, release=KHEPRI)
-    made = plan(live.objects, live)
+    made = plan(live.as_wanted(), live)
     assert (made.rings["bills"].moved, made.rings["bills"].matrix()) == (0.0, None)
     assert json.loads(made.to_json())["rings"][0]["matrix"] is None
 
@@ -198,7 +198,7 @@ def test_an_unchanged_exchange_whose_order_nobody_knows_has_no_flows() -> None:
 def test_the_plan_of_another_type_has_the_map_of_each_type_and_the_steps_of_the_ring(
     members: tuple[str, ...], *, becomes_ring: bool
 ) -> None:
-    modulus = bills(0, 1).objects
+    modulus = bills(0, 1).as_wanted()
     hashing = ExchangeDefinition("bills", "x-consistent-hash", ring=tuple(map(RingMember, members)))
     ring = replace(modulus, exchanges=(hashing,), bindings=())
     old, new = (modulus, ring) if becomes_ring else (ring, modulus)

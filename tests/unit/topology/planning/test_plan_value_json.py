@@ -44,7 +44,7 @@ def test_a_matrix_lists_at_most_a_hundred_flows_and_the_number_of_the_others(kin
         return topology.with_rings({"h": HashRing.from_buckets(names, RELEASE)})
 
     names = tuple(f"q{number:03}" for number in range(count + 1))
-    made = plan(bound(names).objects, bound(names[:-1]))
+    made = plan(bound(names).as_wanted(), bound(names[:-1]))
     (ring,) = json.loads(made.to_json())["rings"]
     matrix = made.rings["h"].matrix()
     assert matrix is not None

@@ -67,12 +67,12 @@ def test_the_objects_of_a_link_are_left_out_of_a_file_and_named() -> None:
     assert plugin_objects.plugin_objects(live) == {LINK, UP}
     written = plugin_objects.without_plugin_objects(live)
     assert "federation" not in written.to_toml()
-    assert replace(written.objects, cluster=None) == FILE
+    assert replace(written.as_wanted(), cluster=None) == FILE
     assert written.facts.left_out[-2:] == (
         f"exchanges of federation links: {LINK.name}: the plugin rabbitmq_federation makes them",
         f"queues of federation links: {UP}: the plugin rabbitmq_federation makes them",
     )
-    assert plan(written.objects, live).changes == ()
+    assert plan(written.as_wanted(), live).changes == ()
 
 
 def test_a_link_next_to_slots_stays_and_an_export_has_the_slots() -> None:
@@ -141,9 +141,9 @@ def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:
 
 def test_a_file_reports_the_policy_and_not_the_shards() -> None:
     written = plugin_objects.without_shards(LIVE)
-    assert written.objects == Topology((IMAGES,), policies=(POLICY,))
+    assert written.as_wanted() == Topology((IMAGES,), policies=(POLICY,))
     assert written.facts.left_out == ("4 shards of images: the plugin rabbitmq_sharding makes them",)
-    assert plan(written.objects, LIVE).changes == ()
+    assert plan(written.as_wanted(), LIVE).changes == ()
     assert plugin_objects.without_shards(written) is written
 
 
@@ -156,7 +156,7 @@ def test_a_ring_of_shards_is_the_plugins() -> None:
     ).with_rings({})
     written = plugin_objects.without_shards(live)
     assert written.exchanges == (hashing,)
-    assert plan(written.objects, live).changes == ()
+    assert plan(written.as_wanted(), live).changes == ()
 
 
 def test_the_queues_of_an_exchange_that_is_deleted_are_no_shards() -> None:
