@@ -20,7 +20,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Verbatim
 from rabbit_chx.topology.file.toml_file import members_of, members_text, rearrange
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
-from rabbit_chx.topology.targets import arranged_by
+from rabbit_chx.topology.targets import reordered
 from rabbit_chx.words import percent
 
 
@@ -76,7 +76,7 @@ def arrange(
         for order in ring.proposals
         if order.strategy == "least-moving-order"
     }
-    members = {exchange.name: members_of(exchange) for exchange in arranged_by(plan, read.live).exchanges}
+    members = {exchange.name: members_of(exchange) for exchange in reordered(plan, read.live).exchanges}
     done = rearrange(given.text, members, given.variables)
     slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
     for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Release
+from rabbit_chx.routing import Destination, Release
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts, QueueDefinition
 from rabbit_chx.topology.planning.comparison import check_wanted, complete, live_side
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
+from rabbit_chx.topology.slots.balance import LoadTarget, balance
 from rabbit_chx.topology.slots.layout import expand, expand_slots
 from rabbit_chx.topology.slots.owners import repair_members
 
@@ -30,10 +32,10 @@ def arrange(wanted: Topology, live: LiveTopology) -> Topology:
     Raises:
         InputError: as in `plan`.
     """
-    return arranged_by(plan(wanted, live), live)
+    return reordered(plan(wanted, live), live)
 
 
-def arranged_by(made: Plan, live: LiveTopology) -> Topology:
+def reordered(made: Plan, live: LiveTopology) -> Topology:
     """Return the wanted topology of a plan that was made for a live topology, as `arrange` does."""
     live = live_side(live)
     wanted = complete(made.wanted, live)
@@ -54,6 +56,46 @@ def arranged_by(made: Plan, live: LiveTopology) -> Topology:
         for exchange in wanted.exchanges
     )
     return replace(wanted, exchanges=tuple(exchanges))
+
+
+def balanced(
+    live: LiveTopology,
+    exchange: str,
+    load: SlotLoad | Mapping[Destination, float],
+    *,
+    weights: Mapping[str, int] | None = None,
+    target: LoadTarget | float = 1.2,
+) -> Topology:
+    """Return one exchange with slots as it is, but with slots at other queues, so that no queue has more of the load than `target` allows.
+
+    Args:
+        live: the live topology, with the rings that were read.
+        exchange: the name of the exchange.
+        load: the load of each slot, as `balance` takes it.
+        weights: the weights of the queues that may have slots, as `balance` takes them.
+        target: the largest load that a queue may have.
+
+    Raises:
+        NotFoundError: the exchange does not exist.
+        MismatchError: the exchange is of another type.
+        InputError: it has no slots that a file can list, no moves reach the target, or an argument is invalid, as in `balance`.
+    """
+    live = live_side(live)
+    definition = live_hash_exchange(live, exchange)
+    made = balance(live.slots(exchange), load, weights, target=target)
+    if made.state in ("impossible", "not-found"):
+        raise InputError(
+            f"no moves of slots of {exchange!r} were found that reach the target {made.target}: raise it, or add slots",
+            exchange=exchange,
+        )
+    members = made.members(exchange)
+    if members is None:
+        raise InputError(
+            f"no file can list the slots of {exchange!r}: give each slot a queue, and take other members out of its ring",
+            exchange=exchange,
+        )
+    slots = len(made.after.slots)
+    return Topology((replace(definition, ring=None, slots=slots, members=members, owner="ours"),))
 
 
 def declared(live: LiveTopology, exchange: ExchangeDefinition, queues: Iterable[QueueDefinition]) -> Topology:
