@@ -215,7 +215,7 @@ def compare(
     to = ring.read_other(given, other)
     has_keys = sample.key_file is not None or sample.pattern is not None
     if has_keys:
-        given, to = hashed.settle(given), hashed.settle(to)
+        given, to = hashed.decide(given), hashed.decide(to)
     hashing = hashed.of(given, to, keys=has_keys)
     keys, before, after = sample.read(), given.source, to.source
     alike = hashing.hash_header is None or before.release == after.release

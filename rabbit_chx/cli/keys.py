@@ -91,7 +91,7 @@ def keys(
 
     The exit code is 3 if fewer keys than requested are found, or the ring or the hashed value is assumed, 70 if none is found.
     """
-    given = hashed.settle(ring.read())
+    given = hashed.decide(ring.read())
     source, hashing = given.source, hashed.of(given)
     wanted = bound_destination(destination, source)
 

@@ -60,40 +60,40 @@ class RingInput:
     Attributes:
         source: the ring, or the table of its slots; or an exchange without one.
         arguments: the exchange's arguments that determine the hashed value; None if they are not known.
-        doubt: why they are not known, as the beginning of a sentence; empty if they are known.
+        unknown: why they are not known, as the beginning of a sentence; empty if they are known.
         faults: the slots of a live exchange that do not have exactly one queue, with the reason.
         is_live: True if it is that of a broker.
         is_amqp_alone: True if only AMQP was asked, so that the arguments are not known.
-        guess: what is assumed about the source, and what determines it; empty if the source is known or the user vouches for it.
+        doubt: what is assumed about the source, and what determines it; empty if the source is known or the user vouches for it.
         is_accepted: True if the user accepts the guess.
         alternate: the exchange that gets messages without a destination.
     """
 
     source: KeyMap
     arguments: Mapping[str, str] | None = None
-    doubt: str = ""
+    unknown: str = ""
     faults: Mapping[ExchangeRef, str] = field(default_factory=dict)
     is_live: bool = False
     is_amqp_alone: bool = False
-    guess: str = ""
+    doubt: str = ""
     is_accepted: bool = False
     alternate: str | None = None
 
     @property
     def is_determined(self) -> bool:
         """True if the source is not a guess."""
-        return not self.guess
+        return not self.doubt
 
     def loses(self, places: Iterable[Place]) -> bool:
         """Return True if messages to one of these places are lost, because it is None and there is no alternate exchange."""
         return self.alternate is None and None in places
 
     def warn(self) -> None:
-        """Write the guess to stderr."""
-        if self.is_accepted and self.guess:
-            say(self.guess)
-        elif self.guess:
-            say(Fix("not determined: ", self.guess, "; --assume accepts the guess (exit code 0)"))
+        """Write the doubt to stderr."""
+        if self.is_accepted and self.doubt:
+            say(self.doubt)
+        elif self.doubt:
+            say(Fix("not determined: ", self.doubt, "; --assume accepts the guess (exit code 0)"))
 
     @property
     def is_unpinned(self) -> bool:
@@ -370,9 +370,9 @@ class HashingOptions:
             )
         wanted_header, type_ = parse_header_type(self.hash_header)
         named = Hashing(wanted_header, self.hash_property).arguments
-        doubt = next((ring.doubt for ring in rings if ring.doubt and not ring.is_amqp_alone), "")
-        if keys and not known and not named and doubt:
-            say(f"{doubt}, {_KEY_ASSUMED}")
+        unknown = next((ring.unknown for ring in rings if ring.unknown and not ring.is_amqp_alone), "")
+        if keys and not known and not named and unknown:
+            say(f"{unknown}, {_KEY_ASSUMED}")
         arguments = known[0] if known else named
         if named and named != dict(arguments):
             raise InputError(
@@ -384,21 +384,21 @@ class HashingOptions:
             )
         return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
 
-    def settle(self, given: RingInput) -> RingInput:
+    def decide(self, given: RingInput) -> RingInput:
         """Return the ring of keys: that of a live exchange is a guess if AMQP alone does not show what it hashes, and no option says it."""
         is_said = self.hash_header is not None or self.hash_property is not None
-        if is_said or given.guess or not given.is_amqp_alone:
+        if is_said or given.doubt or not given.is_amqp_alone:
             return given
-        settled = replace(given, guess=f"{given.doubt}, {_KEY_ASSUMED}")
-        settled.warn()
-        return settled
+        doubtful = replace(given, doubt=f"{given.unknown}, {_KEY_ASSUMED}")
+        doubtful.warn()
+        return doubtful
 
 
 def code_of(*given: RingInput, is_lost: bool = False, is_different: bool = False) -> ExitCode:
     """Return the exit code of a prediction: messages that are lost, before a guess that is not accepted, before a difference."""
     if is_lost:
         return ExitCode.DIFFERENCE
-    if any(each.guess and not each.is_accepted for each in given):
+    if any(each.doubt and not each.is_accepted for each in given):
         return ExitCode.PARTLY
     return ExitCode.DIFFERENCE if is_different else ExitCode.DONE
 
@@ -478,7 +478,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
         arguments,
         f"{name} does not contain the arguments of the exchange{why}",
         is_live=ring.ground.is_certain,
-        guess=f"the ring of {name} is {ring.ground}: pass a file of a ring that was read"
+        doubt=f"the ring of {name} is {ring.ground}: pass a file of a ring that was read"
         if ring.ground.is_assumed
         else "",
     )
@@ -505,15 +505,15 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     if modulo is not None:
         return RingInput(modulo, {}).under(rules)
     source = topology.key_map(exchange.name, rules)
-    guess: str = ""
+    doubt: str = ""
     say_unpinned(file, exchange)
     if topology.is_assumed(exchange.name):
-        guess = Fix(
+        doubt = Fix(
             f"the ring of {exchange.name} is {source.ground}: read the broker with ",
             to_type("ring show", exchange.name),
         )
     alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
-    return RingInput(source, hash_arguments_of(exchange), guess=guess, alternate=alternate)
+    return RingInput(source, hash_arguments_of(exchange), doubt=doubt, alternate=alternate)
 
 
 def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
@@ -585,12 +585,12 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         alternate = live.alternate
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
-            guess = (
+            doubt = (
                 f"exchange {exchange!r} is {source.ground}: probe it, or use an x-consistent-hash exchange"
                 if source.ground.is_assumed
                 else ""
             )
-            return RingInput(source, {}, is_live=True, guess=guess, alternate=alternate)
+            return RingInput(source, {}, is_live=True, doubt=doubt, alternate=alternate)
         ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults
         arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, alternate)
         store_read_ring(broker, live)
@@ -598,8 +598,8 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
             say(fault)
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
-    doubt = f"AMQP alone does not show the arguments of exchange {exchange!r}"
-    guess = (
+    unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
+    doubt = (
         Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", NEED_RING)
         if ring.ground.is_assumed
         else ""
@@ -607,10 +607,10 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     return RingInput(
         source,
         arguments,
-        doubt,
+        unknown,
         faults,
         is_live=True,
         is_amqp_alone=arguments is None,
-        guess=guess,
+        doubt=doubt,
         alternate=alternate,
     )

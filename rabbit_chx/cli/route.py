@@ -187,7 +187,7 @@ def route(
     key_file = STDIN if keys == (STDIN,) else key_file
     if key_file is None and column is not None:
         raise InputError(f"--column {column!r:.60} is the column of a file of keys: pass --keys too")
-    given = hashed.settle(ring.read())
+    given = hashed.decide(ring.read())
     source, hashing = given.source, hashed.of(given)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and key_file is None:

@@ -181,7 +181,7 @@ def simulate(
     given = ring.at(exchange_argument).read()
     source = given.source
     has_keys = sample.key_file is not None or sample.pattern is not None
-    given = hashed.settle(given) if has_keys else given
+    given = hashed.decide(given) if has_keys else given
     hashing = hashed.of(given, keys=has_keys)
     changed = _change(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)

@@ -170,8 +170,8 @@ def _ring_of_keys(exchange: str, ring: RingInput) -> KeyMap:
         raise InputError(
             f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"
         )
-    if ring.guess:
-        say(ring.guess)
+    if ring.doubt:
+        say(ring.doubt)
     if ring.arguments is None:
-        say(f"{ring.doubt}, so the routing key is assumed")
+        say(f"{ring.unknown}, so the routing key is assumed")
     return ring.source

@@ -87,7 +87,7 @@ class ScratchReport:
         )
 
     @property
-    def guess(self) -> str | None:
+    def doubt(self) -> str | None:
         """The uncertainty of a ring; None if it was read or is recorded."""
         if self.ring.ground.is_certain or not self.ring.traits.has_order:
             return None  # where no order matters, the bindings determine the destinations
@@ -98,7 +98,7 @@ class ScratchReport:
         """The exit code."""
         if self.differences or self.findings:
             return ExitCode.DIFFERENCE
-        return ExitCode.PARTLY if self.guess or not self.found else ExitCode.DONE
+        return ExitCode.PARTLY if self.doubt or not self.found else ExitCode.DONE
 
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
@@ -109,7 +109,7 @@ class ScratchReport:
             ("compared", copied if compared else "nothing"),
             ("mismatches", f"{len(self.differences):,}"),
             *([("heaviest key", _heaviest_text(*heaviest))] if heaviest else []),
-            *([("verified", f"not the ring, which is a guess: {self.guess}")] if self.guess else []),
+            *([("verified", f"not the ring, which is a guess: {self.doubt}")] if self.doubt else []),
             *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
         ]
         findings = [finding_as_json(it, destination=it.destination, share=it.share) for it in self.findings]
@@ -118,7 +118,7 @@ class ScratchReport:
             "vhost": self.vhost,
             "arguments": self.arguments,
             **source_as_json(self.ring),
-            "determined": bool(self.found) and not self.guess,
+            "determined": bool(self.found) and not self.doubt,
             "findings": findings,
             "compared": compared,
             "mismatches": len(self.differences),
@@ -176,9 +176,9 @@ def verify(
     report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings)
     if ring.destinations:
         report = _on_copy(at, report, sample)
-    if report.guess:
+    if report.doubt:
         say(
-            f"the ring of {exchange!r} is a guess, because the order of its bindings was not read: {report.guess}"
+            f"the ring of {exchange!r} is a guess, because the order of its bindings was not read: {report.doubt}"
         )
     return Outcome(report.document(), code=report.code)
 

@@ -56,5 +56,5 @@ def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the
 
 def test_a_guess_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
     stored("verify-assumed", scratch(ASSUMED).document(), in_words)
-    assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).guess)
-    assert scratch(READ).guess is None
+    assert "pass --ring-via PREFIX" in str(scratch(ASSUMED).doubt)
+    assert scratch(READ).doubt is None

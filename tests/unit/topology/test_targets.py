@@ -198,7 +198,7 @@ name = "q{1..2}"
 def test_the_plan_of_a_balance_moves_slots_alone_until_no_queue_is_over_the_target() -> None:
     there = ModelBroker.holding(live_of(Topology.from_toml(SLOTS)), NEWEST)
     live = there.topology()
-    slots = list(live.ring("events").destinations)
+    slots = list(live.slots("events").slots)
     load = dict(zip(slots, (4, 3, 2, 1), strict=True))
 
     made = plan(balanced(live, "events", load), live)
