@@ -14,7 +14,7 @@ from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -199,7 +199,7 @@ def test_the_plan_of_a_balance_moves_slots_alone_until_no_queue_is_over_the_targ
     there = ModelBroker.holding(live_of(Topology.from_toml(SLOTS)), NEWEST)
     live = there.topology()
     slots = list(live.slots("events").slots)
-    load = dict(zip(slots, (4, 3, 2, 1), strict=True))
+    load: dict[Destination, float] = dict(zip(slots, (4, 3, 2, 1), strict=True))
 
     made = plan(balanced(live, "events", load), live)
 
