@@ -91,7 +91,7 @@ def balanced(
     members = made.members(exchange)
     if members is None:
         raise InputError(
-            f"no file can list the slots of {exchange!r}: give each slot a queue, and take other members out of its ring",
+            f"no file can list the slots of {exchange!r}: bind a queue to each slot, and take other members out of its ring",
             exchange=exchange,
         )
     slots = len(made.after.slots)

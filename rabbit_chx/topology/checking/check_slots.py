@@ -11,7 +11,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
 from rabbit_chx.topology.checking.difference_findings import describe_differences
 from rabbit_chx.topology.checking.remedies import apply_fix
-from rabbit_chx.topology.objects.objects import ALTERNATE_EXCHANGE, BindingDefinition, order_of_name
+from rabbit_chx.topology.objects.objects import BindingDefinition, order_of_name
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.owners import SlotNames
@@ -61,7 +61,7 @@ def _find_differing_exchanges(checked: CheckedExchange, layout: SlotLayout) -> I
     for one in differences:
         slot = ExchangeRef(one.subject.name)
         # Of slots without an alternate exchange there is a finding of its own.
-        shown = f"arguments.{ALTERNATE_EXCHANGE}" if slot in bare else ""
+        shown = "arguments.alternate-exchange" if slot in bare else ""
         if fields := [field for field in one.fields if field.field != shown]:
             message = f"exchange {slot.name} differs: {describe_differences(fields)}"
             fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
@@ -151,7 +151,7 @@ def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]
         f"{_slots_are(bare)} without an alternate exchange: while one has no queue, as when it moves to another, its messages are "
         f"dropped or returned; that concerns {percent(share)} of all keys"
     )
-    definition = f"""'{{"{ALTERNATE_EXCHANGE}": "EXCHANGE"}}'"""
+    definition = """'{"alternate-exchange": "EXCHANGE"}'"""
     by_policy = f"rabbitmqctl set_policy {name}-slots '^{name}\\.slot\\.' {definition} --apply-to exchanges"
     fix = f"set one by a policy: {by_policy}"
     if checked.layout is not None:

@@ -33,7 +33,6 @@ from rabbit_chx.topology.file.file_rules import match_fault, object_faults, oper
 from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, unsendable
 from rabbit_chx.topology.objects.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -423,8 +422,8 @@ def _declaration_faults(path: str, entry: Entry, declared: ExchangeDefinition | 
     for field, _, message, fix in object_faults(FileEntry(path, entry, frozenset(), declared)):
         if declared.kind == "queue" and field in ("durable", "auto_delete"):
             yield "left out", f"an import does not make it: {message}"
-        elif field == f"arguments.{ALTERNATE_EXCHANGE}":
-            yield "changed", f"{ALTERNATE_EXCHANGE}: {message}"
+        elif field == "arguments.alternate-exchange":
+            yield "changed", f"alternate-exchange: {message}"
         else:
             yield "refused", f"{field}: {message}; {fix}"
 

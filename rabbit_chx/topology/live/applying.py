@@ -55,7 +55,7 @@ from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
-from rabbit_chx.topology.planning.refusals import loss, uncounted_loss
+from rabbit_chx.topology.planning.refusals import loss_refusal, uncounted_loss_refusal
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.slots.hand_over_marker import parse_member
 from rabbit_chx.words import listed, plural
@@ -249,7 +249,7 @@ def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[li
         if subject.name in plan.parking_queues.values():
             continue  # its messages are published again first
         if subject.type == "stream":
-            refusals.append(uncounted_loss(subject.name))
+            refusals.append(uncounted_loss_refusal(subject.name))
             continue
         try:
             counts = broker.amqp.count(subject.name)
@@ -262,7 +262,7 @@ def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[li
         if is_drained and (messages or counts.consumers):
             drained.append(subject.name)
         elif not is_drained and (counts.messages or counts.consumers):
-            refusals.append(loss(subject.name, messages, counts.consumers, is_replaced=True))
+            refusals.append(loss_refusal(subject.name, messages, counts.consumers, is_replaced=True))
     return refusals, drained
 
 
@@ -545,7 +545,7 @@ def _check_deletion(
     counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)
     if counts.messages or counts.consumers:
         is_replaced = change.action == "replace"
-        refusal = loss(queue.name, counts.messages, counts.consumers, is_replaced=is_replaced)
+        refusal = loss_refusal(queue.name, counts.messages, counts.consumers, is_replaced=is_replaced)
         raise PlanRefusedError(str(refusal), [refusal])
     return operations
 

@@ -17,7 +17,6 @@ from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -134,9 +133,12 @@ def _permissions(subject: AmqpObject) -> str:
         place = subject.destination
         written = f"exchange {place.name}" if isinstance(place, ExchangeRef) else f"queue {place}"
         return f"write on {written} and read on exchange {subject.source}"
-    is_exchange = isinstance(subject, ExchangeDefinition)
-    needed = f"configure on {'exchange' if is_exchange else 'queue'} {subject.name}"
-    publishes_to = subject.arguments.get(ALTERNATE_EXCHANGE if is_exchange else "x-dead-letter-exchange")
+    needed = f"configure on {subject.kind} {subject.name}"
+    publishes_to = (
+        subject.alternate
+        if isinstance(subject, ExchangeDefinition)
+        else subject.arguments.get("x-dead-letter-exchange")
+    )
     return f"{needed}, read on it, and write on exchange {publishes_to}" if publishes_to else needed
 
 

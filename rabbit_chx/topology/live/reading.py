@@ -46,7 +46,6 @@ from rabbit_chx.topology.model import BrokerFacts, LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPE,
@@ -506,7 +505,7 @@ class LiveExchange:
     @property
     def alternate(self) -> str | None:
         """The alternate exchange, by argument or policy; None if it has none."""
-        name = self._arguments.get(ALTERNATE_EXCHANGE) or self.policy_definition.get(ALTERNATE_EXCHANGE)
+        name = self._arguments.get("alternate-exchange") or self.policy_definition.get("alternate-exchange")
         return name if isinstance(name, str) else None
 
     def check_type(self) -> None:

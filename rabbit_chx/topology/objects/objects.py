@@ -143,6 +143,12 @@ class ExchangeDefinition:
         _set(self, ring=ring, members=members, queues=queues)
 
     @property
+    def alternate(self) -> str | None:
+        """The alternate exchange of its arguments; None if they name none."""
+        name = self.arguments.get(ALTERNATE_EXCHANGE)
+        return name if isinstance(name, str) else None
+
+    @property
     def ref(self) -> ExchangeRef:
         """The exchange as a destination of bindings."""
         return ExchangeRef(self.name)

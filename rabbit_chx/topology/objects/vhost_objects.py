@@ -15,7 +15,6 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     BROKERS_OWN,
     HASH_EXCHANGE,
     BindingDefinition,
@@ -154,7 +153,6 @@ def _find_missing_exchanges(
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
     named = {binding.source for binding in bindings}
     named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
-    alternates = (exchange.arguments.get(ALTERNATE_EXCHANGE) for exchange in exchanges)
-    named |= {name for name in alternates if isinstance(name, str)}
+    named |= {exchange.alternate for exchange in exchanges if exchange.alternate is not None}
     missing = named - {exchange.name for exchange in exchanges}
     return [name for name in sorted(missing) if name and not name.startswith(BROKERS_OWN)]

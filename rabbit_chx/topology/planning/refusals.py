@@ -25,7 +25,6 @@ from rabbit_chx.topology.objects.changes import (
     TopologyObject,
 )
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     BROKERS_OWN,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -71,7 +70,7 @@ _POLICY_KEYS = {
         "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
         "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delivery-limit", "x-max-age",
         "x-stream-max-segment-size-bytes", "x-queue-leader-locator", "x-queue-mode", "x-consumer-timeout",
-        ALTERNATE_EXCHANGE,
+        "alternate-exchange",
     )
 }  # fmt: skip
 
@@ -99,7 +98,7 @@ def allow_moved(share: float) -> Argument:
     return Argument("allow_moved", math.ceil(share * _PARTS) / _PARTS)
 
 
-def deletion(subject: TopologyObject, about: str = "") -> Finding:
+def deletion_refusal(subject: TopologyObject, about: str = "") -> Finding:
     """Return the refusal to delete an object or binding that the topology owns and does not contain.
 
     `about` names the objects that are deleted with it, as a clause.
@@ -115,10 +114,10 @@ def deletion(subject: TopologyObject, about: str = "") -> Finding:
 def _deletion_with_uses(named: NamedObject, uses: Mapping[Destination, int]) -> Finding:
     """Return the refusal to delete an object. `uses` are the numbers of live bindings of queues and exchanges."""
     count = 0 if named.ref is None else uses.get(named.ref, 0)
-    return deletion(named, f", and {plural(count, 'binding')} with it" if count else "")
+    return deletion_refusal(named, f", and {plural(count, 'binding')} with it" if count else "")
 
 
-def replacement(live: TopologyObject, wanted: TopologyObject, release: Release) -> Finding:
+def replacement_refusal(live: TopologyObject, wanted: TopologyObject, release: Release) -> Finding:
     """Return the refusal to delete and redeclare an object that cannot be changed in place."""
     fields = fields_for(live, wanted, release)
     name = wanted.name
@@ -176,7 +175,7 @@ def _is_hash_exchange(subject: TopologyObject) -> bool:
     return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
 
-def loss(queue: str, messages: int, consumers: int, *, is_replaced: bool = False) -> Finding:
+def loss_refusal(queue: str, messages: int, consumers: int, *, is_replaced: bool = False) -> Finding:
     """Return the refusal to delete or replace a queue that has messages or consumers."""
     counted = " and ".join(
         f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -196,7 +195,7 @@ def loss(queue: str, messages: int, consumers: int, *, is_replaced: bool = False
     return Finding("loss", message, Fix(fix, ", or allow it with ", _ALLOW_LOSS), override=_ALLOW_LOSS)
 
 
-def uncounted_loss(queue: str) -> Finding:
+def uncounted_loss_refusal(queue: str) -> Finding:
     """Return the refusal to delete a stream, whose messages and consumers AMQP does not count."""
     message = (
         f"queue {queue} is to be deleted, and is a stream: AMQP does not count its messages and consumers"
@@ -616,10 +615,10 @@ def refusals_of(
         *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
         *map(unremovable_holes, remade),
         *found.pop("missing"),
-        *(replacement(live, new, compared.release) for live, new in replaced),
+        *(replacement_refusal(live, new, compared.release) for live, new in replaced),
         *(_deletion_with_uses(deleted, compared.uses) for deleted in compared.deleted),
         *found.pop("unlink"),
-        *map(deletion, unbound),
+        *map(deletion_refusal, unbound),
         *(external_refusal(one) for one in external if one.subject.kind == "binding"),
         *chain.from_iterable(found.values()),
     )

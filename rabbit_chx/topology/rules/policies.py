@@ -82,6 +82,12 @@ def setting_of(
     return None if policy is None else policy.definition.get(argument.removeprefix("x-"))
 
 
+def alternate_of(exchange: ExchangeDefinition, policies: Iterable[PolicyDefinition]) -> str | None:
+    """Return the alternate exchange, by argument or policy; None if neither names one."""
+    name = setting_of(exchange, "alternate-exchange", policies)
+    return name if isinstance(name, str) else None
+
+
 def find_applying_policy(
     definition: ExchangeDefinition | QueueDefinition, policies: Iterable[PolicyDefinition]
 ) -> PolicyDefinition | None:

@@ -22,7 +22,6 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology.model import AnyTopology, LiveTopology
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     BROKERS_EXCHANGES,
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -31,7 +30,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     list_onward,
 )
-from rabbit_chx.topology.rules.policies import policy_matches, setting_of
+from rabbit_chx.topology.rules.policies import alternate_of, policy_matches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,8 +105,7 @@ class Reach:
 
     def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
         """Return the alternate exchange, by argument or policy; None if it has none."""
-        name = setting_of(exchange, ALTERNATE_EXCHANGE, self._live.policies)
-        return name if isinstance(name, str) else None
+        return alternate_of(exchange, self._live.policies)
 
     def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:
         """Return the keys of a hash exchange that reach no queue."""

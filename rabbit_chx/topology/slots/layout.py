@@ -27,7 +27,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.rules.policies import setting_of
+from rabbit_chx.topology.rules.policies import alternate_of
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners, pin_members
 from rabbit_chx.topology.slots.slot_view import view_slots
 
@@ -272,7 +272,7 @@ def _remove_parts(live: LiveTopology, layouts: list[SlotLayout]) -> LiveTopology
 def queues_behind_slots(live: LiveTopology) -> list[str]:
     """Return the queues of the slots' alternate exchanges, by argument or policy."""
     alternates = {
-        setting_of(exchange, ALTERNATE_EXCHANGE, live.policies)
+        alternate_of(exchange, live.policies)
         for exchange in live.exchanges
         if exchange.internal and exchange.type == "fanout"  # as each slot is
     }

@@ -15,7 +15,6 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     LINK_NAME,
     BindingDefinition,
     ExchangeDefinition,
@@ -134,14 +133,14 @@ class SlotView:
         for slot in slots:
             queues = {binding.destination for binding in self.bound[slot]}
             exchange = self.exchanges.get(slot.name)
-            park = None if exchange is None else exchange.arguments.get(ALTERNATE_EXCHANGE)
-            if isinstance(park, str):
+            park = None if exchange is None else exchange.alternate
+            if park is not None:
                 self._parks.add(park)
             self.owners[slot] = slot
             self.dead_ends.discard(slot)
             if len(queues) == 1:
                 self.owners[slot] = queues.pop()
-            elif not queues and isinstance(park, str) and park in self.exchanges:
+            elif not queues and park is not None and park in self.exchanges:
                 self.owners[slot] = ExchangeRef(park)
             elif not queues:
                 self.dead_ends.add(slot)

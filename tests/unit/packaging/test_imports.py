@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -156,6 +157,13 @@ def test_the_names_of_slots_are_known_to_two_files() -> None:
         if any(".slot." in text.replace("\\", "") for text in texts if isinstance(text, str)):
             knowing.add(file.name)
     assert knowing == {"owners.py", "check_slots.py"}  # a fix has a pattern of a policy
+
+
+def test_the_argument_of_slots_is_known_to_two_files() -> None:
+    """Any other file asks for `ExchangeDefinition.alternate` or `alternate_of`, or has a table of the names of all arguments."""
+    files = (ROOT / "rabbit_chx").rglob("*.py")
+    knowing = {file.name for file in files if re.search(r"\bALTERNATE_EXCHANGE\b", file.read_text())}
+    assert knowing == {"objects.py", "layout.py"}
 
 
 @pytest.mark.parametrize(
