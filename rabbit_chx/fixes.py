@@ -1,8 +1,8 @@
 """Texts that contain commands and arguments: in Python's words, which the command line replaces by its own.
 
 ``Fix("allow it with ", Argument("allow_delete"))`` is the text ``allow it with allow_delete=True``. The command line prints
-``allow it with --allow-delete``. In an f-string a Fix would keep the words of Python only. So it raises an error there, and a longer text is a
-Fix of parts, too.
+``allow it with --allow-delete``. An f-string with a Fix has the words of Python only, so a longer text is a Fix of parts, too; the unit
+tests refuse such an f-string in our code.
 """
 
 from __future__ import annotations
@@ -94,11 +94,6 @@ class Fix(str):
 
     def __str__(self) -> str:
         return self  # `str` of an error with this message has the parts, too
-
-    def __format__(self, spec: str) -> str:
-        if any(not isinstance(part, str) for part in self.parts):
-            raise TypeError(f"{self!r} in an f-string would lose its commands: make a Fix of the parts")
-        return super().__format__(spec)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.parts

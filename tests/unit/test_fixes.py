@@ -46,3 +46,10 @@ def test_an_error_keeps_the_words_of_its_message(error: Exception) -> None:
     for other in (error, copy.deepcopy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301  # our own
         assert "rabbit-chx ring repair" in in_words(str(other))
         assert str(other) == str(error)
+
+
+def test_another_program_may_format_the_text_of_an_error_and_our_code_may_not() -> None:
+    fix = Fix("allow it with ", Argument("allow_delete"))
+    assert f"{fix}" == "allow it with allow_delete=True"
+    with pytest.raises(AssertionError, match="loses the commands"):
+        eval('f"{fix}"', {"__name__": "rabbit_chx.made_up", "fix": fix})  # noqa: S307  # our own code

@@ -40,7 +40,7 @@ ADDITIONS = (
         "option of Spark",
         "spark_connector/options/write_options.py",
         "    ignore_unknown_columns: bool",
-        '    added: bool = option("addedOption", FLAG, "what was added", default=False)\n    ignore_unknown_columns: bool',
+        '    added_option: bool = option(FLAG, "what was added", default=False)\n    ignore_unknown_columns: bool',
     ),
     (
         "format of `--output`",
@@ -66,7 +66,7 @@ print(json.dumps({
     "rule": [Release(version).follows(ADDED) for version in ("4.2.0", "4.3.0")],
     "ignored": "added-kind" in choices["ignored"],
     "counted": "added-kind" in {labels["kind"] for gauge in report.gauges for labels, _ in gauge.samples if "kind" in labels},
-    "spark": WriteOptions.parse({"url": "amqp://h", "exchange": "x", "addedOption": "true"}).added,
+    "spark": WriteOptions.parse({"url": "amqp://h", "exchange": "x", "addedOption": "true"}).added_option,
     "output": "lines" in choices["output"],
     "generated": {
         "rule": "| added rule | from 4.3.0 | does something else |" in tables.rules(),
