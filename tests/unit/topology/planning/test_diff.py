@@ -88,3 +88,14 @@ def test_a_ring_that_no_broker_makes_has_no_key_map() -> None:
 def test_what_nobody_owns_is_no_difference() -> None:
     there = ExchangeDefinition("theirs", "fanout")
     assert diff(Topology(), as_live(Topology((there,)))) == ()
+
+
+def test_a_check_and_a_plan_agree_what_is_to_be_no_slot() -> None:
+    """An exchange that no list shows, bound like a slot, is to be a plain exchange."""
+    place = ExchangeDefinition("x", "fanout")
+    bound = (BindingDefinition("x", "b"),)
+    ring = hashing("a", RingMember(place.ref, "3"), RingMember("b", "2"))
+    wanted = replace(ring, exchanges=(*ring.exchanges, place), bindings=bound)
+    live = replace(with_buckets(ring, *[place.ref] * 3, *"bba"), bindings=bound)
+
+    assert check(live, wanted).misplaced["orders"] == plan(wanted, live).rings["orders"].moved
