@@ -1,1 +1,1 @@
-"""A check: the findings about a live topology, and the effects of an upgrade. No I/O."""
+"""A check: the findings about a live topology by itself, and its differences from a wanted one, in words. No I/O."""

@@ -1,1 +1,1 @@
-"""The broker: reading a topology, applying a plan, handing slots over, declaring and repairing, by a small protocol."""
+"""The broker by a small protocol: reading a topology, applying a plan, recording rings, handing slots over, declaring an exchange."""
