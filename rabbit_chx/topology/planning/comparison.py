@@ -250,7 +250,7 @@ def check_wanted(wanted: object) -> None:
     """Raise an InputError for a wanted side that is not a Topology: the reverse of a plan would undo what is wanted."""
     if not isinstance(wanted, Topology):
         raise InputError(
-            f"wanted is a {type(wanted).__name__}: pass a Topology, of Topology.from_toml(text), or the objects of a LiveTopology"
+            f"wanted is a {type(wanted).__name__}: pass a Topology, of Topology.from_toml(text), or of LiveTopology.as_wanted()"
         )
 
 
