@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import CommandLine, Fix
-from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -94,6 +94,11 @@ def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
     except InputError:  # this release refuses the weight of a binding that is older than the rule
         buckets = tuple(member.destination for member in bound for _ in range(member.weight))
         return HashRing(buckets, release, UNORDERED, tuple(member.binding for member in bound))
+
+
+def may_have_publishers(name: str, queues: Iterable[Destination], live: LiveTopology) -> bool:
+    """Return True if an exchange may have publishers. If it was deleted and is declared again, its queues exist, and its publishers may."""
+    return live.exchange(name) is not None or not {queue.name for queue in live.queues}.isdisjoint(queues)
 
 
 def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:
