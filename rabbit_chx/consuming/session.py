@@ -140,7 +140,9 @@ class GroupSession:
         """
         if self.member.journal is not None:
             return 0
-        return priority_without_journal(self.member.name, queue, self.member.weight, has_warmed_up=self._has_warmed_up)
+        return priority_without_journal(
+            self.member.name, queue, self.member.weight, has_warmed_up=self._has_warmed_up
+        )
 
     def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
         """The channel of a queue was closed by the broker or with the connection."""

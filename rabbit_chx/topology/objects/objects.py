@@ -358,7 +358,9 @@ class ObjectSet:
         self,
     ) -> dict[tuple[ObjectKind, str], ExchangeDefinition | QueueDefinition | PolicyDefinition]:
         """The exchanges, queues and policies by kind and name."""
-        return {(named.kind, named.name): named for named in (*self.exchanges, *self.queues, *self.policies)}
+        objects: tuple[ExchangeDefinition | QueueDefinition | PolicyDefinition, ...]
+        objects = (*self.exchanges, *self.queues, *self.policies)
+        return {(named.kind, named.name): named for named in objects}
 
     def exchange(self, name: str) -> ExchangeDefinition | None:
         """Return the exchange whose name is `name`; None if it does not exist."""

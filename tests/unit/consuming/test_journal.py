@@ -209,8 +209,12 @@ def test_a_score_follows_the_weight() -> None:
 
 
 def test_without_a_journal_a_member_that_has_not_warmed_up_is_after_all_others() -> None:
-    late = [journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, has_warmed_up=False) for n in range(200)]
-    warm = [journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, has_warmed_up=True) for n in range(200)]
+    late = [
+        journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, has_warmed_up=False) for n in range(200)
+    ]
+    warm = [
+        journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, has_warmed_up=True) for n in range(200)
+    ]
     assert max(late) < min(warm)
     assert max(warm) < 0
 
