@@ -219,7 +219,13 @@ _PAGES = {
     "slots": "slots-and-shards",
     "shards": "slots-and-shards",
     "ring": "rings",
+    "record": "rings",
+    "repair": "rings",
     "topology": "topology",
+    "export": "topology",
+    "plan": "topology",
+    "arrange": "topology",
+    "apply": "topology",
 }
 
 

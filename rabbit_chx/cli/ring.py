@@ -259,7 +259,7 @@ _RECORDED = {
 }
 
 
-@command(example="rabbit-chx ring record --all --ring-via 'docker exec rabbitmq'")
+@command(example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'")
 def record_rings(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
@@ -289,7 +289,7 @@ def record_rings(
     if observed.observed is not None and (source is not None or len(exchanges) != 1):
         raise InputError("--observed has the keys of one exchange: pass one EXCHANGE, and no --from")
     if broker.no_record:
-        raise InputError("ring record stores the order of rings: leave --no-record out")
+        raise InputError("record stores the order of rings: leave --no-record out")
     at = broker.live()
     with at.open() as opened, sign_of_life("reading the broker"):
         live = opened.topology()

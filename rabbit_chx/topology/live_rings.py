@@ -136,7 +136,7 @@ def live_hash_exchange(live: LiveTopology, name: str) -> ExchangeDefinition:
         raise NotFoundError(
             Fix(
                 f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with `",
-                CommandLine("topology apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
+                CommandLine("apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
                 "`",
             ),
             exchange=name,

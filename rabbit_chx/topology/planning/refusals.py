@@ -61,7 +61,7 @@ KNOW_RINGS = Fix(
     "pass ",
     READ_RINGS,
     ", such as 'docker exec NAME' or 'kubectl exec POD --'; to keep the order on the broker: ",
-    CommandLine("ring record", "Broker.record(live.rings)", options=(Argument("all"),)),
+    CommandLine("record", "Broker.record(live.rings)", options=(Argument("all"),)),
 )
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
