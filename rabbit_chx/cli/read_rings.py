@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
@@ -29,6 +30,12 @@ def store_read_rings(
     if exchanges:
         rings = {name: ring for name, ring in rings.items() if name in exchanges}
     _store(at, rings, broker)
+
+
+def say_unrecorded(live: LiveExchange) -> None:
+    """Write to stderr that the order of a live exchange was read, and that the broker has no record of it."""
+    if live.ring.provenance == "read" and live.record is None:
+        say(Fix(f"the broker has no record of the order of {live.name}: ", to_type("record", live.name)))
 
 
 def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:
