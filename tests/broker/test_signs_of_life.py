@@ -49,7 +49,7 @@ COMMANDS = (
     "simulate --exchange orders --pattern k{n} --count 100",
     "ring list --vhost /",
     "ring show nothing",
-    "apply FILE --yes --allow-moved 1",
+    "apply FILE --yes --allow moved=1",
 )
 
 
