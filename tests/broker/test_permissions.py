@@ -265,10 +265,11 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("keys --exchange orders orders.1 --count 1"),
         command("simulate --exchange orders"),
     ],
-    "`ring list`, `ring show`, `ring check`, `ring repair`": [
-        command("ring list"),
-        command("ring list --all-vhosts"),
-        *(command(f"ring {name} orders") for name in ("show", "check", "repair")),
+    "`show`, `ring check`, `ring repair`": [
+        command("show"),
+        command("show --all-vhosts"),
+        command("show orders"),
+        *(command(f"ring {name} orders") for name in ("check", "repair")),
     ],
     "`ring repair --apply` that moves `orders.2`": [repair],
     "`topology plan`, `check`, `arrange`, `export`": [
