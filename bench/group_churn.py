@@ -34,7 +34,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.testing import find_broker
 
-_TIMING = GroupTiming(settle_s=1.0, alive_s=1.0, gone_s=4.0, watch_s=3.0)
+_TIMING = GroupTiming(warm_up_s=1.0, alive_s=1.0, gone_s=4.0, watch_s=3.0)
 _EXCHANGE = "churn"
 _BOUND_S = 120.0
 

@@ -24,7 +24,7 @@ from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 STREAMS = [f"orders-{number}" for number in range(6)]
 #: Shorter than the defaults, so that the example is short.
-TIMING = GroupTiming(settle_s=0.5, alive_s=0.5, gone_s=5.0)
+TIMING = GroupTiming(warm_up_s=0.5, alive_s=0.5, gone_s=5.0)
 
 
 class Store:

@@ -53,7 +53,7 @@ class CommandLine:
     """A command of the command line, and the call that does the same.
 
     Attributes:
-        name: its name, such as ``ring repair``.
+        name: its name, such as ``repair``.
         call: the call in Python.
         arguments: its arguments, such as the name of an exchange.
         options: its options, in order.

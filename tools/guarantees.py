@@ -28,7 +28,7 @@ _PATHS = (
     "Spark from streams into streams",
     "ConsumerGroup",
     "StreamGroup",
-    "topology apply",
+    "apply",
 )
 _SUBJECTS = {"Spark batch": "Spark into queues", "Spark stream": "Spark into queues"}
 _RULE_OF_THREE = 3  # no event in n trials: with 95% confidence its rate is below 3/n

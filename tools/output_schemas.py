@@ -124,7 +124,7 @@ FORMATS = {
 }
 #: The meaning of fields whose name does not say it, wherever they are.
 _SAYS = {
-    "allow_with": "The option of `topology apply` that permits it.",
+    "allow_with": "The option of `apply` that permits it.",
     "at_least": "The proven minimum of the number of moves.",
     "cells": "A pair without a cell is 0.",
     "changes": "Of a plan, all; after an apply, those that were made.",

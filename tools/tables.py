@@ -220,7 +220,13 @@ _PAGES = {
     "shards": "slots-and-shards",
     "show": "rings",
     "ring": "rings",
+    "record": "rings",
+    "repair": "rings",
     "topology": "topology",
+    "export": "topology",
+    "plan": "topology",
+    "arrange": "topology",
+    "apply": "topology",
 }
 
 

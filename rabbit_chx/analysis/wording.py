@@ -44,4 +44,7 @@ def finding_as_json(finding: Finding, **subject: object) -> dict[str, Any]:
 
 def refusals_as_json(refusals: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the refusals of a plan as JSON."""
-    return [{"message": it.message, "fix": it.fix, "allow_with": it.allow_with} for it in refusals]
+    return [
+        {"message": refusal.message, "fix": refusal.fix, "allow_with": refusal.allow_with}
+        for refusal in refusals
+    ]

@@ -78,8 +78,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Inspect and repair live exchanges": {
         "show": ("Show the exchanges that hash: members, shares, slots, record.", "show:show"),
         "ring check": ("Find unroutable keys, duplicate bindings, stale buckets.", "check:check_ring"),
-        "ring record": ("Store the order of a ring on the broker.", "ring:record_rings"),
-        "ring repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
+        "record": ("Store the order of a ring on the broker.", "ring:record_rings"),
+        "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
         "slots show": ("Show the queue and the load of each slot.", "slots:show"),
         "slots balance": (
             "Propose slot moves that balance the queues.",
@@ -97,10 +97,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "keys": ("Find keys that reach a queue.", "keys:keys"),
     },
     "Manage a topology file": {
-        "topology export": ("Write the live topology as a file.", "export:export"),
-        "topology plan": ("Show the changes that a file requires, and the keys that move.", "plan:plan"),
-        "topology arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
-        "topology apply": ("Apply the plan.", "apply:apply"),
+        "export": ("Write the live topology as a file.", "export:export"),
+        "plan": ("Show the changes that a file requires, and the keys that move.", "plan:plan"),
+        "arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
+        "apply": ("Apply the plan.", "apply:apply"),
         "topology check": ("Compare the broker with the file.", "check:check_topology"),
     },
     "Consumers, messages, streams and the shell": {
@@ -113,7 +113,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 _GROUPS = {
     "ring": (
         "Check the ring of a live exchange, record and repair it.",
-        "ring record orders --ring-via 'docker exec rabbitmq'",
+        "ring check orders --ring-via 'docker exec rabbitmq'",
     ),
     "slots": (
         "Show the slots of a live exchange, and propose a better distribution.",
@@ -125,7 +125,7 @@ _GROUPS = {
     ),
     "topology": (
         "Declare exchanges, queues, bindings and policies in a file.",
-        "topology plan topology.toml --ring-via 'docker exec rabbitmq'",
+        "topology check topology.toml --ring-via 'docker exec rabbitmq'",
     ),
     "group": (
         "Show the consumers of the queues of an exchange.",

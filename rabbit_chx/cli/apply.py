@@ -1,4 +1,4 @@
-"""``rabbit-chx topology apply``: apply the plan of a topology file."""
+"""``rabbit-chx apply``: apply the plan of a topology file."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class ApplyOptions:
             raise InputError(f"the plan {path} cannot be read: {error.strerror}") from None
         of_plan = plan.get("checksum")
         if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
-            raise InputError(f"{path} is not a plan: pass a file that topology plan --plan-out wrote")
+            raise InputError(f"{path} is not a plan: pass a file that plan --plan-out wrote")
         version = plan.get("format_version")
         if version != _PLAN_VERSION:
             raise InputError(
@@ -204,7 +204,7 @@ class ApplyOptions:
         return of_plan
 
 
-@command(example="rabbit-chx topology apply topology.toml --ring-via 'docker exec rabbitmq'")
+@command(example="rabbit-chx apply topology.toml --ring-via 'docker exec rabbitmq'")
 def apply(
     *,
     file: str = argument(),

@@ -1,4 +1,4 @@
-"""Plans that are applied: shown, agreed to, and applied with their progress. `topology apply` and `ring repair` share it."""
+"""Plans that are applied: shown, agreed to, and applied with their progress. `apply` and `repair` share it."""
 
 from __future__ import annotations
 

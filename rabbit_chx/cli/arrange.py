@@ -1,4 +1,4 @@
-"""``rabbit-chx topology arrange``: rewrite the rings of a topology file to move the fewest keys, and list the slots of each queue."""
+"""``rabbit-chx arrange``: rewrite the rings of a topology file to move the fewest keys, and list the slots of each queue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, 
     ]
 
 
-@command(example="rabbit-chx topology arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
+@command(example="rabbit-chx arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
 def arrange(
     *,
     file: str = argument(),
@@ -62,7 +62,7 @@ def arrange(
         raise InputError(
             Fix(
                 f"{given.name} is a definitions file, which does not contain the order of rings: convert it with ",
-                replace(to_type("topology export", **{"from": file}), output="topology.toml"),
+                replace(to_type("export", **{"from": file}), output="topology.toml"),
                 ", and arrange the result",
             )
         )

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology export``: the live topology as a file."""
+"""``rabbit-chx export``: the live topology as a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LAST_NUMBER = re.compile(r"[0-9]+$")
 _MOST_PATTERNS = 10
 
 
-@command(example="rabbit-chx topology export --ring-via 'docker exec rabbitmq' > topology.toml")
+@command(example="rabbit-chx export --ring-via 'docker exec rabbitmq' > topology.toml")
 def export(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
@@ -86,7 +86,7 @@ def export(
         say(
             Fix(
                 f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: pass --ring-via, and first run: ",
-                to_type("topology arrange", "FILE", write=True),
+                to_type("arrange", "FILE", write=True),
                 "; it writes the order that moves the fewest",
             )
         )

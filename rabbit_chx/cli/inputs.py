@@ -204,7 +204,7 @@ def read_ring_record(path: str) -> RingRecord:
     """
     from rabbit_chx.topology.ring_records import read_record
 
-    name, text = file_name(path), _text_of(path, "ring record").removeprefix("\ufeff")
+    name, text = file_name(path), _text_of(path, "record").removeprefix("\ufeff")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -214,7 +214,7 @@ def read_ring_record(path: str) -> RingRecord:
             Fix(
                 f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --ring-from out: "
                 "apply keeps the order on the broker; or read the ring with --ring-via and keep it with ",
-                to_type("ring record", "EXCHANGE"),
+                to_type("record", "EXCHANGE"),
             )
         )
     arguments = document.get("record") or document.get("arguments") or document
@@ -277,7 +277,7 @@ def _report_definitions(name: str, imported: Imported) -> None:
 
 
 def _toml_of_export(text: str, name: str) -> str | None:
-    """Return the TOML text of the JSON document that `topology export` writes; None for any other text.
+    """Return the TOML text of the JSON document that `export` writes; None for any other text.
 
     Other programs may have sorted its fields, so its format may be anywhere.
     """
@@ -296,7 +296,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
     version = tables.pop("format_version", None)
     if version != _EXPORT_VERSION:
         raise InputError(
-            f"{name} has format_version {version!r:.60}, and this release reads {_EXPORT_VERSION}: write it again with topology export "
+            f"{name} has format_version {version!r:.60}, and this release reads {_EXPORT_VERSION}: write it again with export "
             "--output json"
         )
     if nulls := [

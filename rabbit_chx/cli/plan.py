@@ -1,4 +1,4 @@
-"""``rabbit-chx topology plan``: the changes between the live topology and that of a file."""
+"""``rabbit-chx plan``: the changes between the live topology and that of a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rabbit_chx.topology import Plan
 
 
 @command(
-    example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
+    example="rabbit-chx plan topology.toml --ring-via 'docker exec rabbitmq'",
     plot_help="Draw the share of keys that each proposal moves, and max_share_moved, into this file.",
 )
 def plan(
@@ -48,11 +48,11 @@ def plan(
     permitting = options_to_permit(made.refusals)
     ending = []
     if not given.is_definitions and file != "-" and _can_move_less(made):
-        ending.append(Fix("Move less by:  ", to_type("topology arrange", file, write=True)))
+        ending.append(Fix("Move less by:  ", to_type("arrange", file, write=True)))
     if (made.changes or made.parked_messages) and permitting is not None:
         # apply cannot ask if stdin is the file
         reviewed = {"checksum": made.checksum} if file == STDIN else {}
-        ending.append(Fix("Apply it with: ", to_type("topology apply", file, **permitting, **reviewed)))
+        ending.append(Fix("Apply it with: ", to_type("apply", file, **permitting, **reviewed)))
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
         try:

@@ -1,4 +1,4 @@
-"""The plan of a topology file and a broker, and its report, which `topology plan`, `apply`, `arrange` and `ring repair` share."""
+"""The plan of a topology file and a broker, and its report, which `plan`, `apply`, `arrange` and `repair` share."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
     ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
     if drain_s is not None and ends:
         yield Line(
-            f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (--drain of topology apply)."
+            f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (--drain of apply)."
         )
 
 

@@ -67,7 +67,7 @@ def _words(part: CommandLine | Argument) -> str:
     if isinstance(part, Argument):
         return part.option
     own = {option.flag for option in part.options}
-    reads_file = part.name.startswith("topology ") or "--file" in own
+    reads_file = part.name in ("plan", "arrange", "apply", "topology check") or "--file" in own
     words = ["rabbit-chx", part.name, *map(shlex.quote, part.arguments)]
     words += [shlex.join(option.words) for option in part.options]
     for name, value in (*_given.get(), *(_variables.get() if reads_file else ())):

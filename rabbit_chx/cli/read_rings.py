@@ -38,7 +38,7 @@ def how_to_record(names: Sequence[str], **options: str) -> Fix:
     """Return a sentence that names rings without a record that fits them, and the command that stores one."""
     return Fix(
         f"no record on the broker fits the order of {listed(list(names))}: store it with ",
-        to_type("ring record", *names, **options),
+        to_type("record", *names, **options),
     )
 
 

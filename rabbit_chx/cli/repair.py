@@ -1,4 +1,4 @@
-"""``rabbit-chx ring repair``: restore the order of a ring by unbind and bind."""
+"""``rabbit-chx repair``: restore the order of a ring by unbind and bind."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class RepairOptions:
     )
 
 
-@command(example="rabbit-chx ring repair orders --file topology.toml --ring-via 'docker exec rabbitmq'")
+@command(example="rabbit-chx repair orders --file topology.toml --ring-via 'docker exec rabbitmq'")
 def repair(
     *,
     exchange: str = argument(),

@@ -22,7 +22,7 @@ from rabbit_chx.words import plural
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
 #: What determines the ring of a live exchange that is assumed.
-NEED_RING = Fix("pass --ring-via to read it; to keep it on the broker: ", to_type("ring record", all=True))
+NEED_RING = Fix("pass --ring-via to read it; to keep it on the broker: ", to_type("record", all=True))
 
 
 def texts(*headings: str) -> list[TableColumn]:

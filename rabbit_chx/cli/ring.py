@@ -1,4 +1,4 @@
-"""``rabbit-chx ring record``: store the order of rings on the broker."""
+"""``rabbit-chx record``: store the order of rings on the broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RECORDED = {
 }
 
 
-@command(example="rabbit-chx ring record --all --ring-via 'docker exec rabbitmq'")
+@command(example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'")
 def record_rings(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
@@ -61,7 +61,7 @@ def record_rings(
     if observed.observed is not None and (source is not None or len(exchanges) != 1):
         raise InputError("--observed has the keys of one exchange: pass one EXCHANGE, and no --from")
     if broker.no_record:
-        raise InputError("ring record stores the order of rings: leave --no-record out")
+        raise InputError("record stores the order of rings: leave --no-record out")
     at = broker.live()
     with at.open() as opened, sign_of_life("reading the broker"):
         live = opened.topology()

@@ -281,9 +281,9 @@ class RingOptions:
                 raise InputError(
                     Fix(
                         f"{file} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots with ",
-                        to_type("topology arrange", str(file), write=True),
+                        to_type("arrange", str(file), write=True),
                         "; or show the changes with ",
-                        to_type("topology plan", str(file)),
+                        to_type("plan", str(file)),
                     )
                 )
         return read
@@ -469,7 +469,7 @@ def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
             remedy = Fix(
                 "; this is a definitions file, which does not contain the order of a ring: read the broker, or write the bindings "
                 "with --bind: they are listed by ",
-                to_type("topology export", **{"from": path}),
+                to_type("export", **{"from": path}),
             )
         raise InputError(Fix(f"{name}: {error}", remedy)) from None
     why = ", because it was read without the management API" if "arguments" in document else ""
@@ -523,7 +523,7 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
             Fix(
                 f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
                 "list them with ",
-                to_type("topology arrange", file.name, write=True),
+                to_type("arrange", file.name, write=True),
             )
         )
 

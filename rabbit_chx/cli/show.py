@@ -211,7 +211,7 @@ def _record_text(live: LiveExchange) -> str:
     if live.ring.provenance != "read" or live.is_recorded:
         return stored if live.record is not None else ""
     fault = "" if live.record is None else ", which does not fit the ring"
-    return Fix(f"{stored}{fault}: store it with ", to_type("ring record", live.name))
+    return Fix(f"{stored}{fault}: store it with ", to_type("record", live.name))
 
 
 def _text_or_none(place: Place) -> str | None:

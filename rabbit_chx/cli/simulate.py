@@ -87,7 +87,7 @@ def _change_parts(change: Change, least: LeastMoved | None) -> Iterator[Part]:
 
 def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
     """Yield alternatives that move fewer keys, if any."""
-    how = ("in the order that topology arrange writes", "with slots instead of the ring")
+    how = ("in the order that arrange writes", "with slots instead of the ring")
     ways = [
         f"{percent(share)} {by}"
         for share, by in zip(least, how, strict=False)

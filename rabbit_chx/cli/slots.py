@@ -288,9 +288,9 @@ def _file_parts(table: LiveTable, members: Sequence[RingMember] | None) -> Itera
     yield Line(
         Fix(
             f"Nothing was changed. Write these members of {exchange} into the topology file, and run: ",
-            to_type("topology plan", "FILE"),
+            to_type("plan", "FILE"),
             "; and then: ",
-            to_type("topology apply", "FILE"),
+            to_type("apply", "FILE"),
         )
     )
     yield Verbatim(f"slots = {len(table.slots.slots)}\nmembers = {members_text(members)}\n")

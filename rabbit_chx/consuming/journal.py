@@ -27,7 +27,7 @@ EntryKind: TypeAlias = Literal["ready", "alive", "left", "gone", "claim", "relea
 _KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
 #: The end of the year 9999, in seconds since 1970: datetime has no later time.
 _LAST_MOMENT = 253_402_300_799.0
-#: The number of priorities of the scores of settled members; the others have as many below them.
+#: The number of priorities of the scores of members that have warmed up; the others have as many below them.
 _PRIORITY_STEPS = 1 << 20
 
 
@@ -339,8 +339,8 @@ def score(member: str, queue: str, weight: float = 1.0) -> float:
     return math.exp(math.log(uniform) / weight)
 
 
-def priority_without_journal(member: str, queue: str, weight: float, *, settled: bool) -> int:
-    """Return the ``x-priority`` of a member without a journal, by its score; a member that is not settled is below all settled ones."""
+def priority_without_journal(member: str, queue: str, weight: float, *, has_warmed_up: bool) -> int:
+    """Return the ``x-priority`` of a member without a journal, by its score; a member that has not warmed up is below all that have."""
     return int(score(member, queue, weight) * (_PRIORITY_STEPS - 1)) - (
-        _PRIORITY_STEPS if settled else 2 * _PRIORITY_STEPS
+        _PRIORITY_STEPS if has_warmed_up else 2 * _PRIORITY_STEPS
     )

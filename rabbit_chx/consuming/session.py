@@ -93,7 +93,7 @@ class GroupSession:
         self._stalls = StallDetector()
         self._clock = LivenessClock((member.timing.alive_s + member.timing.gone_s) / 2)
         self._caught_up = asyncio.Event()  # our first heartbeat was read
-        self._is_settled = False  # whether `GroupTiming.settle_s` has passed
+        self._has_warmed_up = False  # whether `GroupTiming.warm_up_s` has passed
         self._subscribed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: RabbitChxError | None = None  # the first one
@@ -140,7 +140,9 @@ class GroupSession:
         """
         if self.member.journal is not None:
             return 0
-        return priority_without_journal(self.member.name, queue, self.member.weight, settled=self._is_settled)
+        return priority_without_journal(
+            self.member.name, queue, self.member.weight, has_warmed_up=self._has_warmed_up
+        )
 
     def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
         """The channel of a queue was closed by the broker or with the connection."""
@@ -412,11 +414,11 @@ class GroupSession:
     async def _join_and_write_heartbeats(self) -> None:
         """Take a share of the queues after some seconds of health, then write heartbeats."""
         if self.roster.members or self.member.journal is None:  # the first member of a group need not wait
-            await asyncio.sleep(self.member.timing.settle_s)
-        self._is_settled = True
+            await asyncio.sleep(self.member.timing.warm_up_s)
+        self._has_warmed_up = True
         if self.member.journal is None:
             for runner in self._runners.values():
-                runner.execute(runner.ownership.step_back())  # to the priority of a settled member
+                runner.execute(runner.ownership.step_back())  # to the priority of a member that has warmed up
             return
         await self._write("ready")
         for count in itertools.count(1):

@@ -70,7 +70,7 @@ class GroupTiming:
     """Intervals and time limits of a group. All members of a group should have the same.
 
     Attributes:
-        settle_s: seconds for which a member must be healthy before it takes its share of the queues. A member in a crash loop never reaches
+        warm_up_s: seconds for which a member must be healthy before it takes its share of the queues. A member in a crash loop never reaches
             that, so it takes no queue from another.
         alive_s: seconds between two heartbeats in the journal.
         gone_s: seconds without a heartbeat after which the other members reassign the queues. The broker delivers the queues of a dead
@@ -86,7 +86,7 @@ class GroupTiming:
             that moved the slot has died. The messages of the queue wait meanwhile.
     """
 
-    settle_s: float = 5.0
+    warm_up_s: float = 5.0
     alive_s: float = 3.0
     gone_s: float = 10.0
     watch_s: float = 15.0

@@ -38,7 +38,7 @@ _Slot = TypeVar("_Slot")
 #: The origin of slots that a topology file assigns to queues by weight, and the remedy.
 _ASSUMED_OWNERS = Fix(
     "assumed as on a new broker, because the file does not list the slots of each queue (those of the broker are written by ",
-    CommandLine("topology arrange", "arrange(wanted, live)", ("FILE",), (Argument("write"),)),
+    CommandLine("arrange", "arrange(wanted, live)", ("FILE",), (Argument("write"),)),
     ")",
 )
 
@@ -344,7 +344,7 @@ def _refuse_change(change: str, destination: Destination, weight: int | str | No
         Fix(
             f"the queues of this ring share slots, and {change} of {bound} does not determine which slots move: change `members` in "
             "a topology file and run ",
-            CommandLine("topology plan", "plan(wanted, live)"),
+            CommandLine("plan", "plan(wanted, live)"),
             ", or compare two slot tables",
         )
     )

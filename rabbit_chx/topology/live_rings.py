@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import CommandLine, Fix
-from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -96,6 +96,11 @@ def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
         return HashRing(buckets, release, UNORDERED, tuple(member.binding for member in bound))
 
 
+def may_have_publishers(name: str, queues: Iterable[Destination], live: LiveTopology) -> bool:
+    """Return True if an exchange may have publishers. If it was deleted and is declared again, its queues exist, and its publishers may."""
+    return live.exchange(name) is not None or not {queue.name for queue in live.queues}.isdisjoint(queues)
+
+
 def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:
     """Return the ring that members make on an exchange without bindings.
 
@@ -131,7 +136,7 @@ def live_hash_exchange(live: LiveTopology, name: str) -> ExchangeDefinition:
         raise NotFoundError(
             Fix(
                 f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with `",
-                CommandLine("topology apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
+                CommandLine("apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
                 "`",
             ),
             exchange=name,

@@ -11,7 +11,7 @@ from rabbit_chx.routing import Destination, Release
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts, QueueDefinition
-from rabbit_chx.topology.planning.comparison import check_wanted, complete, live_side
+from rabbit_chx.topology.planning.comparison import as_live, check_wanted, complete
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.slots.balance import LoadTarget, balance
@@ -37,7 +37,7 @@ def arrange(wanted: Topology, live: LiveTopology) -> Topology:
 
 def reordered(made: Plan, live: LiveTopology) -> Topology:
     """Return the wanted topology of a plan that was made for a live topology, as `arrange` does."""
-    live = live_side(live)
+    live = as_live(live)
     wanted = complete(made.wanted, live)
     layouts = expand_slots(wanted, live)[2]
     members = {name: layout.pin_members() for name, layout in layouts.items() if not layout.is_pinned}
@@ -80,7 +80,7 @@ def balanced(
         MismatchError: the exchange is of another type.
         InputError: it has no slots that a file can list, no moves reach the target, or an argument is invalid, as in `balance`.
     """
-    live = live_side(live)
+    live = as_live(live)
     definition = live_hash_exchange(live, exchange)
     made = balance(live.slots(exchange), load, weights, target=target)
     if made.state in ("impossible", "not-found"):
@@ -135,7 +135,7 @@ def healed(live: LiveTopology, exchange: str) -> Topology:
         MismatchError: the exchange is of another type.
         InputError: `live` is of another type.
     """
-    live = live_side(live)
+    live = as_live(live)
     definition = live_hash_exchange(live, exchange)
     ring = live.rings.get(exchange)
     if ring is not None and (recorded := find_recorded_ring(live, exchange)) is not None:
@@ -158,7 +158,7 @@ def restricted(wanted: Topology, live: LiveTopology, exchange: str) -> Topology:
         InputError: `wanted` does not contain a ring of that exchange, or its order is assumed; the exchange is external; or an argument is of
             another type.
     """
-    live = live_side(live)
+    live = as_live(live)
     check_wanted(wanted)
     definition = live_hash_exchange(live, exchange)
     if wanted.is_assumed(exchange):

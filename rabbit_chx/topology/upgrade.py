@@ -274,7 +274,7 @@ def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
         return repair_fix(exchange.name, file, external=external)
     exported = f"{exchange.name}.toml"
     export = CommandLine(
-        "topology export",
+        "export",
         "Broker.topology().to_toml()",
         options=(Argument("exchange", exchange.name),),
         output=exported,

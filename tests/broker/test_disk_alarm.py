@@ -33,7 +33,7 @@ def test_the_disk_alarm_of_a_node_is_named(
 
     def applied(queue: str, at: tuple[str, ...]) -> tuple[int, str]:
         path.write_text(f'[[queues]]\nname = "{queue}"\n')
-        code = main(["topology", "apply", str(path), "--yes", *at])
+        code = main(["apply", str(path), "--yes", *at])
         return code, capsys.readouterr().err
 
     code, said = applied("q8", reader)

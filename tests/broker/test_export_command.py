@@ -1,4 +1,4 @@
-"""``rabbit-chx topology export`` of a real broker."""
+"""``rabbit-chx export`` of a real broker."""
 
 from __future__ import annotations
 

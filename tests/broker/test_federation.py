@@ -44,20 +44,20 @@ def test_a_link_takes_its_share_of_the_keys_unless_it_is_behind_an_exchange_of_i
         file = tmp_path / "topology.toml"
         at = ["--url", up.url, "--management-url", str(up.management_url)]
         at += ["--ring-via", " ".join(up.ring_via or ())]
-        assert main(["topology", "export", *at]) == 0
+        assert main(["export", *at]) == 0
         said = capsys.readouterr()
         assert "federation" not in said.out
         assert f"left out: exchanges of federation links: {link.name}" in said.err
         file.write_text(said.out)
 
-        assert answer("topology", "plan", str(file), *at)["changes"] == []
+        assert answer("plan", str(file), *at)["changes"] == []
         document = answer("topology", "check", str(file), *at, code=1)
         (finding,) = document["findings"]
         with opened(up) as live:
             share = live.ring("h").shares()[link]
         assert (finding["kind"], finding["share"]) == ("federation-link", share)
         file.write_text(TEXT)
-        assert main(["topology", "apply", str(file), "--yes", *at]) == 0
+        assert main(["apply", str(file), "--yes", *at]) == 0
         capsys.readouterr()
         stayed, came = federated.counted()
         assert stayed + came == ROWS

@@ -70,7 +70,7 @@ def programs(vhost: RunningBroker, tmp_path: Path) -> Iterator[Programs]:
     assert vhost.ring_via is not None
     ring_via = shlex.join(vhost.ring_via)
     live = ["--url", vhost.url, "--management-url", str(vhost.management_url), "--ring-via", ring_via]
-    assert main(["topology", "apply", FILE, "--yes", *live]) == 0
+    assert main(["apply", FILE, "--yes", *live]) == 0
     with Programs(vhost, tmp_path / "output.txt") as made:
         yield made
     assert main(["topology", "check", FILE, *live]) == 0  # the frameworks changed none of these objects

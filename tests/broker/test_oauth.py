@@ -238,15 +238,15 @@ def test_the_command_line_runs_a_token_command(
     broker, issuer = site
     api = str(broker.management_url).replace("guest:guest@", "")
     addresses = ["--url", without_login(broker.url), "--management-url", api]
-    line = ["topology", "export", *addresses]
+    line = ["export", *addresses]
     file, written = tmp_path / "topology.toml", tmp_path / "written"
     file.write_text(TOPOLOGY.replace('"q"', '"q2"'))
     written.mkdir()
     with issuer.written(tmp_path / "token") as command, logged(written / "log"):
         monkeypatch.setenv("RABBIT_CHX_TOKEN_COMMAND", command)
         assert main(line) == 0
-        assert main(["topology", "plan", str(file), *addresses, "--output", "json"]) == 1
-        assert main(["topology", "apply", str(file), *addresses, "--yes"]) == 0
+        assert main(["plan", str(file), *addresses, "--output", "json"]) == 1
+        assert main(["apply", str(file), *addresses, "--yes"]) == 0
     (written / "output").write_text("".join(capsys.readouterr()))
     assert "pika" in (written / "log").read_text()
     assert traces_of_canary(written) == []

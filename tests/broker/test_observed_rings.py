@@ -71,13 +71,13 @@ def test_observed_keys_become_the_record(
     """Afterwards the ring is exact without rabbitmqctl and without the file; a record that real keys contradict is found, and replaced."""
     live, via = bound.live, bound.via
     file = received(bound, tmp_path / "seen.csv")
-    (recorded,) = answer("ring", "record", "o", *live, "--observed", file)["recorded"]
+    (recorded,) = answer("record", "o", *live, "--observed", file)["recorded"]
     assert (recorded["exchange"], recorded["origin"], recorded["is_new"]) == ("o", "observed", True)
     shown = answer("show", "o", *live)
     assert shown["provenance"] == "recorded"
     assert shown["buckets"] == answer("show", "o", *live, *via)["buckets"]
     assert answer("ring", "check", "o", *live, "--observed", file)["findings"] == []
-    assert not answer("ring", "record", "o", *live, "--observed", file)["recorded"][0]["is_new"]
+    assert not answer("record", "o", *live, "--observed", file)["recorded"][0]["is_new"]
 
     # What the management API does not show: somebody unbinds a member and binds it again.
     bound.channel.queue_unbind("o.c", "o", "3")
@@ -86,14 +86,14 @@ def test_observed_keys_become_the_record(
     document = answer("ring", "check", "o", *live, "--observed", later, code=1)
     assert [finding["kind"] for finding in document["findings"]] == ["contradicted"]
     assert "contradict the ring, recorded" in document["findings"][0]["message"]
-    assert main(["ring", "record", "o", *live, "--observed", later]) == 4
+    assert main(["record", "o", *live, "--observed", later]) == 4
     assert "has another order than the ring" in capsys.readouterr().err
-    answer("ring", "record", "o", *live, "--observed", later, "--yes")
+    answer("record", "o", *live, "--observed", later, "--yes")
     assert answer("ring", "check", "o", *live, "--observed", later)["findings"] == []
     read = answer("show", "o", *live, *via)["buckets"]
     assert answer("show", "o", *live)["buckets"] == read
 
-    assert main(["ring", "record", "--all", *live, "--observed", later]) == 2
+    assert main(["record", "--all", *live, "--observed", later]) == 2
     assert "--observed has the keys of one exchange" in capsys.readouterr().err
 
 

@@ -251,7 +251,7 @@ def repair(site: Site) -> None:
         site.channel.queue_unbind(queue, "orders", "1")
     for queue in ("orders.2", "orders.1"):
         site.channel.queue_bind(queue, "orders", "1")
-    command("ring repair orders --file {file} --allow-moved 1 --apply")(site)
+    command("repair orders --file {file} --allow-moved 1 --apply")(site)
 
 
 #: What each row of the table stands for.
@@ -265,16 +265,13 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("keys --exchange orders orders.1 --count 1"),
         command("simulate --exchange orders"),
     ],
-    "`show`, `ring check`, `ring repair`": [
-        command("show"),
-        command("show --all-vhosts"),
-        command("show orders"),
-        *(command(f"ring {name} orders") for name in ("check", "repair")),
+    "`show`, `ring check`, `repair`": [
+        *map(command, ("show", "show --all-vhosts", "show orders", "ring check orders", "repair orders")),
     ],
-    "`ring repair --apply` that moves `orders.2`": [repair],
-    "`topology plan`, `check`, `arrange`, `export`": [
-        command("topology export"),
-        *(command(f"topology {name} {{file}}") for name in ("plan", "check", "arrange")),
+    "`repair --apply` that moves `orders.2`": [repair],
+    "`plan`, `check`, `arrange`, `export`": [
+        command("export"),
+        *map(command, ("plan {file}", "topology check {file}", "arrange {file}")),
     ],
     "`group show`, `slots show`, `slots balance`": [
         command("group show orders"),

@@ -29,9 +29,9 @@ def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
         ("ring", "check", "orders"),
         ("ring", "check", "--all"),
         ("topology", "check", "FILE"),
-        ("topology", "plan", "FILE"),
-        ("topology", "arrange", "FILE"),
-        ("topology", "export"),
+        ("plan", "FILE"),
+        ("arrange", "FILE"),
+        ("export",),
         ("route", "k", "--exchange", "orders"),
         ("keys", "q1", "--exchange", "orders"),
         ("simulate", "--exchange", "orders"),
@@ -73,9 +73,9 @@ def test_a_plan_and_its_application_agree_although_the_plan_stores_the_order(
 ) -> None:
     file, plan = tmp_path / "topology.toml", tmp_path / "plan.json"
     file.write_text("[[queues]]\nname = 'new'\n")
-    answer("topology", "plan", str(file), *shop.live, *shop.via, "--plan-out", str(plan), code=1)
+    answer("plan", str(file), *shop.live, *shop.via, "--plan-out", str(plan), code=1)
     assert provenance(shop, answer) == "recorded"
-    done = answer("topology", "apply", str(file), *shop.live, "--plan", str(plan))
+    done = answer("apply", str(file), *shop.live, "--plan", str(plan))
     assert done["state"] == "applied"
 
 
@@ -83,10 +83,10 @@ def test_a_plan_of_an_assumed_ring_claims_no_match(
     shop: Shop, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "topology.toml"
-    assert main(["topology", "export", *shop.live]) in (0, 3)
+    assert main(["export", *shop.live]) in (0, 3)
     file.write_text(capsys.readouterr().out)
     for command in ("plan",), ("apply", "--yes"):
-        assert main(["topology", *command, str(file), *shop.live]) == 3
+        assert main([*command, str(file), *shop.live]) == 3
         out, err = capsys.readouterr()
         assert "the bindings match the topology" in out
         assert "whether the order of orders is that of the file is not known: pass --ring-via" in err

@@ -29,7 +29,7 @@ def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
     orders.channel.queue_unbind("orders.1", "orders", "1")
     orders.channel.queue_bind("orders.1", "orders", "1")  # its bucket is the last one now
     there = live_ring(orders)
-    command = ("ring", "repair", "orders", "--file", orders_file, *orders.live, *orders.via)
+    command = ("repair", "orders", "--file", orders_file, *orders.live, *orders.via)
     document = answer(*command, code=1)
     assert (document["state"], document["done"], document["longest_gap"]["seconds"]) == ("planned", 0, None)
     assert document["plan"]["rings"][0]["moved"] == there.share_moved(before)
@@ -62,7 +62,7 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             found = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
             ghosts, lost = live_ring(shop), share_lost(shop, "orders")
             with numbered_load(broker.url, "orders"):
-                repaired = answer("ring", "repair", "orders", *shop.live, *shop.via, "--apply")
+                repaired = answer("repair", "orders", *shop.live, *shop.via, "--apply")
             sound = answer("topology", "check", orders_file, *shop.live, *shop.via)
             ring, left = live_ring(shop), share_lost(shop, "orders")
     kinds = [(finding["kind"], finding["destination"]) for finding in found["findings"]]

@@ -29,16 +29,16 @@ ring = [{ queue = "q1", weight = 10 }, { queue = "q3", weight = 2 }]
 name = "q{1..4}"
 """
 COMMANDS = (
-    "topology plan FILE",
-    "topology arrange FILE",
+    "plan FILE",
+    "arrange FILE",
     "topology check FILE",
-    "topology export",
+    "export",
     "show",
     "show orders",
     "ring check orders",
     "ring check --all-vhosts",
-    "ring record orders",
-    "ring repair orders --apply --yes",
+    "record orders",
+    "repair orders --apply --yes",
     "slots show orders",
     "slots balance orders --pattern k{n} --count 100",
     "shards show sharded",
@@ -49,7 +49,7 @@ COMMANDS = (
     "simulate --exchange orders --pattern k{n} --count 100",
     "show --vhost /",
     "show nothing",
-    "topology apply FILE --yes --allow-moved 1",
+    "apply FILE --yes --allow-moved 1",
 )
 
 

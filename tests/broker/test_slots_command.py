@@ -74,14 +74,14 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
     members = tuple(RingMember(member["queue"], slots=member["slots"]) for member in made["members"])
     wanted = ExchangeDefinition("e", CHX, slots=16, members=members)
     file.write_text(Topology((wanted,), tuple(map(QueueDefinition, QUEUES))).to_toml())
-    (ring,) = answer("topology", "plan", str(file), *live, code=1)["rings"]
+    (ring,) = answer("plan", str(file), *live, code=1)["rings"]
     assert ring["moved"] == pytest.approx(made["moved"]["keys"])
-    answer("topology", "apply", str(file), "--yes", *live)
+    answer("apply", str(file), "--yes", *live)
 
     after = published(shop, KEYS)
     assert {queue["queue"]: round(queue["after"] * len(KEYS)) for queue in made["queues"]} == after
     assert max(after.values()) <= 0.3 * len(KEYS)
-    answer("topology", "plan", str(file), *live)
+    answer("plan", str(file), *live)
 
 
 @pytest.mark.usefixtures("owners")

@@ -34,7 +34,7 @@ def test_arranging_changes_the_ring_in_the_file_alone(topologies: Topologies) ->
 def test_an_interruption_reports_how_far_it_got_and_is_resumed(topologies: Topologies) -> None:
     queues = '[[queues]]\nname = "many.{1..220}"\ntype = "quorum"\n'
     path = topologies.file(SHOP + queues)
-    command = [PROGRAM, "topology", "apply", path, "--yes", "--verbose", *topologies.options]
+    command = [PROGRAM, "apply", path, "--yes", "--verbose", *topologies.options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while (

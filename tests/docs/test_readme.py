@@ -33,7 +33,7 @@ CLONE = (
     "pyspark_rabbitmq",
 )
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", page(README), re.DOTALL | re.MULTILINE)
-PLAN = "venv/bin/rabbit-chx topology plan topology.toml"
+PLAN = "venv/bin/rabbit-chx plan topology.toml"
 
 
 def new_user(folder: Path) -> tuple[Path, dict[str, str]]:

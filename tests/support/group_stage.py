@@ -30,7 +30,7 @@ from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.consuming.journal import JOURNAL
 
 #: A group that takes notice within a second.
-QUICK = GroupTiming(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
+QUICK = GroupTiming(warm_up_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
 

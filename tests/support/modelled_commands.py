@@ -64,7 +64,8 @@ class ModelledCommands:
     def arguments(self, command: str, text: str, *options: str) -> tuple[str, ...]:
         """Write a file, and return the command line of a command about it."""
         self._path.write_text(text)
-        return ("topology", command, str(self._path), *_OPTIONS, *options)
+        group = ("topology",) if command == "check" else ()
+        return (*group, command, str(self._path), *_OPTIONS, *options)
 
 
 class _Client(ModelClient):

@@ -19,7 +19,7 @@ from rabbit_chx import ConsumerGroup
 from rabbit_chx.consuming import GroupMessage, GroupTiming
 
 #: Members share the queues within a second, and a busy machine does not make one look dead.
-_TIMING = GroupTiming(settle_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)
+_TIMING = GroupTiming(warm_up_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)
 
 
 @contextmanager

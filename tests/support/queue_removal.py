@@ -26,7 +26,7 @@ from rabbit_chx.topology.live import applying
 
 QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: Members that look for a deleted queue quickly, and take nobody for gone and no queue for stuck on a busy machine.
-_TIMING = GroupTiming(settle_s=0.3, alive_s=0.5, gone_s=30.0, watch_s=0.5, stop_s=60.0)
+_TIMING = GroupTiming(warm_up_s=0.3, alive_s=0.5, gone_s=30.0, watch_s=0.5, stop_s=60.0)
 _STOPPED_S = 60.0
 #: On a busy machine a quorum queue of 3.10 is slow.
 _DRAIN_S = 200.0

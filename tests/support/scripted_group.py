@@ -22,7 +22,7 @@ from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
-BRISK = GroupTiming(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
+BRISK = GroupTiming(warm_up_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
 
 def message(queue: str, tag: int) -> DeliveredMessage:

@@ -29,7 +29,7 @@ from rabbit_chx.streams.frames import Fields, Key
 
 URL = "rabbitmq-stream://broker?heartbeat=0"
 GROUP = "billing"
-TIMING = GroupTiming(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=5.0, stop_s=10.0, journal_s=5.0)
+TIMING = GroupTiming(warm_up_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=5.0, stop_s=10.0, journal_s=5.0)
 #: The longest that a handler takes in these tests, in seconds.
 LONGEST_S = 0.6
 #: A member that loses a stream handles again at most the rows of so many seconds: an offset is stored after the batch in which it is due.

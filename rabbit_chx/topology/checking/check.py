@@ -39,7 +39,7 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, by_name, compare, live_side
+from rabbit_chx.topology.planning.comparison import Comparison, as_live, compare
 from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
 from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
@@ -133,7 +133,7 @@ def check(
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
-    live = live_side(live)
+    live = as_live(live)
     context = CheckContext(live, None if wanted is None else compare(wanted, live), file)
     names, moduli = _hash_exchanges(live, wanted, exchange)
     unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
@@ -166,7 +166,7 @@ def check(
     contradicted = [finding for _, finding in seen.values() if finding is not None]
     findings = (
         *(() if wanted is None else _find_wrong_place(wanted, live)),
-        *map(_unreadable, unreadable),
+        *map(_unreadable_finding, unreadable),
         *contradicted,
         *(
             found
@@ -277,7 +277,7 @@ def _find_copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Itera
         yield Finding("sharding-policy", message, fix, exchange=exchange.name)
 
 
-def _unreadable(name: str) -> Finding:
+def _unreadable_finding(name: str) -> Finding:
     message = "the ring has a member that no client can name, so it is not checked"
     return Finding("different", message, "delete that queue or exchange", exchange=name)
 
@@ -458,7 +458,7 @@ def _argument_findings(
     """Yield the arguments of the topology's live objects that lose messages, or that the broker ignores, except those of checked rings."""
     release = compared.release
     kept: tuple[ExchangeDefinition | QueueDefinition, ...] = (*compared.live.exchanges, *compared.live.queues)
-    listed = by_name(compared.wanted)
+    listed = compared.wanted.by_name
     there = [
         one
         for one in kept

@@ -53,7 +53,7 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     if not adopted and (ring.provenance == "recorded" or found is not None):
         return ""
     if found is None and records_of(name, live.facts.records) and ring.ground.is_certain:
-        return "its record does not fit its bindings, so it is compared with nothing; the command ring record replaces it"
+        return "its record does not fit its bindings, so it is compared with nothing; the command record replaces it"
     if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
         return "no file and no record to compare it with"
     bindings: list[Binding] = [member.binding for member in live_ring.bound]
@@ -61,9 +61,9 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     time = _time_of(live.facts.start)
     when = f" ({time})" if time else ""
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""
-    remedy = "the command ring record keeps it from now on"
+    remedy = "the command record keeps it from now on"
     if adopted and found is not None:
-        remedy = f"the record of {found[0].about} was made after that start, and the command ring record accepts its order"
+        remedy = f"the record of {found[0].about} was made after that start, and the command record accepts its order"
     return f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; {remedy}"
 
 

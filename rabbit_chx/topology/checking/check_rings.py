@@ -40,7 +40,7 @@ GHOSTS_SINCE = (4, 3, 0)
 def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of a ring by itself."""
     if checked.unroutable.share:
-        yield _unroutable(checked)
+        yield _unroutable_finding(checked)
     yield from _find_filters(checked)
     alternate = checked.context.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
@@ -90,7 +90,7 @@ def link_findings(exchange: str, links: Mapping[Place, float]) -> Iterator[Findi
         yield Finding(FEDERATION_LINK, message, fix, exchange=exchange, destination=place, share=share)
 
 
-def _unroutable(checked: CheckedExchange) -> Finding:
+def _unroutable_finding(checked: CheckedExchange) -> Finding:
     places = sorted(checked.unroutable.by_place.items(), key=lambda place: -place[1])
     parts = [f"{percent(share)} {_why_unroutable(checked, place)}" for place, share in places[:_MOST_PLACES]]
     if len(places) > _MOST_PLACES:

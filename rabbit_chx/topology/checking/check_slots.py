@@ -177,7 +177,7 @@ def _find_parked_messages(checked: CheckedExchange) -> Iterator[Finding]:
             message = f"{count:,} {wait} in {queue}: they arrived while their slot had no queue"
             fix = Fix(
                 "write the exchange with `slots` in a topology file, and run: ",
-                CommandLine("topology apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
+                CommandLine("apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
             )
             yield checked.finding("unexpected", message, _fix(checked, fix), queue)
 

@@ -15,9 +15,9 @@ def apply_fix(file: str | None, *options: Argument, external: bool = False) -> s
     permitted = "".join(f", {option}" for option in options)
     return Fix(
         "run: ",
-        CommandLine("topology plan", "plan(wanted, live)", (name,)),
+        CommandLine("plan", "plan(wanted, live)", (name,)),
         ", and then: ",
-        CommandLine("topology apply", f"Broker.apply(plan{permitted})", (name,), options),
+        CommandLine("apply", f"Broker.apply(plan{permitted})", (name,), options),
     )
 
 
@@ -39,5 +39,5 @@ def repair_command(exchange: str, file: str | None, *, does_it: bool = False) ->
     ordered = () if file is None else (Argument("file", file),)
     call = f"plan({target}, live)"
     if does_it:
-        return CommandLine("ring repair", f"Broker.apply({call})", (exchange,), (*ordered, Argument("apply")))
-    return CommandLine("ring repair", call, (exchange,), ordered)
+        return CommandLine("repair", f"Broker.apply({call})", (exchange,), (*ordered, Argument("apply")))
+    return CommandLine("repair", call, (exchange,), ordered)

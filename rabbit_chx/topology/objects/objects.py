@@ -353,6 +353,15 @@ class ObjectSet:
         counts = (f"{len(getattr(self, name))} {name}" for name in OBJECT_LISTS)
         return f"<{type(self).__name__} {', '.join(counts)}>"
 
+    @property
+    def by_name(
+        self,
+    ) -> dict[tuple[ObjectKind, str], ExchangeDefinition | QueueDefinition | PolicyDefinition]:
+        """The exchanges, queues and policies by kind and name."""
+        objects: tuple[ExchangeDefinition | QueueDefinition | PolicyDefinition, ...]
+        objects = (*self.exchanges, *self.queues, *self.policies)
+        return {(named.kind, named.name): named for named in objects}
+
     def exchange(self, name: str) -> ExchangeDefinition | None:
         """Return the exchange whose name is `name`; None if it does not exist."""
         return next((exchange for exchange in self.exchanges if exchange.name == name), None)

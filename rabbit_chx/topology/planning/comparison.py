@@ -10,16 +10,13 @@ from typing import Literal, NamedTuple, TypeAlias
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.changes import NamedObject
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
     BindingDefinition,
-    ExchangeDefinition,
-    ObjectKind,
     PolicyDefinition,
-    QueueDefinition,
     RingMember,
     list_onward,
 )
@@ -60,6 +57,7 @@ class Comparison:
         differences: the differences of objects, each kind in the order of names, and then of bindings without those of rings.
         bindings: the live bindings.
         uses: the number of live bindings of each queue and exchange, at either end, also in rings.
+        created: the exchanges, queues and policies that a plan creates.
         deleted: the live objects that are owned and not wanted.
         unmanaged: the live objects that are neither owned nor wanted; they stay.
         deleted_refs: the queues and exchanges among `deleted`.
@@ -77,6 +75,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     bindings: tuple[LiveBinding, ...]
     uses: Mapping[Destination, int]
+    created: tuple[NamedObject, ...]
     deleted: tuple[NamedObject, ...]
     unmanaged: tuple[NamedObject, ...]
     deleted_refs: frozenset[Destination]
@@ -88,11 +87,11 @@ class Comparison:
     def redeclare(self, exchanges: Collection[str]) -> Comparison:
         """Return the comparison in which further exchanges are replaced."""
         redeclared = self.redeclared | frozenset(exchanges)
-        live = by_name(self.live)
+        live = self.live.by_name
         changed = {(one.subject.kind, one.subject.name) for one in self.differences if one.fields}
         replaced = tuple(
             (live[key], wanted)
-            for key, wanted in by_name(self.wanted).items()
+            for key, wanted in self.wanted.by_name.items()
             if key in live
             and wanted.owner == "ours"
             and not isinstance(wanted, PolicyDefinition)
@@ -108,7 +107,7 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     Raises:
         InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once.
     """
-    live = live_side(live)
+    live = as_live(live)
     expanded, live, layouts = expand_slots(complete(wanted, live), live)
     wanted = with_links(expanded, live)
     release = live.release or NEWEST_COMPARED
@@ -137,7 +136,12 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     uses, deleted_refs = _count_uses(live), _refs_of(deleted)
     # An end of a live binding exists, also if no list has it.
     existing = _refs_of((*live.exchanges, *live.queues)) | uses.keys()
-    existing |= _refs_of(created_by(differences))
+    created = tuple(
+        one.after
+        for one in differences
+        if one.kind == "missing" and one.is_ours and isinstance(one.after, NamedObject)
+    )
+    existing |= _refs_of(created)
     return Comparison(
         wanted=wanted,
         live=live,
@@ -147,6 +151,7 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         differences=differences,
         bindings=bindings,
         uses=uses,
+        created=created,
         deleted=deleted,
         unmanaged=tuple(named for named in unwanted if not wanted.owned(named.name)),
         deleted_refs=deleted_refs,
@@ -156,8 +161,8 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
 
 def _compare_objects(wanted: Topology, live: LiveTopology, release: Release) -> Iterator[Difference]:
     """Yield the wanted objects that are missing or different. No list shows the broker's own exchanges."""
-    live_objects = by_name(live)
-    for key, named in by_name(wanted).items():
+    live_objects = live.by_name
+    for key, named in wanted.by_name.items():
         there = live_objects.get(key)
         if there is not None:
             if fields := fields_for(there, named, release):
@@ -176,10 +181,10 @@ def _find_unwanted(
         *(policy.definition for policy in wanted.policies),
     ]
     onward = (ref for table in tables for ref in list_onward(table))
-    listed, staying = by_name(wanted), {*wanted.unlisted, *onward, *of_plugins}
+    listed, staying = wanted.by_name, {*wanted.unlisted, *onward, *of_plugins}
     return [
         named
-        for key, named in by_name(live).items()
+        for key, named in live.by_name.items()
         if key not in listed and not named.name.startswith(BROKERS_OWN) and named.ref not in staying
     ]
 
@@ -231,17 +236,6 @@ def _count_uses(live: LiveTopology) -> Counter[Destination]:
     return uses + Counter({ExchangeRef(name): count for name, count in sources.items() if count})
 
 
-def created_by(differences: Iterable[Difference]) -> list[NamedObject]:
-    """Return the exchanges, queues and policies that a plan creates."""
-    return [
-        one.after
-        for one in differences
-        if one.kind == "missing"
-        and one.is_ours
-        and isinstance(one.after, ExchangeDefinition | QueueDefinition | PolicyDefinition)
-    ]
-
-
 def _refs_of(objects: Iterable[NamedObject]) -> frozenset[Destination]:
     return frozenset(ref for named in objects if (ref := named.ref) is not None)
 
@@ -254,7 +248,7 @@ def check_wanted(wanted: object) -> None:
         )
 
 
-def live_side(live: object) -> LiveTopology:
+def as_live(live: object) -> LiveTopology:
     """Return the live side of a plan or a check. What a file says counts as a broker that has just that, as `LiveTopology.of_file`.
 
     Raises:
@@ -308,9 +302,3 @@ def _in_live_order(wanted: Sequence[RingMember], live: Sequence[RingMember]) -> 
             remaining[member] -= 1
             kept.append(member)
     return (*kept, *remaining.elements())
-
-
-def by_name(topology: AnyTopology) -> Mapping[tuple[ObjectKind, str], NamedObject]:
-    """Return the exchanges, queues and policies by kind and name."""
-    objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
-    return {(named.kind, named.name): named for named in objects}

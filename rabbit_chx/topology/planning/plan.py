@@ -5,7 +5,7 @@
 1. Both sides are compared once (`compare`). Exchanges with slots are expanded before to the objects that they consist of.
 2. It is decided what happens to each binding, and which steps each ring takes (`_decide`).
 3. All changes are put into a safe order (`order_changes`).
-4. What depends on this order is counted: the keys of slots and of ``x-modulus-hash`` exchanges that move (`key_map_plans`).
+4. What depends on this order is counted: the keys of slots and of ``x-modulus-hash`` exchanges that move (`count_shares`).
 5. Reasons to refuse the plan (`refusals_of`) and warnings are collected.
 """
 
@@ -27,17 +27,12 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import (
-    Comparison,
-    Unwanted,
-    by_name,
-    compare,
-    created_by,
-)
-from rabbit_chx.topology.planning.key_map_plans import plan_moduli, plan_rings, plan_slots
+from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compare
+from rabbit_chx.topology.planning.key_map_plans import plan_rings
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
+from rabbit_chx.topology.planning.shares import count_shares
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots.owners import SlotNames
@@ -61,13 +56,8 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
     """
     compared, bindings, rings = _decide(compare(wanted, live), propose=propose)
     changes = order_changes(compared, bindings, rings)
-    rings |= {
-        name: plan_slots(ring, changes, compared, propose=propose)
-        for name, ring in rings.items()
-        if ring.slots is not None
-    }
     checksum = _checksum_of(compared, changes, rings)
-    rings |= plan_moduli(compared, changes, rings)
+    rings = count_shares(compared, changes, rings, propose=propose)
     refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
     unclear = tuple(possibly_denied_features(compared.live, changes))
     parks, messages = _find_parking_queues(compared), compared.live.facts.messages
@@ -202,7 +192,7 @@ def order_changes(
     existing = compared.existing | compared.deleted_refs
     deleted = {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     kept = {name: ring for name, ring in rings.items() if name not in deleted}
-    created = [PlannedChange("create", None, named) for named in created_by(compared.differences)]
+    created = [PlannedChange("create", None, named) for named in compared.created]
     policies = [change for change in created if change.kind == "policy"]
     policies += [
         PlannedChange("update", one.before, one.after)
@@ -340,7 +330,7 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
     """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
     wanted, live = compared.wanted, compared.live
     if not wanted.file.is_import:
-        declared = (*created_by(compared.differences), *(queue for _, queue in compared.replaced))
+        declared = (*compared.created, *(queue for _, queue in compared.replaced))
         untyped = [
             f"queue {queue.name}"
             for queue in declared
@@ -373,7 +363,7 @@ def _checksum_of(
     Live objects that are neither wanted nor changed do not count.
     """
     wanted, live = compared.wanted, compared.live
-    objects, live_objects = by_name(wanted), by_name(live)
+    objects, live_objects = wanted.by_name, live.by_name
     bound = {binding.identity for binding in wanted.bindings}
     befores: dict[str, KeyMap] = {
         exchange.name: live.rings[exchange.name]

@@ -61,7 +61,7 @@ KNOW_RINGS = Fix(
     "pass ",
     READ_RINGS,
     ", such as 'docker exec NAME' or 'kubectl exec POD --'; to keep the order on the broker: ",
-    CommandLine("ring record", "Broker.record(live.rings)", options=(Argument("all"),)),
+    CommandLine("record", "Broker.record(live.rings)", options=(Argument("all"),)),
 )
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
@@ -111,7 +111,7 @@ def deletion_refusal(subject: TopologyObject, about: str = "") -> Finding:
     return Finding("deletion", message, fix, override=ALLOW_DELETE)
 
 
-def _deletion_with_uses(named: NamedObject, uses: Mapping[Destination, int]) -> Finding:
+def _deletion_refusal_with_uses(named: NamedObject, uses: Mapping[Destination, int]) -> Finding:
     """Return the refusal to delete an object. `uses` are the numbers of live bindings of queues and exchanges."""
     count = 0 if named.ref is None else uses.get(named.ref, 0)
     return deletion_refusal(named, f", and {plural(count, 'binding')} with it" if count else "")
@@ -257,12 +257,12 @@ def _say_moved(ring: KeyMapPlan) -> str:
     return f"{share} of {ring.exchange} have another {'destination' if ring.slots is None else 'queue'}"
 
 
-def invalid_ring(exchange: str, error: InputError) -> Finding:
+def invalid_ring_refusal(exchange: str, error: InputError) -> Finding:
     """Return the refusal of a wanted ring that the release does not permit."""
     return Finding("ring", f"the ring of {exchange} cannot be planned: {error}")
 
 
-def unremovable_holes(exchange: str) -> Finding:
+def hole_refusal(exchange: str) -> Finding:
     """Return the refusal of a ring with holes, which no unbind removes: its exchange must be replaced."""
     message = (
         f"the ring of {exchange} has buckets without a destination, which no bind or unbind removes: the exchange has to "
@@ -271,7 +271,7 @@ def unremovable_holes(exchange: str) -> Finding:
     return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
 
 
-def unknown_order(exchange: str, ring: KeyMap) -> Finding:
+def unknown_order_refusal(exchange: str, ring: KeyMap) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded."""
     return Finding(
         "order",
@@ -291,7 +291,7 @@ def external_refusal(difference: Difference) -> Finding:
     return Finding(kind, f"{what} differs ({differing})", "correct the topology, or ask its owner")
 
 
-def _other_cluster(compared: Comparison, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+def _cluster_refusals(compared: Comparison, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield the refusal of a cluster other than that of the topology, or of changes to an unknown one."""
     wanted, live = compared.wanted, compared.live
     if wanted.cluster is None or wanted.cluster == live.cluster:
@@ -319,16 +319,16 @@ def _find_absent_ends(change: PlannedChange, progress: _Progress) -> Iterator[Fi
     if binding == progress.undone:
         return
     if source not in progress.present and not _is_predeclared(source):
-        yield _absent(source, "bindings of it are wanted")
+        yield _absent_refusal(source, "bindings of it are wanted")
     if binding.destination not in progress.present and not _is_predeclared(binding.destination):
         exchange = progress.slots.get(binding.source)
         reason = f"{binding.source} is to be bound to it"
         if exchange is not None:
             reason = f"it is to have slots of {exchange}"
-        yield _absent(binding.destination, reason)
+        yield _absent_refusal(binding.destination, reason)
 
 
-def _absent(destination: Destination, reason: str) -> Finding:
+def _absent_refusal(destination: Destination, reason: str) -> Finding:
     named = f"queue {destination}" if isinstance(destination, str) else str(destination)
     message = f"{named} is neither in the topology nor on the broker, and {reason}"
     return Finding("missing", message, "declare it, or correct the name", destination=destination)
@@ -582,7 +582,7 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     yield from ring.refusals
     if ring.needs_order and not ring.before.ground.is_certain:
-        yield unknown_order(ring.exchange, ring.before)
+        yield unknown_order_refusal(ring.exchange, ring.before)
     if ring.is_over_limit:
         yield movement_refusal(ring, is_default=compared.limits[ring.exchange] is None)
 
@@ -609,14 +609,14 @@ def refusals_of(
     ]
     external = [one for one in compared.differences if one.kind != "unexpected" and not one.is_ours]
     refusals = (
-        *_other_cluster(compared, changes),
+        *_cluster_refusals(compared, changes),
         *vhost_refusals(compared.wanted, compared.live),
         *(external_refusal(one) for one in external if one.subject.kind != "binding"),
         *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
-        *map(unremovable_holes, remade),
+        *map(hole_refusal, remade),
         *found.pop("missing"),
         *(replacement_refusal(live, new, compared.release) for live, new in replaced),
-        *(_deletion_with_uses(deleted, compared.uses) for deleted in compared.deleted),
+        *(_deletion_refusal_with_uses(deleted, compared.uses) for deleted in compared.deleted),
         *found.pop("unlink"),
         *map(deletion_refusal, unbound),
         *(external_refusal(one) for one in external if one.subject.kind == "binding"),

@@ -236,7 +236,7 @@ def balance(
         ),
         at_least=problem.at_least,
         queues=tuple(_queue_loads(problem, moves or {}, weights, target, total)),
-        obstacles=() if moves is not None else tuple(_obstacles(problem, sample.keys, total, reachable)),
+        obstacles=() if moves is not None else tuple(_find_obstacles(problem, sample.keys, total, reachable)),
         reachable=reachable,
     )
 
@@ -304,7 +304,7 @@ def _queue_loads(
             )
 
 
-def _obstacles(
+def _find_obstacles(
     problem: MoveProblem, keys: Sequence[KeyLoad], total: float, reachable: LoadTarget | None
 ) -> Iterator[Finding]:
     rooms = problem.rooms
@@ -314,7 +314,7 @@ def _obstacles(
     hot = [slot for slot, load in problem.loads.items() if load > max(rooms.values())]
     over = [queue for queue, room in rooms.items() if room < 0]
     for slot in hot:
-        yield _hot(problem, slot, [key for key in keys if key.place == slot], total, remedy)
+        yield _find_hot_slot(problem, slot, [key for key in keys if key.place == slot], total, remedy)
     for queue in over:
         own = problem.own[queue]
         yield Finding(
@@ -335,7 +335,7 @@ def _obstacles(
         yield Finding("not-found", says, Fix(remedy, ", or make more slots"))
 
 
-def _hot(
+def _find_hot_slot(
     problem: MoveProblem, slot: ExchangeRef, keys: Sequence[KeyLoad], total: float, remedy: str
 ) -> Finding:
     """Return the reason why a slot is too hot for any queue. The first of its keys is the heaviest."""

@@ -46,7 +46,7 @@ def test_fifty_removals_of_a_queue_lose_nothing(
     assert load.returned == 0
     record(
         handled_history(load, {", ".join(QUEUES): handled}),
-        path="topology apply",
+        path="apply",
         fault=f"a {type_} queue of {'slots' if members == _SLOTS else 'a ring'} is removed and added again {_ROUNDS} times, while 1,000 "
         "messages come in each second and consumers of pika run",
         promise=_EMPTIED,
@@ -64,7 +64,7 @@ def test_fifty_removals_of_a_queue_of_a_group_lose_nothing(broker: RunningBroker
     assert load.returned == 0
     record(
         handled_history(load, {", ".join(QUEUES): handled}),
-        path="topology apply",
+        path="apply",
         fault=f"a queue of a ring is removed and added again {_ROUNDS} times, while 500 messages come in each second and two members of a "
         "ConsumerGroup run",
         promise=f"{_EMPTIED} The members consume the other queues, and the queue once it exists again.",
@@ -103,7 +103,7 @@ def test_a_removal_keeps_a_federation_link(
     assert load.returned == 0
     record(
         handled_history(load, handled),
-        path="topology apply",
+        path="apply",
         fault=f"a queue of each of two federated exchanges is removed and added again {_FEDERATED_ROUNDS} times, while 500 messages come "
         "in each second and consumers of pika run",
         promise="No message is lost, upstream or downstream. The federation link is not cut.",

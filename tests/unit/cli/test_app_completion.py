@@ -21,7 +21,7 @@ SHELLS = {
     "fish": (["fish", "--no-config", "-i"], "rabbit-chx completion fish | source"),
 }
 
-COMPLETED = ["rabbit-chx", "topology", "plan", "--output", "json", "some-ring.json"]
+COMPLETED = ["rabbit-chx", "plan", "--output", "json", "some-ring.json"]
 
 
 def typed(command: list[str], *inputs: str, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology apply``: checksums and versions of stored plans; all else is in the transcripts."""
+"""``rabbit-chx apply``: checksums and versions of stored plans; all else is in the transcripts."""
 
 from __future__ import annotations
 
@@ -71,4 +71,4 @@ def test_a_stored_plan_of_another_version_is_refused(
     found, _, errors = ran(*two.arguments("apply", THREE, "--plan", str(stored)))
     assert (found, len(two.model.queues)) == (2, 2)
     assert f"has format_version {version}, and this release reads 2: write it again with" in errors
-    assert f"topology plan --plan-out {stored}" in errors
+    assert f"plan --plan-out {stored}" in errors

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology export`` of a file."""
+"""``rabbit-chx export`` of a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def exported(ran: Ran, tmp_path: Path) -> Ran:
     """Exports the file; exit code, stdout, stderr."""
     path = tmp_path / "topology.toml"
     path.write_text(FILE)
-    return lambda *arguments: ran("topology", "export", "--from", str(path), *arguments)
+    return lambda *arguments: ran("export", "--from", str(path), *arguments)
 
 
 def test_what_is_written_is_read_back_whatever_its_characters(
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_back_whatever_its_characters(
     file = Topology.from_toml(chosen.read_text())
     assert (file.max_share_moved, file.owns) == (0.2, ("orders", "other\u00ad\U0001f600", "orders.*"))
     assert all(map(file.owned, ("orders", "orders.3")))
-    again = ran("topology", "export", "--from", str(chosen))[1]
+    again = ran("export", "--from", str(chosen))[1]
     assert "#" not in again, "what the file says is not asked for"
     assert Topology.from_toml(again) == file
 
@@ -74,6 +74,6 @@ def test_the_release_of_the_broker_decides_what_a_file_expresses(release: str, f
 def test_patterns_of_names_with_braces_are_patterns(ran: Ran, tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text(Topology(queues=(QueueDefinition("a${b}"), QueueDefinition("$${b}.1"))).to_toml())
-    out = ran("topology", "export", "--from", str(path))[1]
+    out = ran("export", "--from", str(path))[1]
     chosen = Topology.from_toml(re.sub(r"^# (?=owns)", "", out, flags=re.MULTILINE))
     assert chosen.owns == ("$${b}.*", "a${b}")

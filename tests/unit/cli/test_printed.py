@@ -120,7 +120,7 @@ def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
 
 
 #: The commands that print what a check finds.
-CHECKING = ("ring check", "topology check", "ring repair")
+CHECKING = ("ring check", "topology check", "repair")
 
 
 def foreign_arguments(fix: str) -> Iterator[str]:
@@ -193,7 +193,7 @@ def brokers_opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def planned(modelled: ModelledCommands, ran: Ran, *options: str, file: str = FILE) -> tuple[str, str]:
     modelled.holds(Topology())
-    code, out, errors = ran("topology", "plan", modelled.arguments("plan", file)[2], *options)
+    code, out, errors = ran("plan", modelled.arguments("plan", file)[1], *options)
     assert code == 1, (out, errors)
     return out, errors
 
@@ -240,7 +240,7 @@ def test_options_of_the_environment_are_not_repeated(
     monkeypatch.setenv("AMQP_URL", "amqp://model")
     monkeypatch.setenv("RABBIT_CHX_RING_VIA", "env")
     out, errors = planned(modelled, ran, "--vhost", "dev", "--management-url", "http://model", "--wait", "0")
-    assert re.search(r"topology apply \S+ --vhost dev --management-url http://model --wait 0\n", out)
+    assert re.search(r"apply \S+ --vhost dev --management-url http://model --wait 0\n", out)
     assert errors == ""
 
 
@@ -261,11 +261,11 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
 
 
 def test_options_are_those_of_the_command_that_runs(ran: Ran) -> None:
-    repair, check = Fix(to_type("ring repair", "o", file="f")), Fix(to_type("ring check", "o"))
-    given = parsed(["topology", "plan", "t.toml", "--vhost", "v", "--set", "name=a b"])
+    repair, check = Fix(to_type("repair", "o", file="f")), Fix(to_type("ring check", "o"))
+    given = parsed(["plan", "t.toml", "--vhost", "v", "--set", "name=a b"])
     context = copy_context()
     context.run(remember_options, given)
-    words = "rabbit-chx ring repair o --file f --vhost v --set 'name=a b'"
+    words = "rabbit-chx repair o --file f --vhost v --set 'name=a b'"
     assert context.run(in_words, repair) == words
     assert context.run(in_words, check) == "rabbit-chx ring check o --vhost v"
     assert ran("ring", "check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69

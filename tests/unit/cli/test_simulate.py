@@ -14,6 +14,6 @@ def test_simulate_reports_when_less_is_possible(ran: Ran) -> None:
     ring = HashRing.from_bindings([(f"q{n}", 10) for n in range(12)])
     last_in_the_gap = HashRing.from_bindings([(f"q{n}", 10) for n in (0, 1, 2, 3, 11, *range(5, 11))])
     assert less == (
-        f"less    {ring.share_moved(last_in_the_gap):.3%} in the order that topology arrange writes; "
+        f"less    {ring.share_moved(last_in_the_gap):.3%} in the order that arrange writes; "
         f"{ring.shares()['q4']:.3%} with slots instead of the ring"
     )

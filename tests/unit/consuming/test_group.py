@@ -23,7 +23,7 @@ from rabbit_chx.consuming import GroupMessage, GroupTiming, group
 from rabbit_chx.consuming.group import GroupHealth
 from rabbit_chx.consuming.journal import EntryKind, JournalEntry, Roster, queue_owners
 
-BRISK = GroupTiming(settle_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
+BRISK = GroupTiming(warm_up_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
 
 
 class Site:

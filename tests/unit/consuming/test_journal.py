@@ -208,11 +208,15 @@ def test_a_score_follows_the_weight() -> None:
     assert math.isclose(wins / 20_000, 0.75, abs_tol=0.02)
 
 
-def test_without_a_journal_a_member_that_is_not_settled_is_after_all_others() -> None:
-    late = [journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=False) for n in range(200)]
-    settled = [journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
-    assert max(late) < min(settled)
-    assert max(settled) < 0
+def test_without_a_journal_a_member_that_has_not_warmed_up_is_after_all_others() -> None:
+    late = [
+        journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, has_warmed_up=False) for n in range(200)
+    ]
+    warm = [
+        journal.priority_without_journal(f"pod-{n}", "q", 0.01 + n, has_warmed_up=True) for n in range(200)
+    ]
+    assert max(late) < min(warm)
+    assert max(warm) < 0
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ async def test_a_member_is_not_removed_because_none_could_write() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
 async def test_a_member_waits_until_it_has_been_healthy_unless_it_is_the_first(*, is_first: bool) -> None:
-    stage = Stage(GroupTiming(settle_s=600.0))
+    stage = Stage(GroupTiming(warm_up_s=600.0))
     if not is_first:
         stage.journal.write(other("ready"))
     async with stage.running():
@@ -140,7 +140,7 @@ async def test_a_member_waits_until_it_has_been_healthy_unless_it_is_the_first(*
 
 async def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
     """Whoever has its queue lets go then."""
-    async with consuming_stage(GroupTiming(settle_s=0.01, alive_s=300.0, gone_s=600.0)) as (stage, _):
+    async with consuming_stage(GroupTiming(warm_up_s=0.01, alive_s=300.0, gone_s=600.0)) as (stage, _):
         await eventually(lambda: stage.journal.kinds("a") == ["alive", "ready", "alive"], "it shows itself")
 
 
