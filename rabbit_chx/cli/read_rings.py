@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
@@ -17,6 +18,28 @@ if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
     from rabbit_chx.topology import LiveTopology
     from rabbit_chx.topology.live.reading import LiveExchange
+
+
+def read_without_record(live: LiveTopology) -> list[str]:
+    """Return the exchanges whose rings were read, and that no record on the broker fits."""
+    from rabbit_chx.topology.live_rings import find_live_ring
+    from rabbit_chx.topology.ring_records import is_recorded, records_of
+
+    found = []
+    for name, ring in live.rings.items():
+        bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
+        records = records_of(name, live.facts.records)
+        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
+            found.append(name)
+    return found
+
+
+def how_to_record(names: Sequence[str], **options: str) -> Fix:
+    """Return a sentence that names rings without a record that fits them, and the command that stores one."""
+    return Fix(
+        f"no record on the broker fits the order of {listed(list(names))}: store it with ",
+        to_type("record", *names, **options),
+    )
 
 
 def store_read_rings(
