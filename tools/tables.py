@@ -189,7 +189,7 @@ def meaning(type_: EntryType, name: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, click.Context]]:
-    """Yield the name of each command, such as ``ring show``, with its context."""
+    """Yield the name of each command, such as ``ring check``, with its context."""
     contexts = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
     for context in contexts:
         group = context.command
@@ -216,6 +216,7 @@ _PAGES = {
     "compare": "predict",
     "slots": "slots-and-shards",
     "shards": "slots-and-shards",
+    "show": "rings",
     "ring": "rings",
     "record": "rings",
     "repair": "rings",

@@ -76,8 +76,7 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Inspect and repair live exchanges": {
-        "ring list": ("List the exchanges that hash, and their problems.", "ring:list_rings"),
-        "ring show": ("Show the buckets of each destination.", "ring:show"),
+        "show": ("Show the exchanges that hash: members, shares, slots, record.", "show:show"),
         "ring check": ("Find unroutable keys, duplicate bindings, stale buckets.", "check:check_ring"),
         "record": ("Store the order of a ring on the broker.", "ring:record_rings"),
         "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
@@ -108,8 +107,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 }
 _GROUPS = {
     "ring": (
-        "Read the ring of a live exchange, check and repair it.",
-        "ring show orders --ring-via 'docker exec rabbitmq'",
+        "Check the ring of a live exchange, record and repair it.",
+        "ring check orders --ring-via 'docker exec rabbitmq'",
     ),
     "slots": (
         "Show the slots of a live exchange, and propose a better distribution.",

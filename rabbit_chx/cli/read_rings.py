@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
@@ -20,6 +20,28 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.live.reading import LiveExchange
 
 
+def read_without_record(live: LiveTopology) -> list[str]:
+    """Return the exchanges whose rings were read, and that no record on the broker fits."""
+    from rabbit_chx.topology.live_rings import find_live_ring
+    from rabbit_chx.topology.ring_records import is_recorded, records_of
+
+    found = []
+    for name, ring in live.rings.items():
+        bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
+        records = records_of(name, live.facts.records)
+        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
+            found.append(name)
+    return found
+
+
+def how_to_record(names: Sequence[str], **options: str) -> Fix:
+    """Return a sentence that names rings without a record that fits them, and the command that stores one."""
+    return Fix(
+        f"no record on the broker fits the order of {listed(list(names))}: store it with ",
+        to_type("record", *names, **options),
+    )
+
+
 def store_read_rings(
     at: BrokerAddresses, live: LiveTopology, broker: Broker, *, exchanges: Collection[str] = ()
 ) -> None:
@@ -35,7 +57,7 @@ def store_read_rings(
 def say_unrecorded(live: LiveExchange) -> None:
     """Write to stderr that the order of a live exchange was read, and that the broker has no record of it."""
     if live.ring.provenance == "read" and live.record is None:
-        say(Fix(f"the broker has no record of the order of {live.name}: ", to_type("record", live.name)))
+        say(how_to_record([live.name]))
 
 
 def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:

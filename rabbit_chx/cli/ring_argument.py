@@ -3,7 +3,7 @@
 ==========================================  ==========================================================================
 ``orders``                                  an exchange of the broker
 ``topology.toml``, ``topology.toml#orders``  the only exchange of a topology file that hashes, or one of them; ``-#orders`` is stdin
-``ring.json``                               what ``ring show --output json`` wrote, or a record
+``ring.json``                               what ``show NAME -o json`` wrote, or a record
 ``q1=1,q2=2``, ``q{1..10}=1``               bindings in bind order, without a broker
 ``modulus:q1=1,q2=2``                       those of an ``x-modulus-hash`` exchange
 ``super-stream:orders``                     a super stream of the broker; ``super-stream:s-0,s-1`` is its partitions
@@ -237,7 +237,7 @@ def _ring_of_bindings(type_: ExchangeType, bindings: tuple[str, ...], rules: Rel
 
 
 def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
-    """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote, or of a record."""
+    """Return the ring of a file that `show`, `HashRing.to_json` or `SlotTable.to_json` wrote, or of a record."""
     name, document = file_name(path), json_object(content)
     try:
         arguments = document.get("arguments")
@@ -294,7 +294,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     if topology.is_assumed(exchange.name):
         doubt = Fix(
             f"the ring of {exchange.name} is {source.ground}: read the broker with ",
-            to_type("ring show", exchange.name),
+            to_type("show", exchange.name),
         )
     alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
     return RingInput(

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.broker
 
 def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
     """Return the provenance of the ring without a ring source."""
-    return str(answer("ring", "show", "orders", *shop.live)["provenance"])
+    return str(answer("show", "orders", *shop.live)["provenance"])
 
 
 @pytest.mark.extended
@@ -26,8 +26,6 @@ def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
 @pytest.mark.parametrize(
     "command",
     [
-        ("ring", "show", "orders"),
-        ("ring", "list"),
         ("ring", "check", "orders"),
         ("ring", "check", "--all"),
         ("topology", "check", "FILE"),
@@ -63,7 +61,7 @@ def test_a_ring_that_was_read_is_known_without_a_ring_source(
         in capsys.readouterr().err
     )
     assert provenance(shop, answer) == "recorded"
-    assert answer("ring", "show", "orders", *shop.live)["buckets"] == [
+    assert answer("show", "orders", *shop.live)["buckets"] == [
         place if isinstance(place, str) else {"exchange": place.name} for place in BUCKETS
     ]
     main([*command, *shop.live, *shop.via])

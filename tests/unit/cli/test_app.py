@@ -30,7 +30,7 @@ COMMANDS = {name.split()[0] for names in LISTED.values() for name in names}
         (("compare", *BIND, "--keys", "\udcff{1..2}"), 2, r"'\\udcff\{1..2\}' is not UTF-8"),
         (("route", *BIND, "\udcff"), 2, r"'\\udcff' is not UTF-8"),
         (
-            ("ring", "show", "x", "--url", "amqp://127.0.0.1:1", "--ring-via", "false"),
+            ("show", "x", "--url", "amqp://127.0.0.1:1", "--ring-via", "false"),
             69,
             "no server answers there",
         ),
