@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.checks import json_object
@@ -56,6 +56,8 @@ from rabbit_chx.words import listed
 if TYPE_CHECKING:
     from rabbit_chx.topology import ExchangeDefinition
 
+#: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
+Routing: TypeAlias = Literal["hash", "rstream", "key"]
 #: A file is known by its suffix, or by a path that begins with a slash or with a dot and a slash.
 _FILE = re.compile(r"(-|.*?\.(?:toml|json)|\.{0,2}/.*?)(?:#(.*))?", re.IGNORECASE | re.DOTALL)
 
@@ -194,7 +196,7 @@ class RingInput:
         """Return this input under the rules of another release."""
         return self if rules is None else replace(self, source=self.source.with_release(rules))
 
-    def routed_by(self, routing: str | None) -> RingInput:
+    def routed_by(self, routing: Routing | None) -> RingInput:
         """Return this input with the way in which clients route to a super stream."""
         if routing is None:
             return self
@@ -202,9 +204,9 @@ class RingInput:
             raise InputError(
                 f"--routing {routing} applies to super streams, and this exchange is of type {self.type}: leave it out"
             )
-        is_rstream = routing == "rstream"
-        source = self.source.with_client("rstream") if is_rstream else replace(self.source, routing=routing)
-        return replace(self, source=source)
+        if routing == "rstream":
+            return replace(self, source=self.source.with_client(routing))
+        return replace(self, source=replace(self.source, routing=routing))
 
 
 def say_ignored(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
@@ -20,7 +20,7 @@ from rabbit_chx.cli.inputs import (
     parse_property,
 )
 from rabbit_chx.cli.report import source_as_json, source_fact, texts
-from rabbit_chx.cli.ring_argument import RingInput, parse_ring
+from rabbit_chx.cli.ring_argument import RingInput, Routing, parse_ring
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
@@ -158,10 +158,10 @@ def route(
         help="Find the keys that reach this queue, or slot as exchange:NAME; of canary-0, canary-1 and so on the first.",
     ),
     of_ring: RingOptions = options(RingOptions),
-    routing: str | None = option(
+    routing: Routing | None = option(
         is_rare=True,
         section="Ring",
-        type=one_of("hash", "rstream", "key"),
+        type=one_of(*get_args(Routing)),
         help="How clients route to a super stream: by the hash of the clients for Java, .NET and Go, by that of rstream for Python, or by its "
         "binding keys, as AMQP clients do.  [default: hash]",
     ),
