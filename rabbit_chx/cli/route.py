@@ -32,6 +32,8 @@ from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation,
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 
+_ROUTING = one_of(*get_args(Routing))
+
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
     if how is None:
@@ -161,7 +163,7 @@ def route(
     routing: Routing | None = option(
         is_rare=True,
         section="Ring",
-        type=one_of(*get_args(Routing)),
+        type=_ROUTING,
         help="How clients route to a super stream: by the hash of the clients for Java, .NET and Go, by that of rstream for Python, or by its "
         "binding keys, as AMQP clients do.  [default: hash]",
     ),
