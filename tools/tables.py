@@ -64,8 +64,8 @@ def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
 def all_findings() -> str:
     """Return the kinds of findings of each command, and those that mean something else in a comparison with a topology file."""
     tables = {
-        "ring check, topology check": finding_kinds(CHECK_KINDS),
-        "topology check, with a file": table(
+        "check": finding_kinds(CHECK_KINDS),
+        "check, with a file": table(
             ("kind", "finding"),
             ((f"`{kind.name}`", kind.with_file) for kind in CHECK_KINDS.values() if kind.with_file),
         ),

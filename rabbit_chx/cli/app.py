@@ -78,8 +78,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Inspect and repair live exchanges": {
         "ring list": ("List the exchanges that hash, and their problems.", "ring:list_rings"),
         "ring show": ("Show the buckets of each destination.", "ring:show"),
-        "ring check": ("Find unroutable keys, duplicate bindings, stale buckets.", "check:check_ring"),
-        "record": ("Store the order of a ring on the broker.", "ring:record_rings"),
+        "check": (
+            "Find what is wrong, also by a file: keys that are lost, changed orders.",
+            "check:check_broker",
+        ),
+        "record": ("Store the order of a ring on the broker.", "record:record"),
         "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
         "slots show": ("Show the queue and the load of each slot.", "slots:show"),
         "slots balance": (
@@ -102,7 +105,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "plan": ("Show the changes that a file requires, and the keys that move.", "plan:plan"),
         "arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
         "apply": ("Apply the plan.", "apply:apply"),
-        "topology check": ("Compare the broker with the file.", "check:check_topology"),
     },
     "Consumers, messages, streams and the shell": {
         "group show": ("Show the consumers, lag and last switch of each queue.", "group:show"),
@@ -113,7 +115,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 }
 _GROUPS = {
     "ring": (
-        "Read the ring of a live exchange, check and repair it.",
+        "Read the rings of live exchanges.",
         "ring show orders --ring-via 'docker exec rabbitmq'",
     ),
     "slots": (
@@ -123,10 +125,6 @@ _GROUPS = {
     "shards": (
         "Inspect an exchange of the plugin rabbitmq_sharding.",
         "shards show images --management-url http://localhost:15672",
-    ),
-    "topology": (
-        "Declare exchanges, queues, bindings and policies in a file.",
-        "topology check topology.toml --ring-via 'docker exec rabbitmq'",
     ),
     "group": (
         "Show the consumers of the queues of an exchange.",

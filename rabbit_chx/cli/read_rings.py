@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
@@ -35,6 +36,24 @@ def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:
     """Store the order of the ring of a live exchange, if a ring source has read it and it has no record."""
     if live.ring.provenance == "read" and live.record is None:
         _store(at, {live.name: live.ring})
+
+
+def say_unrecorded(live: LiveTopology, exchanges: Collection[str] = (), vhost: str | None = None) -> None:
+    """Name the rings that were read and that no record fits, with the command that makes one; `vhost`: the command names it."""
+    from rabbit_chx.topology.live_rings import find_recorded_ring
+
+    read = [name for name, ring in live.rings.items() if ring.provenance == "read"]
+    names = [
+        name for name in read if not find_recorded_ring(live, name) and (name in exchanges or not exchanges)
+    ]
+    if names:
+        options = {} if vhost is None else {"vhost": vhost}
+        say(
+            Fix(
+                f"no record on the broker has the order of {listed(names)}: ",
+                to_type("record", *names, **options),
+            )
+        )
 
 
 def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | None = None) -> None:

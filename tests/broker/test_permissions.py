@@ -265,7 +265,7 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("keys --exchange orders orders.1 --count 1"),
         command("simulate --exchange orders"),
     ],
-    "`ring list`, `ring show`, `ring check`, `repair`": [
+    "`ring list`, `ring show`, `check`, `repair`": [
         command("ring list"),
         command("ring list --all-vhosts"),
         *(command(f"ring {name} orders") for name in ("show", "check", "repair")),

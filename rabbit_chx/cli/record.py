@@ -1,0 +1,113 @@
+"""``rabbit-chx record``: store the order of rings on the broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from rabbit_chx.cli.applying import has_terminal
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
+from rabbit_chx.cli.printed import to_type
+from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import Data, Document, Table, sign_of_life
+from rabbit_chx.result_fields import Shown
+from rabbit_chx.topology.checking.check import certain_ring
+from rabbit_chx.topology.live.recording import has_record, make_settled_record_of
+from rabbit_chx.topology.live_rings import live_hash_exchange
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+from rabbit_chx.topology.ring_records import RingRecord, records_of
+
+_RECORDED = {
+    "exchange": Shown("exchange"),
+    "origin": Shown("order"),
+    "members": Shown("bindings", number=True),
+    "written": Shown("written"),
+    "writer": Shown("writer"),
+    "is_new": Shown("new", lambda new: "new" if new else ""),
+}
+
+
+@command(example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'")
+def record(
+    *,
+    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
+    every: bool = option("--all", is_flag=True, help="Record every x-consistent-hash exchange of the vhost."),
+    source: str | None = option(
+        "--from",
+        metavar="FILE",
+        help="Instead of --ring-via: the output of `ring show --output json` for EXCHANGE.",
+    ),
+    observed: ObservedOptions = options(ObservedOptions),
+    yes: bool = option(is_flag=True, help="Replace records that differ, without asking."),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
+
+    The ring is read by --ring-via, comes from --from, or is determined by --observed: about N ln N keys of N
+    buckets, with the queues that received them. Afterwards every command knows the ring over the management
+    API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
+
+    It asks before it replaces a record that differs. The exit code is 4 if the answer is no, or if there is no
+    terminal to ask.
+    """
+    if bool(exchanges) == every:
+        raise InputError("pass an EXCHANGE, or --all for every x-consistent-hash exchange")
+    if source is not None:
+        broker = replace(broker, ring_from=source, ring_via=None)
+    if observed.observed is not None and (source is not None or len(exchanges) != 1):
+        raise InputError("--observed has the keys of one exchange: pass one EXCHANGE, and no --from")
+    if broker.no_record:
+        raise InputError("record stores the order of rings: leave --no-record out")
+    at = broker.live()
+    with at.open() as opened, sign_of_life("reading the broker"):
+        live = opened.topology()
+        names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
+        if not names:
+            raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
+        if observed.observed is not None:
+            name = live_hash_exchange(live, exchanges[0]).name
+            live = with_observed_ring(live, name, read_observed(observed, live, name))
+        rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
+        made = {name: make_settled_record_of(live, name) for name in rings}
+        stored = {
+            name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]
+            for name in rings
+        }
+        new = {
+            name: ring
+            for name, ring in rings.items()
+            if any(found.adopted for found in stored[name])
+            or not has_record(live, made[name], live.facts.start)
+        }
+        for name in new:
+            if any(_differs(found, made[name]) for found in stored[name]) and not _ask(
+                name, stored[name][0], yes=yes
+            ):
+                return Outcome(None, code=ExitCode.REFUSED)
+        records = {**{name: stored[name][0] for name in rings if name not in new}, **opened.record(new)}
+    rows = [
+        (name, kept.origin, len(kept.state.bindings or ()), kept.written, kept.writer, name in new)
+        for name, kept in sorted(records.items())
+    ]
+    table = Table.of(_RECORDED, rows, key="recorded")
+    return Outcome(Document("records", [Data({"vhost": at.settings.vhost}), table]))
+
+
+def _differs(stored: RingRecord, made: RingRecord) -> bool:
+    return stored.is_settled and stored.state.buckets != made.state.buckets
+
+
+def _ask(name: str, stored: RingRecord, *, yes: bool) -> bool:
+    """Ask whether to replace a record that differs."""
+    about = f"the record of {name}, of {stored.about}, has another order than the ring"
+    if yes:
+        return True
+    if not has_terminal():
+        check = to_type("ring check", name)
+        say(Fix(f"{about}, and nothing was changed: `", check, "` compares them; replace it with --yes"))
+        return False
+    return click.confirm(f"{about}. Replace it?", err=True)
