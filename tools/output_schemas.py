@@ -1,6 +1,7 @@
 """The JSON Schema of each document that a command writes, `rabbit_chx/cli/schemas/*.json`; tests compare them with real documents.
 
-A shape is written as in TypeScript: `name?: type` may be missing, `type?` may be null. A word without a colon is a shape whose fields are inserted.
+A shape is written as in TypeScript: `name?: type` may be missing, `type?` may be null. A word without a colon is a shape whose fields are inserted; before
+a question mark they may be missing.
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ _SHAPES = {
     "  broker?: {cluster: text? release: release vhost: text}",
     "answer": "key: text  destination: place  slot?: text?  fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
+    "shown": "exchange: text  vhost: text  whole?  destinations?: [place]  name?: text  client?: text  routing?: text?  partitions?: [text]"
+    "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
+    "  members: [{destination: place queue: text? weights: [text] buckets: int share: number rate: number? state: text?}]"
+    "  queues?: [{queue: text? slots: int share: number rate: number? state: text?}]",
     "slotted": "exchange: text  vhost: text  provenance: text  rate: number?"
     "  sample: {source: text messages: int nowhere: int}?"
     "  heaviest: [{key: text slot: text? queue: text? least: int most: int}]",
@@ -93,7 +98,6 @@ FORMATS = {
     "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
     "repair": "state: planned|unchanged|refused|applied|partly  exchange: text  plan: {format: text format_version: int plan}"
     "  refusals: [refusal]  done: int  ring: key_map?  longest_gap: {operations: int seconds: number?}  left: [text]  message: text?",
-    "ring": "whole  exchange: text  vhost: text  arguments: object?  record: object?",
     "rings": "exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin findings: [finding]?}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
     "route": "source  determined: bool  answers: [answer]",
@@ -101,6 +105,7 @@ FORMATS = {
     "shards": "exchange: text  vhost: text  type: text  release: release  policy: text?  shards_per_node: int?"
     "  routing_key: text?  nodes: [text]?  shards: [{queue: text node: text? number: int type: text? keys: [text]"
     " messages: int? consumers: int?}]  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
+    "show": "shown?  exchanges?: object",
     "simulate": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number?}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]"
     " heaviest: [{key: text messages: int destination: place}]}?"
@@ -187,7 +192,10 @@ def _object(words: list[str]) -> Schema:
         if not word.endswith(":"):
             inserted = _object(_words(_SHAPES[word]))
             schema["properties"] |= inserted["properties"]
-            schema["required"] += inserted["required"]
+            if words[:1] == ["?"]:
+                words.pop(0)
+            else:
+                schema["required"] += inserted["required"]
             continue
         name = word.rstrip("?:")
         says = {"description": _SAYS[name]} if name in _SAYS else {}

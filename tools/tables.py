@@ -189,7 +189,7 @@ def meaning(type_: EntryType, name: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, click.Context]]:
-    """Yield the name of each command, such as ``ring show``, with its context."""
+    """Yield the name of each command, such as ``check``, with its context."""
     contexts = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
     for context in contexts:
         group = context.command
@@ -218,10 +218,10 @@ _PAGES = {
     "keys": "predict",
     "slots": "slots-and-shards",
     "shards": "slots-and-shards",
-    "ring": "rings",
+    "show": "rings",
+    "check": "rings",
     "record": "rings",
     "repair": "rings",
-    "topology": "topology",
     "export": "topology",
     "plan": "topology",
     "arrange": "topology",

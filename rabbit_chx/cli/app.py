@@ -76,8 +76,7 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Inspect and repair live exchanges": {
-        "ring list": ("List the exchanges that hash, and their problems.", "ring:list_rings"),
-        "ring show": ("Show the buckets of each destination.", "ring:show"),
+        "show": ("Show the exchanges that hash: members, shares, slots, record.", "show:show"),
         "check": (
             "Find what is wrong, also by a file: keys that are lost, changed orders.",
             "check:check_broker",
@@ -114,10 +113,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 _GROUPS = {
-    "ring": (
-        "Read the rings of live exchanges.",
-        "ring show orders --ring-via 'docker exec rabbitmq'",
-    ),
     "slots": (
         "Show the slots of a live exchange, and propose a better distribution.",
         "slots show events --ring-via 'docker exec rabbitmq'",

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import TEXT, option, typed
+from rabbit_chx.cli.command import OWN, TEXT, option, typed
 from rabbit_chx.cli.printed import without_passwords
 from rabbit_chx.errors import (
     BrokerRefusedError,
@@ -205,10 +205,11 @@ class BrokerOptions:
         is_rare=True,
         envvar="RABBIT_CHX_RING_FROM",
         metavar="FILE",
-        help="A ring in a file: the output of `ring show --output json`, or a record of a ring. It counts if the broker has its bindings, "
+        help="A ring in a file: the output of `show -o json`, or a record of a ring. It counts if the broker has its bindings, "
         "and no record contradicts it.  [default: $RABBIT_CHX_RING_FROM]",
     )
     no_record: bool = option(
+        section=OWN,
         is_rare=True,
         is_flag=True,
         help="Do not store the order of rings on the broker, in exchanges rabbit-chx.ring.NAME. Without it, a command stores the rings that it "

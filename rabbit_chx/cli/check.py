@@ -19,7 +19,7 @@ from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option,
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import in_words, names_file
-from rabbit_chx.cli.read_rings import say_unrecorded
+from rabbit_chx.cli.read_rings import how_to_record, read_without_record
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
@@ -481,18 +481,32 @@ def check_broker(
         raise InputError("--observed has the keys of one exchange: pass one EXCHANGE")
 
     def run_check(at: BrokerAddresses) -> TopologyCheck:
-        wanted = None
-        if file is not None:
-            wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True).topology
-        with at.open() as opened, sign_of_life("reading the broker"):
-            live = opened.topology()
-        if observed.observed is not None:
-            return _check_observed(live, exchanges[0], observed, wanted, file)
-        say_unrecorded(live, exchanges, at.settings.vhost if given.all_vhosts else None)
-        with sign_of_life("comparing"):
-            return check(live, wanted, exchange=exchanges or None, file=file)
+        return _check(at, exchanges, file, given, observed=observed, variables=variables)
 
     return _outcome(broker.live(), output, run_check, given, exchanges=exchanges, file=file)
+
+
+def _check(
+    at: BrokerAddresses,
+    exchanges: Sequence[str],
+    file: str | None,
+    given: CheckOptions,
+    *,
+    observed: ObservedOptions,
+    variables: VariableOptions,
+) -> TopologyCheck:
+    """Return the check of a vhost. A ring that was read and that no record fits is named."""
+    wanted = None
+    if file is not None:
+        wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True).topology
+    with at.open() as opened, sign_of_life("reading the broker"):
+        live = opened.topology()
+    if observed.observed is not None:
+        return _check_observed(live, exchanges[0], observed, wanted, file)
+    if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
+        say(how_to_record(names, **({"vhost": at.settings.vhost} if given.all_vhosts else {})))
+    with sign_of_life("comparing"):
+        return check(live, wanted, exchange=exchanges or None, file=file)
 
 
 def _validate(

@@ -202,7 +202,7 @@ def _topology_of(
 
 
 def read_ring_record(path: str) -> RingRecord:
-    """Read the record of a ring from a file: what `ring show --output json` wrote, or an exchange with a record.
+    """Read the record of a ring from a file: what `show -o json` wrote, or an exchange with a record.
 
     Raises:
         InputError: the file is neither, or its ring is assumed.
@@ -242,14 +242,14 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     if not isinstance(ring, HashRing):
-        raise InputError(f"{name} does not contain a ring: pass what ring show --output json printed")
+        raise InputError(f"{name} does not contain a ring: pass what show -o json printed")
     if not ring.ground.is_certain:
         raise InputError(
             f"{name} is {ring.provenance}, so it is not a record: pass a ring that was read from the broker"
         )
     if not isinstance(document.get("exchange"), str):
         raise InputError(
-            f"{name} does not contain the name of its exchange: write it again with ring show --output json"
+            f"{name} does not contain the name of its exchange: write it again with show -o json"
         )
     bindings = ring.bindings or tuple(member.binding for member in make_members(ring.buckets))
     return replace(

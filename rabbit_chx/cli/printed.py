@@ -41,9 +41,6 @@ def remember_options(context: click.Context | None) -> None:
             and source is click.core.ParameterSource.COMMANDLINE
         ):
             value = context.params[str(option.name)]
-            if value is True:
-                given[section].append((max(option.opts, key=len), ""))
-                continue
             for one in value if isinstance(value, tuple) else [value]:
                 text = f"{one:g}" if isinstance(one, float) else str(one)
                 given[section].append((max(option.opts, key=len), text))
@@ -82,7 +79,7 @@ def _words(part: CommandLine | Argument) -> str:
     words += [shlex.join(option.words) for option in part.options]
     for name, value in (*_given.get(), *(_variables.get() if reads_file else ())):
         if name not in own:
-            words += [name, shlex.quote(_shown(name, value))] if value else [name]
+            words += [name, shlex.quote(_shown(name, value))]
     return " ".join(words if part.output is None else [*words, ">", shlex.quote(part.output)])
 
 

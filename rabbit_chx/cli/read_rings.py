@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
@@ -18,6 +18,28 @@ if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
     from rabbit_chx.topology import LiveTopology
     from rabbit_chx.topology.live.reading import LiveExchange
+
+
+def read_without_record(live: LiveTopology) -> list[str]:
+    """Return the exchanges whose rings were read, and that no record on the broker fits."""
+    from rabbit_chx.topology.live_rings import find_live_ring
+    from rabbit_chx.topology.ring_records import is_recorded, records_of
+
+    found = []
+    for name, ring in live.rings.items():
+        bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
+        records = records_of(name, live.facts.records)
+        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
+            found.append(name)
+    return found
+
+
+def how_to_record(names: Sequence[str], **options: str) -> Fix:
+    """Return a sentence that names rings without a record that fits them, and the command that stores one."""
+    return Fix(
+        f"no record on the broker fits the order of {listed(list(names))}: store it with ",
+        to_type("record", *names, **options),
+    )
 
 
 def store_read_rings(
@@ -36,24 +58,6 @@ def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:
     """Store the order of the ring of a live exchange, if a ring source has read it and it has no record."""
     if live.ring.provenance == "read" and live.record is None:
         _store(at, {live.name: live.ring})
-
-
-def say_unrecorded(live: LiveTopology, exchanges: Collection[str] = (), vhost: str | None = None) -> None:
-    """Name the rings that were read and that no record fits, with the command that makes one; `vhost`: the command names it."""
-    from rabbit_chx.topology.live_rings import find_recorded_ring
-
-    read = [name for name, ring in live.rings.items() if ring.provenance == "read"]
-    names = [
-        name for name in read if not find_recorded_ring(live, name) and (name in exchanges or not exchanges)
-    ]
-    if names:
-        options = {} if vhost is None else {"vhost": vhost}
-        say(
-            Fix(
-                f"no record on the broker has the order of {listed(names)}: ",
-                to_type("record", *names, **options),
-            )
-        )
 
 
 def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | None = None) -> None:

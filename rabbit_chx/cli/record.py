@@ -39,7 +39,7 @@ def record(
     source: str | None = option(
         "--from",
         metavar="FILE",
-        help="Instead of --ring-via: the output of `ring show --output json` for EXCHANGE.",
+        help="Instead of --ring-via: the output of `show -o json` for EXCHANGE.",
     ),
     observed: ObservedOptions = options(ObservedOptions),
     yes: bool = option(is_flag=True, help="Replace records that differ, without asking."),
@@ -107,7 +107,7 @@ def _ask(name: str, stored: RingRecord, *, yes: bool) -> bool:
     if yes:
         return True
     if not has_terminal():
-        check = to_type("ring check", name)
+        check = to_type("check", name)
         say(Fix(f"{about}, and nothing was changed: `", check, "` compares them; replace it with --yes"))
         return False
     return click.confirm(f"{about}. Replace it?", err=True)

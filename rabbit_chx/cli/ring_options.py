@@ -152,7 +152,7 @@ class RingOptions:
     ring_file: str | None = option(
         "--ring",
         metavar="FILE",
-        help="A ring file: the output of `ring show --output json`, HashRing.to_json or SlotTable.to_json; - is stdin.",
+        help="A ring file: the output of `show -o json`, HashRing.to_json or SlotTable.to_json; - is stdin.",
     )
     topology: str | None = option(
         metavar="FILE",
@@ -455,7 +455,7 @@ def _ring_of_bindings(bindings: tuple[str, ...], rules: Release | None, type_: s
 
 
 def ring_of_file(path: str, content: bytes | None = None) -> RingInput:
-    """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote."""
+    """Return the ring of a file that `show`, `HashRing.to_json` or `SlotTable.to_json` wrote."""
     text, name = content or read_whole(path, "ring"), file_name(path)
     try:
         ring = key_map_from_json(text)
@@ -510,7 +510,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     if topology.is_assumed(exchange.name):
         doubt = Fix(
             f"the ring of {exchange.name} is {source.ground}: read the broker with ",
-            to_type("ring show", exchange.name),
+            to_type("show", exchange.name),
         )
     alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
     return RingInput(source, hash_arguments_of(exchange), doubt=doubt, alternate=alternate)

@@ -73,7 +73,7 @@ class LiveTable:
                 Fix(
                     f"exchange {exchange!r} in vhost {live.vhost!r} does not have slots: none of the "
                     f"{plural(len(slots.destinations), 'destination')} of its ring is an internal fanout exchange with a queue; use ",
-                    to_type("ring show", exchange),
+                    to_type("show", exchange),
                 ),
                 exchange=exchange,
             )

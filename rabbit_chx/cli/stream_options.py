@@ -53,7 +53,7 @@ class StreamOptions:
     )
     ring: str | None = option(
         metavar="FILE",
-        help="A ring file of `ring show --output json`, instead of the current ring.",
+        help="A ring file of `show -o json`, instead of the current ring.",
     )
     published_to: str | None = option(
         is_rare=True,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: The share of all hashes, 0 to 1, of each ``(from, to)``; pairs without a share are absent.
 Flows: TypeAlias = Mapping[tuple[Place, Place], float]
 KeyMapKind: TypeAlias = Literal["x-consistent-hash", "slots", "x-modulus-hash", "super-stream"]
+#: The document of ``rabbit-chx show`` about an exchange, which has the fields of its map.
+SHOW_FORMAT = "rabbit-chx/show"
 #: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 #: The kinds whose keys are hashed to the 2^21 seeds of jump consistent hashing.

@@ -32,6 +32,7 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.exchange import HashExchange, received
 from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
 from rabbit_chx.routing.key_map import (
+    SHOW_FORMAT,
     TRAITS,
     Flows,
     KeyMap,
@@ -271,7 +272,7 @@ class ModulusHashExchange(HashExchange):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ModulusHashExchange:
-        """Parse the text of `to_json`.
+        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
 
         Args:
             text: the JSON text; bytes are UTF-8.
@@ -281,7 +282,7 @@ class ModulusHashExchange(HashExchange):
         """
         try:
             read = json.loads(text)
-            if (read["format"], read["format_version"]) != (_FORMAT, 1):
+            if read["format"] not in (_FORMAT, SHOW_FORMAT) or read["format_version"] != 1:
                 raise InputError(f"its format is not {_FORMAT!r}, version 1")
             places = [destination_from_json(place) for place in read["destinations"]]
             release = Release(read["release"]["version"], read["release"]["store"])

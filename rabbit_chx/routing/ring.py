@@ -32,6 +32,7 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import (
+    SHOW_FORMAT,
     TRAITS,
     Flows,
     KeyMap,
@@ -445,7 +446,7 @@ class HashRing:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HashRing:
-        """Parse the text of `to_json`.
+        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
 
         Args:
             text: the JSON text; bytes are UTF-8.
@@ -521,7 +522,7 @@ def _loads(text: str | bytes) -> RingState:
         ring = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"this is not a ring: {error}; pass the text that to_json made") from None
-    if not isinstance(ring, dict) or ring.get("format") != _FORMAT:
+    if not isinstance(ring, dict) or ring.get("format") not in (_FORMAT, SHOW_FORMAT):
         raise InputError(f"this JSON is not a ring: it lacks the format {_FORMAT!r}; pass what to_json made")
     if ring.get("format_version") != _FORMAT_VERSION:
         raise InputError(

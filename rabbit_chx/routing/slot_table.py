@@ -309,7 +309,7 @@ class SlotTable:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SlotTable:
-        """Parse the text of `to_json`.
+        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
 
         Args:
             text: the JSON text; bytes are UTF-8.

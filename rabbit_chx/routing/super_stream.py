@@ -27,6 +27,7 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import (
+    SHOW_FORMAT,
     TRAITS,
     Flows,
     KeyMap,
@@ -378,7 +379,7 @@ class SuperStream:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SuperStream:
-        """Parse the text of `to_json`.
+        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
 
         Args:
             text: the JSON text; bytes are UTF-8.
@@ -388,7 +389,7 @@ class SuperStream:
         """
         try:
             read = json.loads(text)
-            if (read["format"], read["format_version"]) != (_FORMAT, 1):
+            if read["format"] not in (_FORMAT, SHOW_FORMAT) or read["format_version"] != 1:
                 raise InputError(f"its format is not {_FORMAT!r}, version 1")
             names = {name: read[name] for name in ("name", "client", "provenance")}
             return cls(read["partitions"], read["binding_keys"], routing=read.get("routing"), **names)

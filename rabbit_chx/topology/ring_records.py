@@ -563,6 +563,14 @@ def ring_by_records(
         return replace(assumed, ground=Ground("assumed", str(error)))
 
 
+def is_recorded(
+    ring: HashRing, records: Iterable[RingRecord | DamagedRecord], bound: Sequence[Binding], now: BrokerStart
+) -> bool:
+    """Return True if the records of an exchange prove its ring, so that it is known without a ring source."""
+    proven = ring_by_records(records, replace(ring, ground=Ground("assumed")), bound, now)
+    return proven.ground.is_certain and proven.buckets == ring.buckets
+
+
 def make_settled_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
     """Return the record of a ring that is certain, without time and writer.
 

@@ -73,9 +73,9 @@ def test_observed_keys_become_the_record(
     file = received(bound, tmp_path / "seen.csv")
     (recorded,) = answer("record", "o", *live, "--observed", file)["recorded"]
     assert (recorded["exchange"], recorded["origin"], recorded["is_new"]) == ("o", "observed", True)
-    shown = answer("ring", "show", "o", *live)
+    shown = answer("show", "o", *live)
     assert shown["provenance"] == "recorded"
-    assert shown["buckets"] == answer("ring", "show", "o", *live, *via)["buckets"]
+    assert shown["buckets"] == answer("show", "o", *live, *via)["buckets"]
     assert answer("check", "o", *live, "--observed", file)["findings"] == []
     assert not answer("record", "o", *live, "--observed", file)["recorded"][0]["is_new"]
 
@@ -90,8 +90,8 @@ def test_observed_keys_become_the_record(
     assert "has another order than the ring" in capsys.readouterr().err
     answer("record", "o", *live, "--observed", later, "--yes")
     assert answer("check", "o", *live, "--observed", later)["findings"] == []
-    read = answer("ring", "show", "o", *live, *via)["buckets"]
-    assert answer("ring", "show", "o", *live)["buckets"] == read
+    read = answer("show", "o", *live, *via)["buckets"]
+    assert answer("show", "o", *live)["buckets"] == read
 
     assert main(["record", "--all", *live, "--observed", later]) == 2
     assert "--observed has the keys of one exchange" in capsys.readouterr().err

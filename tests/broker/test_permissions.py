@@ -251,7 +251,7 @@ def repair(site: Site) -> None:
         site.channel.queue_unbind(queue, "orders", "1")
     for queue in ("orders.2", "orders.1"):
         site.channel.queue_bind(queue, "orders", "1")
-    command("repair orders --file {file} --allow-moved 1 --apply")(site)
+    command("repair orders --file {file} --allow moved=1 --apply")(site)
 
 
 #: What each row of the table stands for.
@@ -265,15 +265,13 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("keys --exchange orders orders.1 --count 1"),
         command("simulate --exchange orders"),
     ],
-    "`ring list`, `ring show`, `check`, `repair`": [
-        command("ring list"),
-        command("ring list --all-vhosts"),
-        *(command(f"ring {name} orders") for name in ("show", "check", "repair")),
+    "`show`, `check`, `repair`": [
+        *map(command, ("show", "show --all-vhosts", "show orders", "check orders", "repair orders")),
     ],
     "`repair --apply` that moves `orders.2`": [repair],
     "`plan`, `check`, `arrange`, `export`": [
         command("export"),
-        *(command(f"topology {name} {{file}}") for name in ("plan", "check", "arrange")),
+        *map(command, ("plan {file}", "check {file}", "arrange {file}")),
     ],
     "`group show`, `slots show`, `slots balance`": [
         command("group show orders"),

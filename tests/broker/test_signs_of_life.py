@@ -33,8 +33,8 @@ COMMANDS = (
     "arrange FILE",
     "check FILE",
     "export",
-    "ring list",
-    "ring show orders",
+    "show",
+    "show orders",
     "check orders",
     "check --all-vhosts",
     "record orders",
@@ -47,9 +47,9 @@ COMMANDS = (
     "route --exchange orders k",
     "route --exchange sharded k",
     "simulate --exchange orders --pattern k{n} --count 100",
-    "ring list --vhost /",
-    "ring show nothing",
-    "apply FILE --yes --allow-moved 1",
+    "show --vhost /",
+    "show nothing",
+    "apply FILE --yes --allow moved=1",
 )
 
 

@@ -115,7 +115,7 @@ def test_the_example_prints_the_output_of_the_page(
             declare_shards(vhost, channel)
     management = Management(vhost.management_url)
     # The pages have a broker in environment variables; this one shows what AMQP alone answers.
-    has_management = "ring show" not in command
+    has_management = "show orders" not in command
     release = read_release(management) if has_management else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
     command, printed = (re.sub(r"(vhost\W+)shop", rf"\1{name}", text) for text in (command, printed))

@@ -118,7 +118,7 @@ def commands(url: str, management: str, ring_via: str, bad: dict[str, str]) -> N
         verify = ["verify", "orders", "--count", "5", "--url", wrong, "--management-url", management]
         step(f"rabbit-chx with {name}", partial(main, verify))
         http = wrong.replace("amqps", "https").replace("amqp", "http")
-        show = ["ring", "show", "orders", "--url", url, "--management-url", http]
+        show = ["show", "orders", "--url", url, "--management-url", http]
         step(f"rabbit-chx API with {name}", partial(main, show))
 
 

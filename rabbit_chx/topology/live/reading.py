@@ -63,6 +63,7 @@ from rabbit_chx.topology.ring_records import (
     Records,
     RingRecord,
     is_own_exchange,
+    is_recorded,
     record_names,
     records_in,
     records_of,
@@ -84,9 +85,12 @@ OVERVIEW: Mapping[str, Shape] = {
 WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: The queues or exchanges of a page, the largest number that the API permits.
 PAGE = 500
-_COLUMNS = "name,message_stats.publish_details.rate"
+_COLUMNS = "name,state,message_stats.publish_details.rate"
+#: The states of a queue that works.
+_RUNNING = ("running", "idle")
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _NAMED: Mapping[str, Shape] = {"name": str}
+_STATED: Mapping[str, Shape] = {"name": str, "state?": str}
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
 _BINDING: Mapping[str, Shape] = {
@@ -568,6 +572,12 @@ class LiveExchange:
         return valid[0] if valid else None
 
     @cached_property
+    def is_recorded(self) -> bool:
+        """True if the record on the broker proves the ring, so that it is known without a ring source."""
+        records = records_in(self._read_own()).values()
+        return bool(records) and is_recorded(self.ring, records, self.bindings, self.start)
+
+    @cached_property
     def slots(self) -> SlotView:
         """The ring and its slots, by the bindings of the exchanges in the ring. A ring of queues alone takes no more requests."""
         api, vhost, ring = self._api, self.vhost, self.ring
@@ -624,12 +634,17 @@ class LiveExchange:
         )
 
     def publish_rates(self) -> PublishRates:
-        """Return the publish rates of the exchange and of the queues of its vhost."""
-        queues = self._api.get_list("queues", self.vhost, query={"columns": _COLUMNS}, fields=_NAMED)
+        """Return the publish rates of the exchange and of the queues of its vhost, and the queues that do not run."""
+        queues = self._api.get_list("queues", self.vhost, query={"columns": _COLUMNS}, fields=_STATED)
         rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
         return PublishRates(
             _rate(self._entry, "publish_in_details"),
             {name: rate for name, rate in rates.items() if rate is not None},
+            {
+                entry["name"]: entry["state"]
+                for entry in queues
+                if entry.get("state", "running") not in _RUNNING
+            },
         )
 
 
@@ -666,10 +681,12 @@ class PublishRates:
     Attributes:
         exchange: those that were published to the exchange itself; None if the broker has no rate, as before the first message.
         queues: those that reached each queue of the vhost that has a rate, by whatever exchange.
+        states: the state of each queue of the vhost that does not run, such as ``down``.
     """
 
     exchange: float | None
     queues: Mapping[str, float] = field(hash=False)
+    states: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 def _rate(entry: Mapping[str, Any], name: str) -> float | None:

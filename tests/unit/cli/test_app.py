@@ -30,7 +30,7 @@ COMMANDS = {name.split()[0] for names in LISTED.values() for name in names}
         (("keys", *BIND, "q1", "--pattern", "\udcff{n}"), 2, r"'\\udcff\{n\}' is not UTF-8"),
         (("route", *BIND, "\udcff"), 2, r"'\\udcff' is not UTF-8"),
         (
-            ("ring", "show", "x", "--url", "amqp://127.0.0.1:1", "--ring-via", "false"),
+            ("show", "x", "--url", "amqp://127.0.0.1:1", "--ring-via", "false"),
             69,
             "no server answers there",
         ),

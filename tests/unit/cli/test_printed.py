@@ -86,7 +86,7 @@ def options_of(context: click.Context) -> set[str]:
 @pytest.fixture
 def given_options() -> Iterator[None]:
     """A command line with broker options."""
-    remember_options(parsed(["ring", "list", *(word for option in OPTIONS for word in option)]))
+    remember_options(parsed(["show", *(word for option in OPTIONS for word in option)]))
     yield
     remember_options(None)
 
@@ -120,7 +120,7 @@ def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
 
 
 #: The commands that print what a check finds.
-CHECKING = ("check", "repair", "ring list")
+CHECKING = ("check", "repair")
 
 
 def foreign_arguments(fix: str) -> Iterator[str]:
@@ -146,18 +146,7 @@ def test_each_option_in_a_remedy_of_a_check_is_one_of_its_command() -> None:
 
 
 def test_an_option_that_a_command_lacks_is_noticed() -> None:
-    assert [*foreign_arguments(Fix("leave it out with ", Argument("ignore", "order")))] == [
-        "--ignore",
-        "--ignore",
-    ]
-
-
-def test_a_flag_is_printed_without_a_value() -> None:
-    context = parsed(["ring", "list", "--no-record", "--vhost", "v"])
-    copied = copy_context()
-    copied.run(remember_options, context)
-    text = copied.run(in_words, Fix(to_type("check", "o")))
-    assert parsed(shlex.split(text.removeprefix("rabbit-chx "))).params["no_record"] is True
+    assert [*foreign_arguments(Fix("leave it out with ", Argument("ignore", "order")))] == ["--ignore"]
 
 
 @pytest.mark.usefixtures("given_options")

@@ -73,7 +73,7 @@ def test_each_kind_of_finding_is_stored() -> None:
 
 
 def test_of_a_sound_ring_only_the_shares_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To count more takes a second a ring, and `ring list` checks all rings of a broker."""
+    """To count more takes a second a ring, and `show` checks all rings of a broker."""
 
     def count(*_: object) -> None:
         pytest.fail("more is counted")

@@ -13,7 +13,7 @@ from sides import as_live
 
 from rabbit_chx import Release
 from rabbit_chx.cli.check import CheckReport
-from rabbit_chx.cli.ring import _list_moduli, ring_list
+from rabbit_chx.cli.show import _list_moduli, list_report
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.topology import (
@@ -95,7 +95,7 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
-    listed = ring_list(["/"], (), tuple(_list_moduli("/", bills(0, 1, 2))))
+    listed = list_report(["/"], (), tuple(_list_moduli("/", bills(0, 1, 2))))
 
     assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
     *_, line = listed.blocks()

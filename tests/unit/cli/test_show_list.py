@@ -10,7 +10,7 @@ from command_line import Stored
 from slot_files import live_of
 
 from rabbit_chx.cli.broker_options import why_nothing_hashes
-from rabbit_chx.cli.ring import _list_rings_of, ring_list
+from rabbit_chx.cli.show import _list_rings_of, list_report
 from rabbit_chx.topology import Topology
 
 FILE = """
@@ -35,12 +35,12 @@ LIVE = live_of(Topology.from_toml(FILE))
 
 
 def test_each_exchange_has_its_members_buckets_slots_and_findings(stored: Stored) -> None:
-    stored("rings", ring_list(["/"], tuple(_list_rings_of("/", LIVE)), all_vhosts=False))
+    stored("rings", list_report(["/"], tuple(_list_rings_of("/", LIVE)), all_vhosts=False))
 
 
 def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
     assumed = replace(LIVE, rings={})
-    stored("rings-assumed", ring_list(["/"], tuple(_list_rings_of("/", assumed)), all_vhosts=True))
+    stored("rings-assumed", list_report(["/"], tuple(_list_rings_of("/", assumed)), all_vhosts=True))
 
 
 TYPES = [{"name": "direct", "enabled": True}, {"name": "x-consistent-hash", "enabled": True}]

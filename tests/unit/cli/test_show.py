@@ -1,0 +1,144 @@
+"""The command that shows exchanges: what it reads of each address, and its findings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_line import Ran
+from modelled_commands import ModelledCommands
+from slot_files import live_of
+
+from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing.key_map_json import key_map_from_json
+from rabbit_chx.topology import Topology
+
+RING = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+arguments = { hash-header = "tenant" }
+ring = [{ queue = "q2", weight = 3 }, { queue = "q1" }]
+[[queues]]
+name = "q{1..2}"
+"""
+SLOTS = """
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 4
+members = [{ queue = "q1", slots = [0, 1, 2] }, { queue = "q2", slots = [3] }]
+[[queues]]
+name = "q{1..2}"
+"""
+
+
+def shown(ran: Ran, modelled: ModelledCommands, *exchanges: str) -> tuple[dict[str, object], str]:
+    code, out, err = ran(*modelled.of_broker("show", *exchanges, "-o", "json"))
+    assert code == 0, err
+    return json.loads(out), err
+
+
+def test_a_ring_is_shown_with_its_order_arguments_and_record(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(Topology.from_toml(RING))
+    report, err = shown(ran, modelled, "orders")
+    assert report["buckets"] == ["q2", "q2", "q2", "q1"]
+    assert report["provenance"] == "read"
+    assert report["arguments"] == {"hash-header": "tenant"}
+    assert report["record"] is not None
+    assert err == ""
+
+
+def test_a_ring_of_slots_is_shown_with_the_queue_of_each_slot(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(live_of(Topology.from_toml(SLOTS)))
+    report, _ = shown(ran, modelled, "events")
+    assert report["slots"] == {
+        "events.slot.00": "q1",
+        "events.slot.01": "q1",
+        "events.slot.02": "q1",
+        "events.slot.03": "q2",
+    }
+
+
+def test_a_destination_with_buckets_and_no_binding_is_named(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(Topology.from_toml(RING))
+    modelled.model.bindings = {bound: None for bound in modelled.model.bindings if bound.destination != "q1"}
+    _, err = shown(ran, modelled, "orders")
+    assert "exchange 'orders': q1 has 1 bucket and no binding" in err
+
+
+@pytest.mark.parametrize(
+    ("exchange", "said"),
+    [("ordres", "there is no exchange 'ordres'"), ("amq.none", "there is no exchange 'amq.none'")],
+)
+def test_an_exchange_that_is_not_there_is_named(
+    ran: Ran, modelled: ModelledCommands, exchange: str, said: str
+) -> None:
+    modelled.holds(Topology.from_toml(RING))
+    code, _, err = ran(*modelled.of_broker("show", exchange))
+    assert code != 0
+    assert said in err
+
+
+MODULUS = """
+[[exchanges]]
+name = "bills"
+type = "x-modulus-hash"
+queues = ["q{1..2}"]
+[[queues]]
+name = "q{1..2}"
+"""
+
+
+def test_the_document_of_an_exchange_is_a_ring_for_other_commands(
+    ran: Ran, modelled: ModelledCommands
+) -> None:
+    for text, name, destinations in ((RING, "orders", ("q2", "q1")), (MODULUS, "bills", ("q1", "q2"))):
+        modelled.holds(Topology.from_toml(text))
+        _, out, _ = ran(*modelled.of_broker("show", name, "-o", "json"))
+        assert key_map_from_json(out).destinations == destinations
+    modelled.holds(live_of(Topology.from_toml(SLOTS)))
+    _, out, _ = ran(*modelled.of_broker("show", "events", "-o", "json"))
+    assert SlotTable.from_json(out).destinations == ("q1", "q2")
+
+
+def test_several_exchanges_are_shown_by_name(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(Topology.from_toml(RING + MODULUS.partition("[[queues]]")[0]))
+    report, _ = shown(ran, modelled, "orders", "bills")
+    exchanges = report["exchanges"]
+    assert isinstance(exchanges, dict)
+    assert [*exchanges] == ["orders", "bills"]
+    assert [member["weights"] for member in exchanges["orders"]["members"]] == [["3"], ["1"]]
+    assert [member["share"] for member in exchanges["bills"]["members"]] == [0.5, 0.5]
+
+
+def test_a_ring_without_a_record_is_shown_with_the_command_that_stores_one(
+    ran: Ran, modelled: ModelledCommands
+) -> None:
+    modelled.holds(Topology.from_toml(RING))
+    exchanges = {*modelled.model.exchanges}
+    one, every = (
+        " ".join(ran(*modelled.of_broker(*words))[1].split()) for words in (("show", "orders"), ("show",))
+    )
+    assert "record none: store it with rabbit-chx record orders --url" in one
+    assert "the order of orders: store it with rabbit-chx record orders --url" in every
+    assert {*modelled.model.exchanges} == exchanges, "a command that reads never writes"
+    assert ran(*modelled.of_broker("record", "orders"))[0] == 0
+    assert "none" not in ran(*modelled.of_broker("show", "orders"))[1]
+    assert "no record" not in ran(*modelled.of_broker("show"))[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("q1=1,q2=2", "rabbit-chx compare q1=1,q2=2"),
+        ("modulus:q1", "rabbit-chx compare modulus:q1"),
+        ("topology.toml#orders", "rabbit-chx check topology.toml --offline"),
+    ],
+)
+def test_what_is_no_exchange_of_a_broker_names_the_command_that_takes_it(
+    ran: Ran, name: str, says: str
+) -> None:
+    code, _, err = ran("show", name)
+    assert code == 2
+    assert says in err
