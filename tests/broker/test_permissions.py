@@ -265,13 +265,13 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("route orders --reaching orders.1"),
         command("compare orders"),
     ],
-    "`show`, `ring check`, `repair`": [
-        *map(command, ("show", "show --all-vhosts", "show orders", "ring check orders", "repair orders")),
+    "`show`, `check`, `repair`": [
+        *map(command, ("show", "show --all-vhosts", "show orders", "check orders", "repair orders")),
     ],
     "`repair --apply` that moves `orders.2`": [repair],
     "`plan`, `check`, `arrange`, `export`": [
         command("export"),
-        *map(command, ("plan {file}", "topology check {file}", "arrange {file}")),
+        *map(command, ("plan {file}", "check {file}", "arrange {file}")),
     ],
     "`group show`, `slots show`, `slots balance`": [
         command("group show orders"),
