@@ -1,8 +1,7 @@
-"""``rabbit-chx slots show`` and ``slots balance``: the owners and the load of the slots of a live exchange, and a balanced proposal."""
+"""``rabbit-chx slots balance``: the load of the slots of a live exchange, and a balanced proposal."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +14,6 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import exchange_facts
 from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
@@ -25,6 +23,7 @@ from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, Verba
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.file.toml_file import members_text
@@ -33,7 +32,7 @@ from rabbit_chx.topology.objects.objects import order_of_name
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.slots.owners import SlotNames
-from rabbit_chx.words import percent, percent_or_blank, plural
+from rabbit_chx.words import percent, plural
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
@@ -67,7 +66,6 @@ class LiveTable:
         """Read the slots of a live exchange."""
         live = broker.exchange(exchange, "only the management API shows the queues of slots")
         slots = live.slots.table(strict=True)
-        store_read_ring(broker, live)
         if not slots.slots:
             raise MismatchError(
                 Fix(
@@ -118,21 +116,21 @@ class LoadOptions:
                 f"--type {self.type_} is the type of the keys of a sample: pass --keys or --pattern too"
             )
 
-    def read(self, table: LiveTable) -> SlotSample:
+    def read(self, exchange: str, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:
         """Count the keys of the sample. The memory use does not grow with a file."""
-        header = table.arguments.get("hash-header")
+        header = arguments.get("hash-header")
         if self.type_ is not None and header is None:
             raise InputError(
-                f"--type {self.type_} is the type of a header, and exchange {table.exchange!r} does not hash a header: leave it out"
+                f"--type {self.type_} is the type of a header, and exchange {exchange!r} does not hash a header: leave it out"
             )
-        hashing = Hashing(header, table.arguments.get("hash-property"), field_type=self.type_)
-        batches = StreamedSample(self.sample, hashing, table.slots)
+        hashing = Hashing(header, arguments.get("hash-property"), field_type=self.type_)
+        batches = StreamedSample(self.sample, hashing, key_map)
         with batches.name_errors():
-            load = SlotLoad.of_keys(table.slots, batches, hashing=hashing)
+            load = SlotLoad.of_keys(key_map, batches, hashing=hashing)
         counted = int(sum(load.messages.values()))
         if not counted:
             raise InputError(
-                f"{self.sample.source} does not contain a key that reaches a slot: pass a sample of the exchange's own keys"
+                f"{self.sample.source} does not contain a key that reaches a member: pass a sample of the exchange's own keys"
             )
         return SlotSample(load, counted + load.nowhere, self.sample.source)
 
@@ -141,7 +139,8 @@ def _slot_name(place: Place) -> str | None:
     return place.name if isinstance(place, ExchangeRef) else None
 
 
-def _slot_text(place: Place) -> str:
+def slot_text(place: Place) -> str:
+    """Return the name of a slot, without the word that it is an exchange."""
     return _slot_name(place) or place_text(place)
 
 
@@ -149,72 +148,19 @@ def _text_or_none(place: Place) -> str | None:
     return None if place is None else str(place)
 
 
-def _rate(rate: float | None) -> str:
+def rate_text(rate: float | None) -> str:
+    """Return messages per second; nothing if they are not known."""
     return "" if rate is None else f"{rate:,.1f}"
 
 
-_SHARES = {
-    "keys": Shown("of all keys", percent, number=True, as_json=rounded),
-    "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
-}
-_QUEUES = {
-    "queue": Shown("queue", place_text),
-    "slots": Shown("slots", number=True),
-    **_SHARES,
-    "rate": Shown("messages/s", _rate, number=True, sparse=True),
-}
-_SLOTS = {
-    "slot": Shown("slot"),
-    "queue": Shown("queue", place_text),
-    **_SHARES,
-    "rate": Shown("messages/s", _rate, number=True, sparse=True, json=None),
-}
 _HEAVY = {
     "key": Shown("heaviest keys"),
-    "slot": Shown("slot", _slot_text, as_json=_slot_name),
+    "slot": Shown("slot", slot_text, sparse=True, as_json=_slot_name),
     "queue": Shown("queue", place_text, as_json=_text_or_none),
     "load": Shown("of the load", percent, number=True, json=None),
     "least": Shown(),
     "most": Shown(),
 }
-
-
-def slots_report(table: LiveTable, sample: SlotSample | None) -> Document:
-    """Return an exchange, its queues, its slots, and the heaviest keys; without a sample no load and no keys."""
-    return Document(
-        "slots",
-        [
-            *_heading(table, sample),
-            Table.of(_QUEUES, _rows_of_queues(table, sample), key="queues"),
-            Table.of(_SLOTS, _rows_of_slots(table, sample), key="slots"),
-            _heaviest(table, sample),
-        ],
-    )
-
-
-def _rows_of_queues(table: LiveTable, sample: SlotSample | None) -> Iterator[tuple[object, ...]]:
-    """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
-    slots, rates = table.slots, table.rates.queues
-    shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
-    named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
-    for queue in (*named, *([None] if held[None] else [])):
-        places = [place for place in slots.ring.destinations if slots.queue_of(place) == queue]
-        load = None if sample is None else rounded(sum(_load_of(sample, place) for place in places))
-        yield queue, held[queue], shares.get(queue, 0.0), load, rates.get(queue or "")
-
-
-def _rows_of_slots(table: LiveTable, sample: SlotSample | None) -> Iterator[tuple[object, ...]]:
-    """Yield the slots in the order of the ring."""
-    slots, rate = table.slots, table.rates.exchange
-    shares = slots.ring.shares()
-    for slot in slots.slots:
-        load = None if sample is None else _load_of(sample, slot)
-        messages_s = None if load is None or rate is None else load * rate
-        yield slot.name, slots.owners.get(slot), shares.get(slot, 0.0), load, messages_s
-
-
-def _load_of(sample: SlotSample, place: Place) -> float:
-    return 0.0 if place is None else sample.share(sample.load.messages.get(place, 0))
 
 
 def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> Document:
@@ -244,7 +190,7 @@ def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> D
                 }
             ),
             Table.of(QueueLoad, made.queues, key="queues"),
-            _heaviest(table, sample),
+            heaviest_keys(table.slots, sample),
             Data(
                 {
                     "obstacles": list(map(_obstacle_as_json, made.obstacles)),
@@ -311,22 +257,22 @@ def _heading(table: LiveTable, sample: SlotSample | None, *more: tuple[str, str]
     }
     facts = exchange_facts(table.exchange, table.vhost, table.arguments, table.slots)
     if table.rates.exchange is not None:
-        facts.append(("published", f"{_rate(table.rates.exchange)} messages/s in the last seconds"))
+        facts.append(("published", f"{rate_text(table.rates.exchange)} messages/s in the last seconds"))
     if sample is not None:
         nowhere = f", {sample.load.nowhere:,} of them not routed to a slot" if sample.load.nowhere else ""
         facts.append(("sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"))
     return Data(fields), Facts([*facts, *more])
 
 
-def _heaviest(table: LiveTable, sample: SlotSample | None) -> Table:
+def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
     """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
     if sample is None:
         return Table.of(_HEAVY, (), key="heaviest").for_people(None)
     rows = [
         (
             str(heavy.key),
-            heavy.place,
-            table.slots.queue_of(heavy.place),
+            heavy.place if isinstance(heavy.place, ExchangeRef) else None,
+            key_map.queue_of(heavy.place) if isinstance(key_map, SlotTable) else heavy.place,
             sample.share(heavy.least),
             heavy.least,
             heavy.most,
@@ -334,31 +280,6 @@ def _heaviest(table: LiveTable, sample: SlotSample | None) -> Table:
         for heavy in sample.load.keys
     ]
     return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)
-
-
-@command(
-    example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
-    plot_help="Plot the slots of each queue into this file.",
-)
-def show(
-    *,
-    exchange: str = argument(),
-    broker: BrokerOptions = options(BrokerOptions),
-    load: LoadOptions = options(LoadOptions),
-) -> Outcome:
-    """Show the queue of each slot of EXCHANGE, and the exact share of all keys.
-
-    RabbitMQ does not count the messages of a slot. A sample (--keys or --pattern) adds the load of each slot
-    and the heaviest keys; it requires --ring-via.
-    """
-    live = broker.live()
-    table = LiveTable.read(live, exchange)
-    if load.sample.given:
-        _check_certain(exchange, table.slots)
-
-    report = slots_report(table, load.read(table) if load.sample.given else None)
-    plotted = f"Exchange {exchange}, vhost {live.settings.vhost}"
-    return Outcome(report, plot=("slots", table.slots), plotted=plotted)
 
 
 @command(
@@ -399,8 +320,8 @@ def balance(
             "RabbitMQ does not count the messages of slots: pass a sample of keys, as --keys FILE or --pattern TEXT"
         )
     table = LiveTable.read(live, exchange)
-    _check_certain(exchange, table.slots)
-    sample = load.read(table)
+    check_certain(exchange, table.slots)
+    sample = load.read(exchange, table.arguments, table.slots)
     existing = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
     _check_queues(exchange, weighted, existing)
     wanted = {queue: weight for queue, weight in {**existing, **weighted}.items() if weight}
@@ -412,12 +333,12 @@ def balance(
     )
 
 
-def _check_certain(exchange: str, slots: SlotTable) -> None:
-    """Raise an error for a ring that is assumed: the slot of a key is then not known."""
+def check_certain(exchange: str, slots: KeyMap) -> None:
+    """Raise an error for a ring that is assumed: the member of a key is then not known."""
     if not slots.ground.is_certain:
         raise InputError(
             Fix(
-                f"the ring of {exchange!r} was not read but is {slots.ground}, so the slot of a key is not known: ",
+                f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
                 KNOW_RINGS,
             )
         )

@@ -266,16 +266,18 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("simulate --exchange orders"),
     ],
     "`show`, `ring check`, `repair`": [
-        *map(command, ("show", "show --all-vhosts", "show orders", "ring check orders", "repair orders")),
+        *map(
+            command,
+            ("show", "show --all-vhosts", "show orders", "show events", "ring check orders", "repair orders"),
+        ),
     ],
     "`repair --apply` that moves `orders.2`": [repair],
     "`plan`, `check`, `arrange`, `export`": [
         command("export"),
         *map(command, ("plan {file}", "topology check {file}", "arrange {file}")),
     ],
-    "`group show`, `slots show`, `slots balance`": [
-        command("group show orders"),
-        command("slots show events"),
+    "`show --consumers`, `slots balance`": [
+        command("show orders --consumers"),
         command("slots balance events --pattern k{{n}}"),
     ],
     "`verify`": [command("verify orders --count 20")],

@@ -37,7 +37,6 @@ def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
         ("simulate", "--exchange", "orders"),
         ("compare", "--exchange", "orders", "--to-bind", "q1=1"),
         pytest.param(("verify", "orders"), marks=pytest.mark.slow),
-        ("slots", "show", "orders"),
     ],
 )
 def test_a_ring_that_was_read_is_known_without_a_ring_source(
