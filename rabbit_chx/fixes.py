@@ -1,7 +1,7 @@
 """Texts that contain commands and arguments: in Python's words, which the command line replaces by its own.
 
 ``Fix("allow it with ", Argument("allow_delete"))`` is the text ``allow it with allow_delete=True``. The command line prints
-``allow it with --allow-delete``. An f-string with a Fix has the words of Python only, so a longer text is a Fix of parts, too; the unit
+``allow it with --allow delete``. An f-string with a Fix has the words of Python only, so a longer text is a Fix of parts, too; the unit
 tests refuse such an f-string in our code.
 """
 
@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
+#: The beginning of the names of the arguments that permit what is refused otherwise.
+_PERMISSION = "allow_"
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a function, and the option of the same name.
+    """An argument of a function, and the option of the same name; ``allow_delete`` is ``--allow delete``.
 
     Attributes:
         name: its name in Python.
@@ -31,17 +34,21 @@ class Argument:
 
     @property
     def flag(self) -> str:
-        """The name of the option, such as ``--allow-moved``."""
-        return f"--{self.name.replace('_', '-')}"
+        """The name of the option, such as ``--write``."""
+        name = "allow" if self.name.startswith(_PERMISSION) else self.name
+        return f"--{name.replace('_', '-')}"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of the option, such as ``--allow-moved`` and ``0.2``."""
-        return (self.flag,) if self.value is True else (self.flag, self._value(str))
+        """The words of the option, such as ``--allow`` and ``moved=0.2``."""
+        values = [] if self.value is True else [self._value(str)]
+        if self.name.startswith(_PERMISSION):
+            values = ["=".join((self.name.removeprefix(_PERMISSION), *values))]
+        return self.flag, *values
 
     @property
     def option(self) -> str:
-        """The option, such as ``--allow-moved 0.2``."""
+        """The option, such as ``--allow moved=0.2``."""
         return " ".join(self.words)
 
     def _value(self, words: Callable[[object], str]) -> str:

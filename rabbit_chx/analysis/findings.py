@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def allow_with(self) -> str | None:
-        """The option of ``apply`` that is the same as `override`, such as ``--allow-moved 0.2``; None for none."""
+        """The option of ``apply`` that is the same as `override`, such as ``--allow moved=0.2``; None for none."""
         return None if self.override is None else self.override.option
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
     BrokerOptions,
@@ -22,7 +22,7 @@ from rabbit_chx.cli.plan_report import LivePlan, changes_table, unknown_order, w
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.options import SHARE, number, one_of
+from rabbit_chx.options import number, one_of
 from rabbit_chx.rendering import Block, Data, Document, Facts, Section
 from rabbit_chx.topology import Plan, QueueDefinition
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
@@ -143,28 +143,13 @@ class ApplyOptions:
         metavar="FILE",
         help="Apply without asking if the plan is that of this file: the output of `plan --plan-out`.",
     )
-    allow_moved: float | None = option(
-        type=SHARE,
-        metavar="SHARE",
-        help="The share of keys that may move in each ring: 0 to 1, instead of max_share_moved of the file. Without both, any share may move, or 0.3 with "
-        "a definitions file.",
-    )
-    allow_delete: bool = option(is_flag=True, help="Permit deletions and replacements.")
-    allow_loss: bool = option(
-        is_flag=True, help="Also delete queues that contain messages, without waiting for their consumers."
-    )
+    permissions: Permissions = options(Permissions)
     drain: float = option(
         type=number(_MAX_DRAIN_S),
         metavar="SECONDS",
         default=DRAIN_S,
         show_default=True,
         help="The time in which consumers must empty the queues that are deleted or replaced, after these are unbound.",
-    )
-    allow_vhost: bool = option(
-        is_rare=True, is_flag=True, help="Permit a vhost other than the file's `vhost`."
-    )
-    allow_unlink: bool = option(
-        is_rare=True, is_flag=True, help="Permit cutting federation links, which a refusal names."
     )
     hand_over: HandOverLevel = option(
         type=one_of(*HAND_OVER_LEVELS),
@@ -226,7 +211,7 @@ def apply(
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
-    at, expected = broker.live(), given.read_checksum()
+    at, expected, allowed = broker.live(), given.read_checksum(), given.permissions.arguments()
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(
@@ -238,12 +223,7 @@ def apply(
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
         refusals = (
-            *plan.refused(
-                allow_moved=given.allow_moved,
-                allow_delete=given.allow_delete,
-                allow_vhost=given.allow_vhost,
-                allow_unlink=given.allow_unlink,
-            ),
+            *plan.refused(**given.permissions.arguments(without="allow_loss")),
             *_exclusive(plan),
         )
         if expected is not None and plan.checksum != expected:
@@ -257,7 +237,7 @@ def apply(
                     say(note)
             unchanged = ApplyReport("unchanged", plan)
             return Outcome(unchanged.document(), unknown_order(plan) or ExitCode.DONE)
-        drain_s = None if given.allow_loss else given.drain
+        drain_s = None if "allow_loss" in allowed else given.drain
         report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:
             say("the plan is refused, and nothing was changed")
@@ -279,11 +259,7 @@ def _apply(at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions,
             opened,
             plan,
             verbose=given.verbose,
-            allow_moved=given.allow_moved,
-            allow_delete=given.allow_delete,
-            allow_loss=given.allow_loss,
-            allow_vhost=given.allow_vhost,
-            allow_unlink=given.allow_unlink,
+            **given.permissions.arguments(),
             hand_over=given.hand_over,
             drain_s=given.drain,
         )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms, unwound_by_signals
-from rabbit_chx.cli.command import say
+from rabbit_chx.cli.command import option, say
 from rabbit_chx.cli.printed import in_words
+from rabbit_chx.errors import InputError
+from rabbit_chx.options import SHARE, ValueKind
 from rabbit_chx.rendering import ConsoleOutput, Document, MarkdownOutput, sign_of_life
 from rabbit_chx.topology import Plan
 from rabbit_chx.topology.live.applying import Applied
@@ -19,6 +22,50 @@ from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
+
+#: What a plan may do only if it is permitted; `moved` has a value.
+_PERMITTED = ("moved", "delete", "loss", "vhost", "unlink")
+
+
+def _read_permission(text: str) -> tuple[str, float | bool]:
+    what, is_valued, value = text.partition("=")
+    if what not in _PERMITTED:
+        raise InputError(f"{text!r:.60} is none of moved=SHARE, {', '.join(_PERMITTED[1:])}.")
+    if what != "moved":
+        if is_valued:
+            raise InputError(f"{text!r:.60} has a value: write {what}.")
+        return f"allow_{what}", True
+    try:
+        return "allow_moved", SHARE.value_of(value)
+    except InputError as error:
+        raise InputError(f"moved: {error}") from None
+    except ValueError:
+        raise InputError(f"{text!r:.60} needs {SHARE.remedy}, such as moved=0.5.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What a plan may do that is refused otherwise."""
+
+    allow: tuple[tuple[str, float | bool], ...] = option(
+        type=ValueKind("permission", parse=_read_permission),
+        multiple=True,
+        metavar="WHAT",
+        help="Permit what is refused otherwise: delete (deletions and replacements), moved=SHARE (the share of keys that may move in "
+        "each ring, instead of max_share_moved), loss (deleting queues with messages, without a wait), vhost (another than the file's), "
+        "unlink (cutting federation links).",
+    )
+
+    def arguments(self, *, without: str = "") -> dict[str, Any]:
+        """Return the arguments of `Broker.apply` and of `Plan.refused`, where one may be left out."""
+        given: dict[str, Any] = {}
+        for name, value in self.allow:
+            if given.setdefault(name, value) != value:
+                raise InputError(
+                    f"--allow moved is given twice, as {given[name]:g} and as {value:g}: pass it once"
+                )
+        return {name: value for name, value in given.items() if name != without}
+
 
 #: The problem of a plan that the user declined.
 DECLINED = "the answer was no"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
@@ -27,32 +29,34 @@ def plan(
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions),
     variables: VariableOptions = options(VariableOptions),
+    permissions: Permissions = options(Permissions),
     plan_out: str | None = option(metavar="FILE", help="Also write the plan to this file, as JSON."),
     whole: bool = whole_option(),
 ) -> Outcome:
     """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
     move: at the end and at the peak, while bindings change. No ring is changed. The exit code is 0 without
-    changes, 1 if the plan can be applied, 4 if it is refused.
+    changes, 1 if the plan can be applied, 4 if it is refused: with --allow, as of apply with the same options.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Rings are those of the records on the
     broker, or are read by --ring-via. Otherwise they are assumed, and a plan that changes one is refused.
 
     The exit code is also 1 if messages are parked, and 3 without changes if the order of a ring is not known.
     """
-    at = broker.live()
+    at, allowed = broker.live(), permissions.arguments()
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
     with at.open() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
         store_read_rings(at, live.live, opened)
-    made = live.plan
-    permitting = options_to_permit(made.refusals)
+    remaining = live.plan.refused(**permissions.arguments(without="allow_loss"))
+    live = replace(live, plan=replace(live.plan, refusals=remaining))
+    made, permitting = live.plan, options_to_permit(remaining)
     ending = []
     if not given.is_definitions and file != "-" and _can_move_less(made):
         ending.append(Fix("Move less by:  ", to_type("arrange", file, write=True)))
     if (made.changes or made.parked_messages) and permitting is not None:
         # apply cannot ask if stdin is the file
         reviewed = {"checksum": made.checksum} if file == STDIN else {}
-        ending.append(Fix("Apply it with: ", to_type("apply", file, **permitting, **reviewed)))
+        ending.append(Fix("Apply it with: ", to_type("apply", file, **allowed | permitting, **reviewed)))
     report = live.report(whole=whole, ending=ending)
     if plan_out is not None:
         try:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import refusals_as_json
-from rabbit_chx.cli.applying import DECLINED, apply_shown, ask, has_terminal, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import plan_parts
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
-from rabbit_chx.options import SHARE
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import (
@@ -165,17 +164,6 @@ class RepairOptions:
     file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
     applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
     yes: bool = option(is_flag=True, help="With --apply: do not ask.")
-    allow_moved: float | None = option(
-        type=SHARE,
-        metavar="SHARE",
-        help="The share of keys that may move, 0 to 1, instead of the file's max_share_moved.",
-    )
-    allow_vhost: bool = option(is_flag=True, help="Permit a vhost other than the file's `vhost`.")
-    allow_unlink: bool = option(is_flag=True, help="Permit cutting federation links, which a refusal names.")
-    allow_delete: bool = option(
-        is_flag=True,
-        help="Delete and recreate the exchange if unbinding cannot remove its holes.",
-    )
 
 
 @command(example="rabbit-chx repair orders --file topology.toml --ring-via 'docker exec rabbitmq'")
@@ -183,6 +171,7 @@ def repair(
     *,
     exchange: str = argument(),
     given: RepairOptions = options(RepairOptions),
+    permissions: Permissions = options(Permissions),
     broker: BrokerOptions = options(BrokerOptions),
     variables: VariableOptions = options(VariableOptions),
     output: str,
@@ -214,12 +203,7 @@ def repair(
         refusals = (
             *(
                 _absent_member(refusal, wanted, given.file)
-                for refusal in made.refused(
-                    allow_moved=given.allow_moved,
-                    allow_delete=given.allow_delete,
-                    allow_vhost=given.allow_vhost,
-                    allow_unlink=given.allow_unlink,
-                )
+                for refusal in made.refused(**permissions.arguments(without="allow_loss"))
             ),
             *_locked(made, live),
         )
@@ -246,7 +230,7 @@ def repair(
                 if not ask(made):
                     report = replace(report, state="refused", problem=DECLINED)
                     return Outcome(report.document() if output == "json" else None, code=report.code)
-            report = _applied(at, opened, report, gaps=gaps, wanted=wanted, given=given)
+            report = _applied(at, opened, report, gaps=gaps, wanted=wanted, permissions=permissions)
     return Outcome(report.document(), code=report.code)
 
 
@@ -280,7 +264,7 @@ def _applied(
     *,
     gaps: MemberGaps,
     wanted: Topology | None,
-    given: RepairOptions,
+    permissions: Permissions,
 ) -> RepairReport:
     try:
         applied = apply_shown(
@@ -288,10 +272,7 @@ def _applied(
             opened,
             report.plan,
             seen=lambda count: gaps.seen(count, time.monotonic()),
-            allow_moved=given.allow_moved,
-            allow_delete=given.allow_delete,
-            allow_vhost=given.allow_vhost,
-            allow_unlink=given.allow_unlink,
+            **permissions.arguments(),
         )
     except ApplyError as error:
         say(str(error))

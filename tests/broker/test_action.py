@@ -188,7 +188,7 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
         assert runner.outputs["exit-code"] == "4", runner.printed
         assert len(comments) == 4
         assert comments[3]["body"].splitlines()[0] == MARKER
-        assert "--allow-moved" in comments[3]["body"]
+        assert "--allow moved=" in comments[3]["body"]
 
         file.write_text(FILE.format(limit='"${limit}"'))
         (tmp_path / "prod.toml").write_text("limit = 1\n")
@@ -198,7 +198,7 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
         assert (runner.outputs["exit-code"], len(checksum)) == ("1", 64)
         assert int(runner.outputs["changes"]) > 0
         assert len(comments) == 4
-        assert "--allow-moved" not in comments[3]["body"]
+        assert "--allow moved=" not in comments[3]["body"]
         assert "unbind" in comments[3]["body"]
         summary = (tmp_path / "summary").read_text()
         assert summary.endswith(comments[3]["body"].replace("\r\n", "\n"))

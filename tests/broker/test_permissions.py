@@ -251,7 +251,7 @@ def repair(site: Site) -> None:
         site.channel.queue_unbind(queue, "orders", "1")
     for queue in ("orders.2", "orders.1"):
         site.channel.queue_bind(queue, "orders", "1")
-    command("repair orders --file {file} --allow-moved 1 --apply")(site)
+    command("repair orders --file {file} --allow moved=1 --apply")(site)
 
 
 #: What each row of the table stands for.

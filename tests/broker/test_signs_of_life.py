@@ -48,7 +48,7 @@ COMMANDS = (
     "simulate --exchange orders --pattern k{n} --count 100",
     "show --vhost /",
     "show nothing",
-    "apply FILE --yes --allow-moved 1",
+    "apply FILE --yes --allow moved=1",
 )
 
 

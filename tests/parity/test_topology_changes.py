@@ -291,7 +291,7 @@ def test_a_stream_is_not_deleted(rabbit: Rabbit, site: ChangedSite) -> None:
     before = site.exported()
     with pytest.raises(PlanRefusedError, match="queue used is to be deleted") as refused:
         site.apply(other)
-    assert [refusal.allow_with for refusal in refused.value.refusals] == ["--allow-loss"]
+    assert [refusal.allow_with for refusal in refused.value.refusals] == ["--allow loss"]
     assert site.exported() == before
     assert len(site.apply(other, allow_loss=True).changes) == 2
     site.check_done(other)

@@ -26,7 +26,7 @@ def test_a_fix_is_a_text_in_the_words_of_python() -> None:
 
 
 def test_the_command_line_has_its_own_words() -> None:
-    says = "run: rabbit-chx repair 'my x' --file 'a b'; or allow it with --allow-moved 0.25"
+    says = "run: rabbit-chx repair 'my x' --file 'a b'; or allow it with --allow moved=0.25"
     assert in_words(_FIX) == says
     assert in_words(Fix("first: ", _FIX, ".")) == f"first: {says}."
     assert in_words(joined("; ", ["no", _FIX])) == f"no; {says}"

@@ -13,7 +13,7 @@
                  "before": {"format": "rabbit-chx/ring", ...}, "after": {"format": "rabbit-chx/ring", ...},
                  "matrix": {"moved": 0.1, "least": 0.1, "cells": [{"from": "orders.2", "to": "orders.1", "amount": 0.1}]},
                  "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
-      "refusals": [{"message": "...", "fix": "...", "allow_with": "--allow-moved 0.2"}],   null: no option permits it
+      "refusals": [{"message": "...", "fix": "...", "allow_with": "--allow moved=0.2"}],   null: no option permits it
       "checksum": "...",
       "unmanaged": [{"kind": "queue", "name": "other"}],          neither in the topology nor owned; it stays
       "warnings": [{"message": "..."}],                           only if there are warnings

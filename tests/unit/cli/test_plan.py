@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from command_line import Ran
 from given_report import console_text
@@ -54,3 +56,19 @@ def test_a_plan_names_the_command_that_moves_less(ran: Ran, modelled: ModelledCo
     assert "Move less by:  rabbit-chx arrange" in out
     _, out, _ = ran(*modelled.arguments("plan", ring % "1..8" + queues))
     assert "Move less by" not in out
+
+
+def test_a_plan_with_permissions_exits_as_its_apply_would(ran: Ran, modelled: ModelledCommands) -> None:
+    text = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nmax_share_moved = 0.1\nring = [{ queue = "q.{%s}" }]\n'
+    text += '[[queues]]\nname = "q.{1..3}"\n'
+    modelled.holds(live_of(Topology.from_toml(text % "1..2")))
+    code, out, _ = ran(*modelled.arguments("plan", text % "1..3", "-o", "json"))
+    (refusal,) = json.loads(out)["refusals"]
+    assert (code, refusal["allow_with"]) == (4, "--allow moved=0.3332")
+    for share, expected in ((0.3, 4), (0.3332, 1)):
+        allowed = ("--allow", f"moved={share}")
+        code, out, _ = ran(*modelled.arguments("plan", text % "1..3", *allowed, "-o", "json"))
+        assert (code, len(json.loads(out)["refusals"])) == (expected, expected // 4)
+    _, out, _ = ran(*modelled.arguments("plan", text % "1..3", *allowed))
+    assert "--allow moved=0.3332" in out.partition("Apply it with: ")[2]
+    assert ran(*modelled.arguments("apply", text % "1..3", *allowed, "--yes"))[0] == 0

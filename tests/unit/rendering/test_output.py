@@ -73,7 +73,7 @@ def test_a_file_is_as_wide_as_the_variable_columns_or_a_page(
     assert ("short" in stream.getvalue().split()) == (columns != "150")
 
 
-COMMAND = "rabbit-chx apply 'my file.toml' --allow-moved 0.3 --url amqp://a-long-name.of-a-host.example:5672/vhost --yes"
+COMMAND = "rabbit-chx apply 'my file.toml' --allow moved=0.3 --url amqp://a-long-name.of-a-host.example:5672/vhost --yes"
 
 
 @pytest.mark.parametrize("block", [Line, lambda text: Facts([("fix", text)])], ids=["line", "fact"])

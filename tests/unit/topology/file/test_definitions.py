@@ -169,7 +169,7 @@ def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: LiveTop
     fewer = plan(ring_file("q2", "q1"), live)
     assert [str(change) for change in fewer.changes] == ["unbind x -> q3 (key 1)"]
     (refusal,) = fewer.refusals
-    assert (refusal.kind, str(refusal.allow_with)[:18]) == ("moved", "--allow-moved 0.83")
+    assert (refusal.kind, str(refusal.allow_with)[:18]) == ("moved", "--allow moved=0.83")
     assert not fewer.rings["x"].proposals
     assert not fewer.refused(allow_moved=0.84)
     assert not plan(replace(ring_file("q2", "q1"), max_share_moved=0.9), live).refusals

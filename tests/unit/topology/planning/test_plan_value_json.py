@@ -26,7 +26,7 @@ def test_the_document_is_the_stored_one_with_the_words_for_python() -> None:
     assert list(document) == list(stored)
     (refusal,), (other,) = document.pop("refusals"), stored.pop("refusals")
     assert document == stored
-    assert refusal == {**other, "fix": other["fix"].replace("--allow-moved 0", "allow_moved=0")}
+    assert refusal == {**other, "fix": other["fix"].replace("--allow moved=0", "allow_moved=0")}
     (ring,) = document["rings"]
     for side in ("before", "after"):
         assert HashRing.from_json(json.dumps(ring[side])) == getattr(made.rings["orders"], side)

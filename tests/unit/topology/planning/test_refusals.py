@@ -13,7 +13,7 @@ def test_the_share_of_the_flag_is_enough() -> None:
     for share in (0.1, 1 / 3, 2 / 3, 1 / 2**21, 1.0):
         refusal = movement_refusal(KeyMapPlan("x", ring, ring, moments=(Moment(share, 0.0),), limit=0.0))
         assert refusal.allow_with is not None
-        assert is_allowed(refusal, float(refusal.allow_with.split()[1]), allow_delete=False)
+        assert is_allowed(refusal, float(refusal.allow_with.partition("=")[2]), allow_delete=False)
         assert not is_allowed(refusal, None, allow_delete=True)
 
 
