@@ -11,10 +11,10 @@ from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.loads import LoadOptions, SlotSample, check_certain, heaviest_keys, rate_text, slot_text
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import how_to_record, read_without_record
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, say_doubts
-from rabbit_chx.cli.slots import LoadOptions, SlotSample, check_certain, heaviest_keys, rate_text, slot_text
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix

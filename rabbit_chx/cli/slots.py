@@ -4,39 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
-from rabbit_chx.analysis import Finding, SlotLoad
-from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.wording import place_text, rounded
+from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.wording import rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
+from rabbit_chx.cli.loads import LoadOptions, SlotSample, check_certain, heaviest_keys, rate_text, slot_name
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import exchange_facts
-from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, Verbatim, sign_of_life
-from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
-from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.live.reading import PublishRates
 from rabbit_chx.topology.objects.objects import order_of_name
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import percent, plural
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10
-_HEAVIEST = 5
 _RESULTS = {
     "balanced": "nothing to do: each queue is within the target",
     "impossible": "the target cannot be reached by moving slots",
@@ -76,91 +67,6 @@ class LiveTable:
                 exchange=exchange,
             )
         return cls(exchange, live.vhost, live.hash_arguments, slots, live.publish_rates())
-
-
-@dataclass(frozen=True, slots=True)
-class SlotSample:
-    """The load of slots.
-
-    Attributes:
-        load: the load.
-        messages: the number of messages.
-        source: the file of keys, or the pattern.
-    """
-
-    load: SlotLoad
-    messages: int
-    source: str
-
-    def share(self, messages: float) -> float:
-        """Return the share of the load of this number of messages."""
-        return float(f"{messages / sum(self.load.messages.values()):.9g}")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """The options of a sample of the load."""
-
-    section: ClassVar = "Sample"
-    sample: SampleOptions = sample_options()
-    type_: FieldType | None = option(
-        "--type",
-        type=one_of(*FIELD_TYPES),
-        metavar="TYPE",
-        help="The AMQP type of the keys of the sample, if the exchange hashes a header.  [default: longstr]",
-    )
-
-    def __post_init__(self) -> None:
-        if self.type_ is not None and not self.sample.given:
-            raise InputError(
-                f"--type {self.type_} is the type of the keys of a sample: pass --keys or --pattern too"
-            )
-
-    def read(self, exchange: str, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:
-        """Count the keys of the sample. The memory use does not grow with a file."""
-        header = arguments.get("hash-header")
-        if self.type_ is not None and header is None:
-            raise InputError(
-                f"--type {self.type_} is the type of a header, and exchange {exchange!r} does not hash a header: leave it out"
-            )
-        hashing = Hashing(header, arguments.get("hash-property"), field_type=self.type_)
-        batches = StreamedSample(self.sample, hashing, key_map)
-        with batches.name_errors():
-            load = SlotLoad.of_keys(key_map, batches, hashing=hashing)
-        counted = int(sum(load.messages.values()))
-        if not counted:
-            raise InputError(
-                f"{self.sample.source} does not contain a key that reaches a member: pass a sample of the exchange's own keys"
-            )
-        return SlotSample(load, counted + load.nowhere, self.sample.source)
-
-
-def _slot_name(place: Place) -> str | None:
-    return place.name if isinstance(place, ExchangeRef) else None
-
-
-def slot_text(place: Place) -> str:
-    """Return the name of a slot, without the word that it is an exchange."""
-    return _slot_name(place) or place_text(place)
-
-
-def _text_or_none(place: Place) -> str | None:
-    return None if place is None else str(place)
-
-
-def rate_text(rate: float | None) -> str:
-    """Return messages per second; nothing if they are not known."""
-    return "" if rate is None else f"{rate:,.1f}"
-
-
-_HEAVY = {
-    "key": Shown("heaviest keys"),
-    "slot": Shown("slot", slot_text, sparse=True, as_json=_slot_name),
-    "queue": Shown("queue", place_text, as_json=_text_or_none),
-    "load": Shown("of the load", percent, number=True, json=None),
-    "least": Shown(),
-    "most": Shown(),
-}
 
 
 def balance_report(table: LiveTable, sample: SlotSample, made: SlotBalance) -> Document:
@@ -208,7 +114,7 @@ def _obstacle_as_json(obstacle: Finding) -> dict[str, object]:
         "kind": obstacle.kind,
         "message": obstacle.message,
         "fix": obstacle.fix,
-        "slot": _slot_name(place),
+        "slot": slot_name(place),
         "key": obstacle.names[0] if obstacle.names else None,
         "queue": None if isinstance(place, ExchangeRef) else place,
     }
@@ -264,24 +170,6 @@ def _heading(table: LiveTable, sample: SlotSample | None, *more: tuple[str, str]
     return Data(fields), Facts([*facts, *more])
 
 
-def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
-    """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
-    if sample is None:
-        return Table.of(_HEAVY, (), key="heaviest").for_people(None)
-    rows = [
-        (
-            str(heavy.key),
-            heavy.place if isinstance(heavy.place, ExchangeRef) else None,
-            key_map.queue_of(heavy.place) if isinstance(key_map, SlotTable) else heavy.place,
-            sample.share(heavy.least),
-            heavy.least,
-            heavy.most,
-        )
-        for heavy in sample.load.keys
-    ]
-    return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)
-
-
 @command(
     example="rabbit-chx slots balance events --keys keys.txt --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
@@ -331,17 +219,6 @@ def balance(
         balance_report(table, sample, made),
         code=ExitCode.DONE if made.state == "balanced" else ExitCode.DIFFERENCE,
     )
-
-
-def check_certain(exchange: str, slots: KeyMap) -> None:
-    """Raise an error for a ring that is assumed: the member of a key is then not known."""
-    if not slots.ground.is_certain:
-        raise InputError(
-            Fix(
-                f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
-                KNOW_RINGS,
-            )
-        )
 
 
 def _check_queues(exchange: str, weights: Mapping[str, int], existing: Iterable[str]) -> None:

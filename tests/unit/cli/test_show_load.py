@@ -10,9 +10,9 @@ from command_line import Stored
 from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.cli.loads import LoadOptions
 from rabbit_chx.cli.samples import SampleOptions
 from rabbit_chx.cli.show import ShownExchange, show_report
-from rabbit_chx.cli.slots import LoadOptions
 from rabbit_chx.rendering import Document
 from rabbit_chx.topology.live.reading import PublishRates
 

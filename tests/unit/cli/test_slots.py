@@ -12,8 +12,9 @@ from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.fields import FieldType
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.cli.loads import LoadOptions, SlotSample
 from rabbit_chx.cli.samples import SampleOptions
-from rabbit_chx.cli.slots import LiveTable, LoadOptions, SlotSample, balance_report
+from rabbit_chx.cli.slots import LiveTable, balance_report
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import balance
 from rabbit_chx.topology.live.reading import PublishRates
