@@ -77,8 +77,11 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Inspect and repair live exchanges": {
         "show": ("Show the exchanges that hash: members, shares, slots, consumers.", "show:show"),
-        "ring check": ("Find unroutable keys, duplicate bindings, stale buckets.", "check:check_ring"),
-        "record": ("Store the order of a ring on the broker.", "ring:record_rings"),
+        "check": (
+            "Find what is wrong, also by a file: keys that are lost, changed orders.",
+            "check:check_broker",
+        ),
+        "record": ("Store the order of a ring on the broker.", "record:record"),
         "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
         "slots balance": (
             "Propose slot moves that balance the queues.",
@@ -99,7 +102,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "plan": ("Show the changes that a file requires, and the keys that move.", "plan:plan"),
         "arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
         "apply": ("Apply the plan.", "apply:apply"),
-        "topology check": ("Compare the broker with the file.", "check:check_topology"),
     },
     "Consumers, messages, streams and the shell": {
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
@@ -108,17 +110,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 _GROUPS = {
-    "ring": (
-        "Check the ring of a live exchange, record and repair it.",
-        "ring check orders --ring-via 'docker exec rabbitmq'",
-    ),
     "slots": (
         "Propose a better distribution of the slots of a live exchange.",
         "slots balance events --keys keys.txt --ring-via 'docker exec rabbitmq'",
-    ),
-    "topology": (
-        "Declare exchanges, queues, bindings and policies in a file.",
-        "topology check topology.toml --ring-via 'docker exec rabbitmq'",
     ),
 }
 

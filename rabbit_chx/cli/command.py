@@ -273,7 +273,7 @@ def argument(**attributes: Any) -> Any:  # a field's default
     """Return a field that is an argument."""
 
     def parameters(name: str, *_: object) -> Iterator[click.Parameter]:
-        completed = _file_names if name in ("file", "files") else None
+        completed = _file_names if name in ("file", "subjects") else None
         yield click.Argument([name], shell_complete=completed, **_with_click_type(attributes))
 
     return field(metadata={"parameters": parameters})

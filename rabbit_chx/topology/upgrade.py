@@ -262,7 +262,7 @@ def _transient_findings(name: str, ring: HashRing, transient: Mapping[Destinatio
             f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it is bound again at the end of the ring",
             Fix(
                 "after the upgrade, run: ",
-                CommandLine("ring check", f"check(live, exchange={name!r})", (name,)),
+                CommandLine("check", f"check(live, exchange={name!r})", (name,)),
             ),
         )
 

@@ -265,16 +265,16 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("keys --exchange orders orders.1 --count 1"),
         command("simulate --exchange orders"),
     ],
-    "`show`, `ring check`, `repair`": [
+    "`show`, `check`, `repair`": [
         *map(
             command,
-            ("show", "show --all-vhosts", "show orders", "show events", "ring check orders", "repair orders"),
+            ("show", "show --all-vhosts", "show orders", "show events", "check orders", "repair orders"),
         ),
     ],
     "`repair --apply` that moves `orders.2`": [repair],
     "`plan`, `check`, `arrange`, `export`": [
         command("export"),
-        *map(command, ("plan {file}", "topology check {file}", "arrange {file}")),
+        *map(command, ("plan {file}", "check {file}", "arrange {file}")),
     ],
     "`show --consumers`, `slots balance`": [
         command("show orders --consumers"),

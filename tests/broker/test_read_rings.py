@@ -21,14 +21,25 @@ def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
     return str(answer("show", "orders", *shop.live)["provenance"])
 
 
+@pytest.mark.parametrize("command", [("check",), ("check", "orders")])
+def test_a_check_names_a_ring_without_a_record_and_stores_none(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    main([*command, *shop.live, *shop.via])
+    says = capsys.readouterr().err
+    assert "no record on the broker fits the order of orders:" in says
+    assert "rabbit-chx record orders" in says
+    assert provenance(shop, answer) == "assumed"
+    answer("record", "orders", *shop.live, *shop.via)
+    main([*command, *shop.live, *shop.via])
+    assert "record" not in capsys.readouterr().err
+
+
 @pytest.mark.extended
 @pytest.mark.usefixtures("quick_plans")
 @pytest.mark.parametrize(
     "command",
     [
-        ("ring", "check", "orders"),
-        ("ring", "check", "--all"),
-        ("topology", "check", "FILE"),
         ("plan", "FILE"),
         ("arrange", "FILE"),
         ("export",),

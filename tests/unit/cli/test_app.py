@@ -47,7 +47,7 @@ def test_an_error_is_one_line_on_stderr_and_a_code(
     assert re.search(message, found.err)
 
 
-@pytest.mark.parametrize("group", [[], ["ring"]])
+@pytest.mark.parametrize("group", [[], ["group"]])
 def test_a_group_without_a_command_shows_its_help(
     capsys: pytest.CaptureFixture[str], group: list[str]
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_group_without_a_command_shows_its_help(
     assert main(group) == 2
     found = capsys.readouterr()
     assert (found.out, found.err) == ("", shown)
-    assert len(shown.splitlines()) > 8
+    assert len(shown.splitlines()) > 7
 
 
 @pytest.mark.parametrize(

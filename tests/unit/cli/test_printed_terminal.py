@@ -61,7 +61,7 @@ def test_eighty_columns_are_enough(arguments: list[str]) -> None:
         ["replay", "k", "--url", "amqp://127.0.0.1:1", "--exchange", "x", "--super-stream", "s"],
         ["route", "--bind", "q1", "k"],
         ["route", "--bind", "q1=1", "--hash-header", "tenant:integer", "k"],
-        ["topology", "check", "--offline", "/absent/" + "folder/" * 20 + "topology.toml"],
+        ["check", "--offline", "/absent/" + "folder/" * 20 + "topology.toml"],
     ],
 )
 def test_messages_are_folded_between_words(arguments: list[str]) -> None:

@@ -38,7 +38,7 @@ TESTED_IN = {
     "rabbit_chx/cli/applying.py": "unit/cli/test_apply.py",
     "rabbit_chx/cli/arrange.py": "broker/test_topology_command.py",
     "rabbit_chx/cli/compare.py": "unit/cli/test_transcripts.py",
-    "rabbit_chx/cli/ring.py": "broker/test_observed_rings.py",
+    "rabbit_chx/cli/record.py": "broker/test_observed_rings.py",
     "rabbit_chx/cli/ring_options.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/cli/route.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
