@@ -204,7 +204,7 @@ def commands() -> Iterator[tuple[str, click.Context]]:
 SHARED_OPTIONS = {
     "Ring": "route",
     "Message": "route",
-    "Sample": "simulate",
+    "Sample": "compare",
     "Streams": "replay",
     "Broker": "route",
 }
@@ -213,9 +213,7 @@ SHARED_OPTIONS = {
 #: The page in docs/commands/ of each group of commands in the help.
 _PAGES = {
     "route": "predict",
-    "simulate": "predict",
     "compare": "predict",
-    "keys": "predict",
     "slots": "slots-and-shards",
     "show": "rings",
     "check": "rings",

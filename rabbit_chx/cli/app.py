@@ -89,13 +89,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "Predict where keys go": {
-        "route": ("Show the destination of each key, and explain it.", "route:route"),
-        "simulate": (
-            "Show the shares of a ring, and the keys that a change moves.",
-            "simulate:simulate",
-        ),
-        "compare": ("Compare releases or rings: the keys that move.", "compare:compare"),
-        "keys": ("Find keys that reach a queue.", "keys:keys"),
+        "route": ("Show the destination of each key, or the keys that reach a queue.", "route:route"),
+        "compare": ("Show the shares of a ring, and the keys that a change moves.", "compare:compare"),
     },
     "Manage a topology file": {
         "export": ("Write the live topology as a file.", "export:export"),

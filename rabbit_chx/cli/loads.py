@@ -1,20 +1,16 @@
-"""The load of the members of an exchange: the options of a sample of keys, and what a report says about it."""
+"""The load of the members of an exchange: a sample of keys, and what a report says about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
-from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.command import option
-from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
+from rabbit_chx.cli.samples import KeySource, StreamedSample
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
@@ -45,42 +41,18 @@ class SlotSample:
         return float(f"{messages / sum(self.load.messages.values()):.9g}")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """The options of a sample of the load."""
-
-    section: ClassVar = "Sample"
-    sample: SampleOptions = sample_options()
-    type_: FieldType | None = option(
-        "--type",
-        type=one_of(*FIELD_TYPES),
-        metavar="TYPE",
-        help="The AMQP type of the keys of the sample, if the exchange hashes a header.  [default: longstr]",
-    )
-
-    def __post_init__(self) -> None:
-        if self.type_ is not None and not self.sample.given:
-            raise InputError(
-                f"--type {self.type_} is the type of the keys of a sample: pass --keys or --pattern too"
-            )
-
-    def read(self, exchange: str, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:
-        """Count the keys of the sample. The memory use does not grow with a file."""
-        header = arguments.get("hash-header")
-        if self.type_ is not None and header is None:
-            raise InputError(
-                f"--type {self.type_} is the type of a header, and exchange {exchange!r} does not hash a header: leave it out"
-            )
-        hashing = Hashing(header, arguments.get("hash-property"), field_type=self.type_)
-        batches = StreamedSample(self.sample, hashing, key_map)
-        with batches.name_errors():
-            load = SlotLoad.of_keys(key_map, batches, hashing=hashing)
-        counted = int(sum(load.messages.values()))
-        if not counted:
-            raise InputError(
-                f"{self.sample.source} does not contain a key that reaches a member: pass a sample of the exchange's own keys"
-            )
-        return SlotSample(load, counted + load.nowhere, self.sample.source)
+def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:
+    """Count the keys of a sample. The memory use does not grow with a file."""
+    hashing = keys.hashing(Hashing(arguments.get("hash-header"), arguments.get("hash-property")))
+    batches = StreamedSample(keys, hashing, key_map)
+    with batches.name_errors():
+        load = SlotLoad.of_keys(key_map, batches, hashing=hashing)
+    counted = int(sum(load.messages.values()))
+    if not counted:
+        raise InputError(
+            f"{keys.name} does not contain a key that reaches a member: pass a sample of the exchange's own keys"
+        )
+    return SlotSample(load, counted + load.nowhere, keys.name)
 
 
 def slot_name(place: Place) -> str | None:

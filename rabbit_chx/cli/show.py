@@ -11,10 +11,11 @@ from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.loads import LoadOptions, SlotSample, check_certain, heaviest_keys, rate_text, slot_text
+from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, rate_text, read_load, slot_text
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import how_to_record, read_without_record
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, say_doubts
+from rabbit_chx.cli.samples import KeySource, keys_option
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
@@ -57,7 +58,7 @@ def show(
     ),
     group: GroupOptions = options(GroupOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
-    load: LoadOptions = options(LoadOptions),
+    keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
     output: str,
 ) -> Outcome:
     """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
@@ -74,7 +75,7 @@ def show(
     a permission is missing.
     """
     _refuse_rings(exchanges)
-    _refuse_pairs(exchanges, load, group, all_vhosts=all_vhosts, output=output)
+    _refuse_pairs(exchanges, keys, group, all_vhosts=all_vhosts, output=output)
     if group.consumers:
         from rabbit_chx.cli.show_consumers import consumers_report
 
@@ -84,7 +85,7 @@ def show(
     at = broker.live()
     if not exchanges:
         return Outcome(_list_exchanges(at, all_vhosts=all_vhosts))
-    shown = {name: ShownExchange.read(at, name, load) for name in exchanges}
+    shown = {name: ShownExchange.read(at, name, keys) for name in exchanges}
     first = shown[exchanges[0]]
     plot = ("slots" if isinstance(first.map, SlotTable) else "shares", first.map)
     return Outcome(
@@ -95,15 +96,14 @@ def show(
 
 
 def _refuse_pairs(
-    exchanges: Sequence[str], load: LoadOptions, group: GroupOptions, *, all_vhosts: bool, output: str
+    exchanges: Sequence[str], keys: KeySource | None, group: GroupOptions, *, all_vhosts: bool, output: str
 ) -> None:
     """Refuse options that have no effect together."""
-    has_sample = load.sample.given
     if all_vhosts and (exchanges or group.consumers):
         raise InputError(
             "--all-vhosts lists the exchanges of all vhosts: pass no EXCHANGE and no --consumers, or --vhost"
         )
-    if has_sample and (len(exchanges) != 1 or group.consumers):
+    if keys is not None and (len(exchanges) != 1 or group.consumers):
         raise InputError("a sample has the keys of one exchange: pass one EXCHANGE, and no --consumers")
     if output == "prometheus" and not group.consumers:
         raise InputError("-o prometheus has the figures of consumers: pass --consumers, or another form")
@@ -156,7 +156,7 @@ class ShownExchange:
     sample: SlotSample | None = None
 
     @classmethod
-    def read(cls, at: BrokerAddresses, name: str, load: LoadOptions) -> ShownExchange:
+    def read(cls, at: BrokerAddresses, name: str, keys: KeySource | None = None) -> ShownExchange:
         """Read an exchange, and write its defects to stderr."""
         findings = []
         if at.ring_source is not None and at.management_url is None:
@@ -174,7 +174,7 @@ class ShownExchange:
         say_doubts({} if shown.map is None else {name: shown.map})
         for finding in findings:
             say(f"exchange {name!r}: {finding.message}")
-        return shown.with_load(load) if load.sample.given else shown
+        return shown if keys is None else shown.with_load(keys)
 
     @classmethod
     def _of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
@@ -194,7 +194,7 @@ class ShownExchange:
             sharding,
         )
 
-    def with_load(self, load: LoadOptions) -> ShownExchange:
+    def with_load(self, keys: KeySource) -> ShownExchange:
         """Return the exchange with the load of a sample."""
         if self.arguments is None:
             raise InputError(
@@ -203,7 +203,7 @@ class ShownExchange:
         if self.map is None:
             raise InputError(f"exchange {self.name!r} does not hash: leave the sample out")
         check_certain(self.name, self.map)
-        return replace(self, sample=load.read(self.name, self.arguments, self.map))
+        return replace(self, sample=read_load(keys, self.arguments, self.map))
 
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""

@@ -10,9 +10,10 @@ from rabbit_chx.analysis.wording import rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import expand_ranges
-from rabbit_chx.cli.loads import LoadOptions, SlotSample, check_certain, heaviest_keys, rate_text, slot_name
+from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, rate_text, read_load, slot_name
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.report import exchange_facts
+from rabbit_chx.cli.samples import KeySource, keys_option
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, Verbatim, sign_of_life
@@ -192,24 +193,24 @@ def balance(
         help="The weight of a queue; 0 removes all its slots.  [default: 1 for each queue with slots]",
     ),
     broker: BrokerOptions = options(BrokerOptions),
-    load: LoadOptions = options(LoadOptions),
+    keys: KeySource | None = keys_option("A sample of keys"),
 ) -> Outcome:
     """Propose slots to move so that no queue has too much load. Nothing is changed.
 
-    The load comes from a sample: --keys or --pattern. The number of moves is
+    The load comes from the sample of --keys. The number of moves is
     not always minimal. The result contains the members for the topology file.
 
     The exit code is 1 if there is a proposal, or if the target cannot be reached.
     """
     live = broker.live()
     aim, weighted = LoadTarget.from_text(target), _parse_weights(weights)
-    if not load.sample.given:
+    if keys is None:
         raise InputError(
-            "RabbitMQ does not count the messages of slots: pass a sample of keys, as --keys FILE or --pattern TEXT"
+            "RabbitMQ does not count the messages of slots: pass a sample of keys, as --keys FILE or --keys 'user-{1..1000}'"
         )
     table = LiveTable.read(live, exchange)
     check_certain(exchange, table.slots)
-    sample = load.read(exchange, table.arguments, table.slots)
+    sample = read_load(keys, table.arguments, table.slots)
     existing = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
     _check_queues(exchange, weighted, existing)
     wanted = {queue: weight for queue, weight in {**existing, **weighted}.items() if weight}

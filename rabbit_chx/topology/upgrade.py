@@ -1,4 +1,4 @@
-"""The keys of each hash exchange that another release moves, and remedies: ``rabbit-chx compare --topology``. No I/O."""
+"""The keys of each hash exchange that another release moves, and remedies: ``rabbit-chx compare FILE --to-release``. No I/O."""
 
 from __future__ import annotations
 

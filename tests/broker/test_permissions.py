@@ -260,10 +260,10 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`ConsumerGroup` with an existing journal": [partial(consume, has_journal=True)],
     "`ConsumerGroup`": [partial(consume, has_journal=False)],
     "`StreamGroup` of `orders-0`, `orders-1`": [consume_streams],
-    "`route`, `keys`, `simulate` with `--exchange`": [
-        command("route --exchange orders k"),
-        command("keys --exchange orders orders.1 --count 1"),
-        command("simulate --exchange orders"),
+    "`route`, `compare`": [
+        command("route orders k"),
+        command("route orders --reaching orders.1"),
+        command("compare orders"),
     ],
     "`show`, `check`, `repair`": [
         *map(
@@ -278,9 +278,9 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     ],
     "`show --consumers`, `slots balance`": [
         command("show orders --consumers"),
-        command("slots balance events --pattern k{{n}}"),
+        command("slots balance events --keys k{{1..1000}}"),
     ],
-    "`verify`": [command("verify orders --count 20")],
+    "`verify`": [command("verify orders --keys k{{1..20}}")],
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",

@@ -39,13 +39,13 @@ COMMANDS = (
     "check --all-vhosts",
     "record orders",
     "repair orders --apply --yes",
-    "slots balance orders --pattern k{n} --count 100",
+    "slots balance orders --keys k{1..100}",
     "show sharded",
     "show orders --consumers",
-    "verify orders --count 100",
-    "route --exchange orders k",
-    "route --exchange sharded k",
-    "simulate --exchange orders --pattern k{n} --count 100",
+    "verify orders --keys k{1..100}",
+    "route orders k",
+    "route sharded k",
+    "compare orders --keys k{1..100}",
     "show --vhost /",
     "show nothing",
     "apply FILE --yes --allow moved=1",
@@ -103,7 +103,7 @@ def test_a_command_on_streams_shows_what_it_waits_for(
     at = ("--url", str(shop.broker.stream_url), "--management-url", str(shop.broker.management_url))
     for line in (
         "show s --consumers --stream-group g --journal s",
-        "replay --exchange x --since 1h k",
+        "replay x k --since 1h",
     ):
         code = main([*line.split(), *at, *(() if "show" in line else shop.via)])
         assert code in (0, 1, 3), capsys.readouterr()

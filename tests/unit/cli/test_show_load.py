@@ -10,8 +10,7 @@ from command_line import Stored
 from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
-from rabbit_chx.cli.loads import LoadOptions
-from rabbit_chx.cli.samples import SampleOptions
+from rabbit_chx.cli.samples import parse_keys
 from rabbit_chx.cli.show import ShownExchange, show_report
 from rabbit_chx.rendering import Document
 from rabbit_chx.topology.live.reading import PublishRates
@@ -37,7 +36,7 @@ def test_the_load_of_slots_adds_up(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     keys = [*(f"user-{n}" for n in range(100)), *["whale"] * 60, *["user-2"] * 40]
     path.write_text("".join(f"{key}\n" for key in keys))
-    shown = LIVE.with_load(LoadOptions(SampleOptions(str(path))))
+    shown = LIVE.with_load(parse_keys(str(path)))
     document = json.loads(json.dumps(reported(shown).as_json()))
     assert document["sample"]["messages"] == 200
     assert sum(slot["load"] for slot in document["members"]) == pytest.approx(1)
