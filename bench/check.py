@@ -1,4 +1,4 @@
-"""Measure `rabbit-chx topology check` as cron runs it: in a new process, on a ring of 1,000 queues.
+"""Measure `rabbit-chx check FILE` as cron runs it: in a new process, on a ring of 1,000 queues.
 
 Beside it is what no check can do without: one `rabbitmqctl eval`, and an interpreter that loads NumPy. Each round takes turns.
 The figure is the median of the rounds. The limit is 3 s; above it the exit code is 1.
@@ -62,8 +62,8 @@ def ways(broker: RunningBroker, file: Path) -> dict[str, list[str]]:
         shlex.join(via),
     ]
     return {
-        "topology check": check,
-        "topology check --output prometheus": [*check, "--output", "prometheus"],
+        "check FILE": check,
+        "check FILE --output prometheus": [*check, "--output", "prometheus"],
         "rabbitmqctl eval, alone": [*via, "rabbitmqctl", "-q", "eval", "ok."],
         "an interpreter with NumPy, alone": [sys.executable, "-c", "import numpy"],
     }
@@ -93,7 +93,7 @@ def main() -> None:
     ]
     columns = [TableColumn("command", numeric=False), TableColumn("s"), TableColumn("min to max")]
     print(render_table(columns, rows))
-    sys.exit(int(statistics.median(times["topology check"]) > LIMIT_S))
+    sys.exit(int(statistics.median(times["check FILE"]) > LIMIT_S))
 
 
 if __name__ == "__main__":

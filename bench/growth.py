@@ -4,7 +4,7 @@ Each row is a kind of plan in several sizes. The exponent is the slope of log(CP
 Each measurement runs in a process of its own, as a command does, and includes the loading of NumPy. A second one in the same process would
 find tables of seeds. CPU time grows if other programs use the caches of the machine: quote a figure only of an idle one.
 
-The live part needs Docker: `ring check --all` and `topology check` on a real broker with many exchanges.
+The live part needs Docker: `check` and `check FILE` on a real broker with many exchanges.
 
     python bench/growth.py [--kinds queues,rings,slots,modulus,definitions,live] [--quick] [--exchanges 1000]
 """
@@ -188,15 +188,15 @@ def check_live(most: int) -> None:
         live = ["--url", broker.url, "--management-url", str(broker.management_url)]
         live += ["--ring-via", shlex.join(broker.ring_via or ())]
         file = Path(folder) / "topology.toml"
-        times: dict[str, list[float]] = {"ring check --all": [], "topology check": []}
+        times: dict[str, list[float]] = {"check": [], "check FILE": []}
         for size in sizes:
             wanted = rings(size, 2)
             file.write_text(wanted.to_toml())
             with Broker(broker.url, broker.management_url, broker.ring_via) as connected:
                 connected.apply(plan(wanted.as_wanted(), connected.topology(), propose=False))
             for name, arguments in (
-                ("ring check --all", ["ring", "check", "--all"]),
-                ("topology check", ["topology", "check", str(file)]),
+                ("check", ["check"]),
+                ("check FILE", ["check", str(file)]),
             ):
                 before = resource.getrusage(resource.RUSAGE_CHILDREN)
                 started = time.perf_counter()

@@ -23,9 +23,10 @@ SPREAD = "**"
 _KEY = "shown"
 _P = ParamSpec("_P")
 #: The versions of the formats of documents that lost a field since version 1.
-_VERSIONS = dict.fromkeys(
-    ("apply", "balance", "check", "compare", "group", "plan", "repair", "shards"), 2
-) | {"verify": 3}
+_VERSIONS = dict.fromkeys(("apply", "balance", "check", "group", "plan", "repair", "shards"), 2) | {
+    "compare": 3,
+    "verify": 3,
+}
 
 
 class Metric(NamedTuple):

@@ -67,9 +67,9 @@ _SHAPES = {
     "slotted": "exchange: text  vhost: text  provenance: text  rate: number?"
     "  sample: {source: text messages: int nowhere: int}?"
     "  heaviest: [{key: text slot: text? queue: text? least: int most: int}]",
-    "moves": "keys: int  moved: int  refused_before: int  refused_after: int  matrix: matrix?"
-    "  moves: [{key: text before: outcome after: outcome}]",
-    "upgrade": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
+    "moves": "refused_before: int  refused_after: int  messages: matrix?"
+    "  moves: [{key: text before: outcome after: outcome}]?",
+    "upgraded": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
     "  order: kept|lost|none  findings: [{kind: text advice}]",
 }
 #: The fields of each document, besides `format` and `format_version`.
@@ -86,8 +86,10 @@ FORMATS = {
     "  members: [{queue: text slots: [int]}]?",
     "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? advice}]"
     "  rings?: [{vhost?: text exchange: text origin buckets: int order_not_checked: text? observed_keys?: int}]",
-    "compare": "before?: object  after?: object  determined?: bool  exact?: matrix?  sample?: moves?"
-    "  source?: text  release?: release  to_release?: release  exchanges?: [upgrade]",
+    "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number?}]"
+    "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]"
+    " heaviest: [{key: text messages: int destination: place}]}?"
+    "  change: {source shares: matrix? less: {arranged: number? slots: number?}? moves}?",
     "group": "exchange: text  vhost: text  version: text  queues: [{name: text type: text? single_active_consumer: bool"
     " ready: int? unacked: int? active: [text] waiting: [text] last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]"
@@ -106,10 +108,6 @@ FORMATS = {
     "  routing_key: text?  nodes: [text]?  shards: [{queue: text node: text? number: int type: text? keys: [text]"
     " messages: int? consumers: int?}]  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
     "show": "shown?  exchanges?: object",
-    "simulate": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number?}]"
-    "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]"
-    " heaviest: [{key: text messages: int destination: place}]}?"
-    "  change: {source shares: matrix? messages: matrix? less: {arranged: number? slots: number?}?}?",
     "slots": "slotted  queues: [{queue: text? slots: int keys: number load: number? rate: number?}]"
     "  slots: [{slot: text queue: text? keys: number load: number?}]",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
@@ -117,6 +115,7 @@ FORMATS = {
     "  members: [{name: text weight: number heard_at: text assigned: int}]",
     "topology": "cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"
     "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
+    "upgrade": "source: text  release: release  to_release: release  exchanges: [upgraded]",
     "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
     "  findings: [{kind: finding destination: place share: number? advice}]  compared: int  mismatches: int"
     "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]"

@@ -64,8 +64,8 @@ def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
 def all_findings() -> str:
     """Return the kinds of findings of each command, and those that mean something else in a comparison with a topology file."""
     tables = {
-        "ring check, topology check": finding_kinds(CHECK_KINDS),
-        "topology check, with a file": table(
+        "check": finding_kinds(CHECK_KINDS),
+        "check, with a file": table(
             ("kind", "finding"),
             ((f"`{kind.name}`", kind.with_file) for kind in CHECK_KINDS.values() if kind.with_file),
         ),
@@ -189,7 +189,7 @@ def meaning(type_: EntryType, name: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, click.Context]]:
-    """Yield the name of each command, such as ``ring check``, with its context."""
+    """Yield the name of each command, such as ``check``, with its context."""
     contexts = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
     for context in contexts:
         group = context.command
@@ -204,7 +204,7 @@ def commands() -> Iterator[tuple[str, click.Context]]:
 SHARED_OPTIONS = {
     "Ring": "route",
     "Message": "route",
-    "Sample": "simulate",
+    "Sample": "compare",
     "Streams": "replay",
     "Broker": "route",
 }
@@ -213,16 +213,13 @@ SHARED_OPTIONS = {
 #: The page in docs/commands/ of each group of commands in the help.
 _PAGES = {
     "route": "predict",
-    "simulate": "predict",
     "compare": "predict",
-    "keys": "predict",
     "slots": "slots-and-shards",
     "shards": "slots-and-shards",
     "show": "rings",
-    "ring": "rings",
+    "check": "rings",
     "record": "rings",
     "repair": "rings",
-    "topology": "topology",
     "export": "topology",
     "plan": "topology",
     "arrange": "topology",

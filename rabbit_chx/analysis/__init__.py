@@ -1,9 +1,8 @@
-"""Exact shares and movement over all seeds, keys for a queue, releases compared. No I/O.
+"""Exact shares and movement over all seeds, keys for a queue, a sample on two rings or releases. No I/O.
 
 NumPy is loaded when something is counted.
 """
 
-from rabbit_chx.analysis.comparison import compare_rings
 from rabbit_chx.analysis.findings import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import keys_for
 from rabbit_chx.analysis.matrix import movement
@@ -14,7 +13,6 @@ __all__ = [
     "Finding",
     "KeySketch",
     "SlotLoad",
-    "compare_rings",
     "keys_for",
     "movement",
     "ring_findings",

@@ -27,7 +27,7 @@ def _by_name(*kinds: FindingKind) -> Mapping[str, FindingKind]:
     return {kind.name: kind for kind in kinds}
 
 
-#: The kinds of ``ring check`` and ``topology check``, in the order of the metrics.
+#: The kinds of ``check``, in the order of the metrics.
 CHECK_KINDS = _by_name(
     FindingKind(
         "ghost-bucket",
@@ -65,7 +65,6 @@ CHECK_KINDS = _by_name(
     FindingKind(
         "sharding-policy",
         "a direct, fanout, topic or headers exchange that a policy shards: all its shards get a copy of each message",
-        argument="all",
     ),
     FindingKind(
         "missing",

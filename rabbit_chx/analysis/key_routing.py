@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, cast
@@ -191,8 +192,9 @@ def keys_for(
     tries: int = 1_000_000,
     hashing: Hashing | None = None,
     read: Callable[[str], Any] = str,
+    among: Iterable[Sequence[str]] | None = None,
 ) -> Iterator[str]:
-    """Return an endless iterator of keys that reach a destination. They have the order of their numbers.
+    """Return an iterator of keys that reach a destination, in order. It is endless, unless they are `among` others.
 
     ::
 
@@ -206,6 +208,7 @@ def keys_for(
         tries: how many candidates in a row may land elsewhere before the search is given up.
         hashing: the hashed part of a message; the routing key if None.
         read: converts a key into the hashed value, such as an AmqpField of a number.
+        among: batches of keys to choose from, instead of those of the pattern.
 
     Raises:
         InputError: the destination gets no key, the pattern has no ``{n}``, or a number is out of range.
@@ -231,9 +234,11 @@ def keys_for(
         )
     hashed = hashing or Hashing()
 
-    def routed(batch: list[str]) -> Sequence[Place | Refused]:
+    def routed(batch: Sequence[str]) -> Sequence[Place | Refused]:
         return hashed.route_all(list(map(read, batch)), ring)
 
+    if among is not None:
+        return _search(routed, destination, among, sys.maxsize)
     longest = None if hashed.hash_header is not None else MAX_SHORTSTR
     return _search(routed, destination, _batches(pattern, start, longest), tries)
 
@@ -254,9 +259,9 @@ def _check_pattern(pattern: object) -> None:
 
 
 def _search(
-    routed: Callable[[list[str]], Sequence[Place | Refused]],
+    routed: Callable[[Sequence[str]], Sequence[Place | Refused]],
     destination: Destination,
-    batches: Iterator[list[str]],
+    batches: Iterable[Sequence[str]],
     tries: int,
 ) -> Iterator[str]:
     misses = 0

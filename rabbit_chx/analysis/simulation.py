@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement
 from rabbit_chx.analysis.slot_load import KeySketch
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap, check_key_map
+from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
 MOST_DISTINCT = 1_000_000
@@ -81,18 +81,40 @@ class SampleCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedKey:
+    """A key whose destination differs.
+
+    Attributes:
+        key: the hashed value, or its name.
+        before: its destination, or why the broker refuses it.
+        after: the same after the change.
+    """
+
+    key: Any
+    before: Place | Refused
+    after: Place | Refused
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """What another ring would move.
+    """What another ring, or another release, would move.
 
     Attributes:
         ring: the other map.
-        shares: the exact movement.
-        messages: the movement of the sample's messages; None without a sample.
+        shares: the exact movement; None if the two releases may hash a header differently.
+        messages: the movement of the sample's messages, without those that one of the two refuses; None without a sample.
+        refused_before: the number of messages that are refused before and routed after.
+        refused_after: the number of messages that are routed before and refused after.
+        keys: the distinct keys that move, in the order of the sample, with those that one of the two refuses; None without a sample, and
+            if the sample has more than `MOST_DISTINCT` keys.
     """
 
     ring: KeyMap
-    shares: MovementMatrix
-    messages: MovementMatrix | None
+    shares: MovementMatrix | None
+    messages: MovementMatrix | None = None
+    refused_before: int = 0
+    refused_after: int = 0
+    keys: tuple[MovedKey, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +149,7 @@ def simulate(
         values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator of
             `SampleBatch` values, which takes bounded memory, however many there are.
         hashing: the hashed part of a message; None for the routing key.
-        changed: the same after a change, if one is asked about.
+        changed: the same after a change or under another release, if one is asked about.
         heaviest: how many of the heaviest keys to name.
 
     Raises:
@@ -140,19 +162,21 @@ def simulate(
         PlaceShare(place, buckets[place], share, 0.0 if place is None else buckets[place] / count)
         for place, share in shares.items()
     )
-    exact = None if changed is None else movement(ring, changed)
+    hashing = hashing or Hashing()
+    change = None
+    if changed is not None:
+        check_comparable(ring, changed)
+        is_alike = hashing.hash_header is None or ring.release == changed.release
+        change = Change(changed, movement(ring, changed) if is_alike else None)
     if values is None:
-        change = None if changed is None or exact is None else Change(changed, exact, None)
         return Simulation(ring, places, None, change)
 
     streamed = isinstance(values, Iterator)
-    counting = _Counting(ring, changed, hashing or Hashing(), MOST_DISTINCT if streamed else None)
+    counting = _Counting(ring, changed, hashing, MOST_DISTINCT if streamed else None)
     for batch in values if streamed else [SampleBatch(cast("Sequence[Any]", values))]:
         counting.add(batch)
     sample = counting.counts(shares, heaviest)
-    if changed is None or exact is None:
-        return Simulation(ring, places, sample, None)
-    return Simulation(ring, places, sample, Change(changed, exact, matrix_of(counting.moved, ring, changed)))
+    return Simulation(ring, places, sample, change and counting.change(change))
 
 
 class _Counting:
@@ -168,7 +192,9 @@ class _Counting:
         #: The name and the destination of each kept key.
         self._named: dict[Any, tuple[Any, Place | Refused]] = {}
         self._sketch = KeySketch(_COUNTERS)
-        self.moved: Counter[tuple[Place, Place]] = Counter()
+        self._moved: Counter[tuple[Place, Place]] = Counter()
+        self._refused_before = self._refused_after = 0
+        self._moves: list[MovedKey] = []
 
     def add(self, batch: SampleBatch) -> None:
         values, counts, names = batch
@@ -177,8 +203,14 @@ class _Counting:
         first = dict(zip(reversed(identities), range(len(values) - 1, -1, -1), strict=True))
         distinct = [values[first[identity]] for identity in weights]
         outcomes = self._hashing.route_all(distinct, self._ring)
-        self._count_messages(distinct, outcomes, weights.values())
+        self._count_messages(outcomes, weights.values())
         called = values if names is None else names
+        if self._changed is not None:
+            afters = self._hashing.route_all(distinct, self._changed)
+            for (identity, count), before, after in zip(weights.items(), outcomes, afters, strict=True):
+                is_new = self._weights is not None and identity not in self._weights
+                name = called[first[identity]] if is_new else None
+                self._count_move(name, before, after, count, is_new=is_new)
         if self._weights is None:
             for (identity, count), outcome in zip(weights.items(), outcomes, strict=True):
                 if not isinstance(outcome, Refused):
@@ -195,20 +227,26 @@ class _Counting:
         if self._most is not None and len(self._weights) > self._most:
             self._forget(self._weights)
 
-    def _count_messages(
-        self, distinct: Sequence[Any], outcomes: Sequence[Place | Refused], counts: Collection[int]
-    ) -> None:
+    def _count_messages(self, outcomes: Sequence[Place | Refused], counts: Collection[int]) -> None:
         self._messages += sum(counts)
         for outcome, count in zip(outcomes, counts, strict=True):
             if isinstance(outcome, Refused):
                 self._refused[outcome.reason] += count
             else:
                 self._messages_of[outcome] += count
-        if self._changed is not None:
-            afters = self._hashing.route_all(distinct, self._changed)
-            for before, after, count in zip(outcomes, afters, counts, strict=True):
-                if not isinstance(before, Refused) and not isinstance(after, Refused):
-                    self.moved[before, after] += count
+
+    def _count_move(
+        self, name: Any, before: Place | Refused, after: Place | Refused, count: int, *, is_new: bool
+    ) -> None:
+        if isinstance(before, Refused) or isinstance(after, Refused):
+            if isinstance(before, Refused) and isinstance(after, Refused):
+                return
+            self._refused_before += count if isinstance(before, Refused) else 0
+            self._refused_after += count if isinstance(after, Refused) else 0
+        else:
+            self._moved[before, after] += count
+        if is_new and before != after:
+            self._moves.append(MovedKey(name, before, after))
 
     def _forget(self, weights: dict[Any, int]) -> None:
         """Keep the heaviest keys only."""
@@ -218,6 +256,17 @@ class _Counting:
                 self._sketch.add((name, outcome), weights[identity])
         self._weights = None
         self._named.clear()
+        self._moves.clear()
+
+    def change(self, exact: Change) -> Change:
+        """Return a change with the movement of the sample."""
+        return replace(
+            exact,
+            messages=matrix_of(self._moved, self._ring, exact.ring),
+            refused_before=self._refused_before,
+            refused_after=self._refused_after,
+            keys=None if self._weights is None else tuple(self._moves),
+        )
 
     def counts(self, shares: Mapping[Any, float], heaviest: int) -> SampleCounts:
         """Return the counts of the sample."""

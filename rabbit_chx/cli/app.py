@@ -77,8 +77,11 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Inspect and repair live exchanges": {
         "show": ("Show the exchanges that hash: members, shares, slots, record.", "show:show"),
-        "ring check": ("Find unroutable keys, duplicate bindings, stale buckets.", "check:check_ring"),
-        "record": ("Store the order of a ring on the broker.", "ring:record_rings"),
+        "check": (
+            "Find what is wrong, also by a file: keys that are lost, changed orders.",
+            "check:check_broker",
+        ),
+        "record": ("Store the order of a ring on the broker.", "record:record"),
         "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
         "slots show": ("Show the queue and the load of each slot.", "slots:show"),
         "slots balance": (
@@ -88,20 +91,14 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "shards show": ("Show the shards of an exchange of rabbitmq_sharding.", "shards:show"),
     },
     "Predict where keys go": {
-        "route": ("Show the destination of each key, and explain it.", "route:route"),
-        "simulate": (
-            "Show the shares of a ring, and the keys that a change moves.",
-            "simulate:simulate",
-        ),
-        "compare": ("Compare releases or rings: the keys that move.", "compare:compare"),
-        "keys": ("Find keys that reach a queue.", "keys:keys"),
+        "route": ("Show the destination of each key, or the keys that reach a queue.", "route:route"),
+        "compare": ("Show the shares of a ring, and the keys that a change moves.", "compare:compare"),
     },
     "Manage a topology file": {
         "export": ("Write the live topology as a file.", "export:export"),
         "plan": ("Show the changes that a file requires, and the keys that move.", "plan:plan"),
         "arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
         "apply": ("Apply the plan.", "apply:apply"),
-        "topology check": ("Compare the broker with the file.", "check:check_topology"),
     },
     "Consumers, messages, streams and the shell": {
         "group show": ("Show the consumers, lag and last switch of each queue.", "group:show"),
@@ -111,10 +108,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 _GROUPS = {
-    "ring": (
-        "Check the ring of a live exchange, record and repair it.",
-        "ring check orders --ring-via 'docker exec rabbitmq'",
-    ),
     "slots": (
         "Show the slots of a live exchange, and propose a better distribution.",
         "slots show events --ring-via 'docker exec rabbitmq'",
@@ -122,10 +115,6 @@ _GROUPS = {
     "shards": (
         "Inspect an exchange of the plugin rabbitmq_sharding.",
         "shards show images --management-url http://localhost:15672",
-    ),
-    "topology": (
-        "Declare exchanges, queues, bindings and policies in a file.",
-        "topology check topology.toml --ring-via 'docker exec rabbitmq'",
     ),
     "group": (
         "Show the consumers of the queues of an exchange.",

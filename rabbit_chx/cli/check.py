@@ -1,4 +1,4 @@
-"""``rabbit-chx topology check`` and ``rabbit-chx ring check``: compare live objects with each other and with a file."""
+"""``rabbit-chx check``: compare live objects with each other and with a file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
-from rabbit_chx.cli.printed import in_words
-from rabbit_chx.cli.read_rings import store_read_rings
+from rabbit_chx.cli.printed import in_words, names_file
+from rabbit_chx.cli.read_rings import how_to_record, read_without_record
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Argument, Fix
@@ -408,8 +408,19 @@ def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
     return f"{state}: {', '.join(counts)}" if counts else state
 
 
-def _ignore() -> Any:  # a field's default
-    return option(
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """The options of a check."""
+
+    offline: bool = option(is_flag=True, help="Validate each FILE; no broker is needed.")
+    release: str | None = option(
+        metavar=RELEASE,
+        help="With --offline: the RabbitMQ release that gets the files, such as 4.3 or 3.10.8.  [default: the newest]",
+    )
+    all_vhosts: bool = option(
+        is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
+    )
+    ignored: tuple[str, ...] = option(
         "--ignore",
         type=one_of(*CHECK_KINDS),
         multiple=True,
@@ -417,77 +428,110 @@ def _ignore() -> Any:  # a field's default
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
 
+    def __post_init__(self) -> None:
+        if self.offline and self.all_vhosts:
+            raise InputError("--offline asks no broker: leave out --all-vhosts")
+        if self.release is not None and not self.offline:
+            raise InputError("--release is for --offline: a broker has its own release; leave it out")
+
 
 @command(
-    example="rabbit-chx topology check topology.toml --management-url http://localhost:15672 "
+    example="rabbit-chx check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     has_metrics=True,
 )
-def check_topology(
+def check_broker(
     *,
-    files: tuple[str, ...] = argument(nargs=-1, required=True, metavar="FILE..."),
-    offline: bool = option(is_flag=True, help="Validate each FILE; no broker is needed."),
-    release: str | None = option(
-        metavar=RELEASE,
-        help="With --offline: the RabbitMQ release that gets the files, such as 4.3 or 3.10.8.  [default: the newest]",
-    ),
-    ignored: tuple[str, ...] = _ignore(),
+    subjects: tuple[str, ...] = argument(nargs=-1, metavar="[FILE] [EXCHANGE]..."),
+    given: CheckOptions = options(CheckOptions),
+    observed: ObservedOptions = options(ObservedOptions),
     broker: BrokerOptions = options(BrokerOptions),
     variables: VariableOptions = options(VariableOptions),
     output: str,
 ) -> Outcome:
-    """Compare the rings with their bindings, and the live topology with FILE. No ring is changed.
+    """Compare the ring of each EXCHANGE with its bindings, queues and record, and the broker with FILE. Nothing is changed.
 
-    Each finding has its effect on messages, the exact share of keys, and a fix. A file with hash exchanges
-    requires their rings: by --ring-via, because only the buckets show the order of a ring, or by the records on
-    the broker. A definitions file has no order. The order of rings that --ring-via reads and that have no record is
-    stored on the broker.
+    Without an EXCHANGE each exchange of the vhost that hashes is checked, and with FILE each of its objects is compared. An
+    argument that ends in .toml or .json, or is - or the name of a file, is FILE. A file with hash exchanges requires their rings:
+    by --ring-via, because only the buckets show the order of a ring, or by the records on the broker. A
+    definitions file has no order. An x-modulus-hash exchange has no ring: its bindings and queues are checked.
 
-    The exit code is 1 if there are findings. With --offline a finding is a name that is probably misspelled,
-    or an argument that the release ignores, and the exit code is 2 if a file is invalid.
+    --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
+    neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.
+
+    Each finding has its effect on messages, the exact share of keys, and a fix. The exit code is 1 if there are findings, 2 if
+    nothing was checked: stderr says whether the plugin, the vhost or a permission is missing. With --offline each argument is a
+    FILE, a finding is a name that is probably misspelled, or an argument that the release ignores, and the exit code is 2
+    if a file is invalid.
     """
-    if offline:
-        return _validate(
-            files, broker.vhost or "/", variables, parse_release(release) or NEWEST_COMPARED, output
-        )
-    if release is not None:
-        raise InputError("--release is for --offline: a broker has its own release; leave it out")
-    if len(files) > 1:
+    if given.offline:
+        if not subjects or observed.observed is not None:
+            raise InputError("--offline validates files: pass a FILE, and leave out --observed")
+        return _validate(subjects, broker.vhost or "/", variables, given, output)
+    files = [*filter(names_file, subjects)]
+    exchanges = tuple(name for name in subjects if name not in files)
+    file = files[0] if files else None
+    if files[1:]:
         raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
-    (file,) = files
+    if file is None and variables.is_typed:
+        raise InputError("--set and --values are for the variables of a FILE: pass one, or leave them out")
+    if subjects and given.all_vhosts:
+        raise InputError(f"--all-vhosts checks all exchanges: leave it out, or {subjects[0]}")
+    if observed.observed is not None and len(exchanges) != 1:
+        raise InputError("--observed has the keys of one exchange: pass one EXCHANGE")
 
-    def run_check(live: BrokerAddresses) -> TopologyCheck:
-        wanted = read_topology(file, live.settings.vhost, variables=variables, is_compared=True).topology
-        topology = _topology(live)
-        with sign_of_life("comparing"):
-            return check(topology, wanted, file=file)
+    def run_check(at: BrokerAddresses) -> TopologyCheck:
+        return _check(at, exchanges, file, given, observed=observed, variables=variables)
 
-    live = broker.live()
-    return _outcome(live, output, run_check, file=file, ignored=ignored)
+    return _outcome(broker.live(), output, run_check, given, exchanges=exchanges, file=file)
+
+
+def _check(
+    at: BrokerAddresses,
+    exchanges: Sequence[str],
+    file: str | None,
+    given: CheckOptions,
+    *,
+    observed: ObservedOptions,
+    variables: VariableOptions,
+) -> TopologyCheck:
+    """Return the check of a vhost. A ring that was read and that no record fits is named."""
+    wanted = None
+    if file is not None:
+        wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True).topology
+    with at.open() as opened, sign_of_life("reading the broker"):
+        live = opened.topology()
+    if observed.observed is not None:
+        return _check_observed(live, exchanges[0], observed, wanted, file)
+    if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
+        say(how_to_record(names, **({"vhost": at.settings.vhost} if given.all_vhosts else {})))
+    with sign_of_life("comparing"):
+        return check(live, wanted, exchange=exchanges or None, file=file)
 
 
 def _validate(
-    files: Sequence[str], vhost: str, variables: VariableOptions, release: Release, output: str
+    files: Sequence[str], vhost: str, variables: VariableOptions, given: CheckOptions, output: str
 ) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
     if FORMATS[output].takes == "metrics":
         raise InputError(f"--output {output} has the metrics of a broker: leave out one of them")
+    release = parse_release(given.release) or NEWEST_COMPARED
     valid: dict[str, Topology] = {}
     errors: list[InputError] = []
     known: set[str] = set()
     has_others = len(files) > 1
     for file in files:
         try:
-            given = read_topology(
+            read = read_topology(
                 file, vhost, variables=variables, release=release, is_strict=True, has_others=has_others
             )
-            known |= given.variables.keys()
-            if given.is_definitions and (faults := find_refused_objects(given.topology, release)):
-                raise TopologyError(faults, what=given.name)
+            known |= read.variables.keys()
+            if read.is_definitions and (faults := find_refused_objects(read.topology, release)):
+                raise TopologyError(faults, what=read.name)
         except InputError as error:
             errors.append(error)
         else:
-            valid[given.name] = given.topology
+            valid[read.name] = read.topology
     if has_others and not errors and (unused := [name for name in variables.read() if name not in known]):
         raise InputError(
             f"no file uses the variable {unused[0]}, which is given: write ${{{unused[0]}}} where it belongs, or do not pass it"
@@ -496,70 +540,28 @@ def _validate(
         say(str(mistake), keep_lines=True)
     if errors:
         raise errors[-1]
-    found = {name: (topology, [*_findings_of_file(topology, release)]) for name, topology in valid.items()}
+    found = {
+        name: (
+            topology,
+            [found for found in _findings_of_file(topology, release) if found.kind not in given.ignored],
+        )
+        for name, topology in valid.items()
+    }
     has_findings = any(findings for _, findings in found.values())
     return Outcome(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
-@command(
-    example="rabbit-chx ring check orders --management-url http://localhost:15672 "
-    "--ring-via 'docker exec rabbitmq'",
-    has_metrics=True,
-)
-def check_ring(
-    *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
-    every: bool = option("--all", is_flag=True, help="Check every exchange of the vhost that hashes."),
-    all_vhosts: bool = option(
-        is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
-    ),
-    ignored: tuple[str, ...] = _ignore(),
-    observed: ObservedOptions = options(ObservedOptions),
-    broker: BrokerOptions = options(BrokerOptions),
-    output: str,
-) -> Outcome:
-    """Compare the ring of each EXCHANGE, or of --all, with its bindings, queues and record. No ring is changed.
-
-    Findings are holes, ghost buckets, bindings without buckets, second bindings, queues that expire or drop
-    messages, queues that differ from the others, and the exact share of unroutable keys. Each finding has a
-    fix. The order of a ring is compared with its record; `topology check` compares it with a file. An
-    x-modulus-hash exchange has no ring: its bindings and queues are checked, without --ring-via. The order of
-    rings that --ring-via reads and that have no record is stored on the broker, for everybody who reads the
-    management API.
-
-    --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
-    neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.
-
-    The exit code is 1 if there are findings, 2 if nothing was checked: stderr says whether the plugin, the
-    vhost or a permission is missing.
-    """
-    if not exchanges and not (every or all_vhosts):
-        raise InputError("exchanges are not given: pass an EXCHANGE, or --all for every exchange that hashes")
-    if exchanges and (every or all_vhosts):
-        raise InputError(
-            f"--{'all' if every else 'all-vhosts'} checks all exchanges: leave it out, or {exchanges[0]}"
-        )
-
-    if observed.observed is not None and len(exchanges) != 1:
-        raise InputError("--observed has the keys of one exchange: pass one EXCHANGE")
-
-    def run_check(live: BrokerAddresses) -> TopologyCheck:
-        topology = _topology(live, exchanges=exchanges, stores=observed.observed is None)
-        if observed.observed is not None:
-            return _check_observed(topology, exchanges[0], observed)
-        with sign_of_life("comparing"):
-            return check(topology, exchange=exchanges or None)
-
-    return _outcome(
-        broker.live(), output, run_check, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
-    )
-
-
-def _check_observed(topology: LiveTopology, name: str, observed: ObservedOptions) -> TopologyCheck:
+def _check_observed(
+    topology: LiveTopology,
+    name: str,
+    observed: ObservedOptions,
+    wanted: Topology | None,
+    file: str | None,
+) -> TopologyCheck:
     """Compare an exchange with observed keys, which determine its ring if it is not certain."""
     exchange = topology.exchange(name)
     if exchange is None or name in topology.sources_left_out:
-        return check(topology, exchange=name)
+        return check(topology, wanted, exchange=name, file=file)
     pairs = read_observed(observed, topology, name)
     ring = topology.rings.get(name)
     if exchange.type == HASH_EXCHANGE and not (ring is not None and ring.ground.is_certain):
@@ -567,7 +569,7 @@ def _check_observed(topology: LiveTopology, name: str, observed: ObservedOptions
             topology = with_observed_ring(topology, name, pairs)
         except ContradictedError as error:
             return _check_of_contradiction(exchange, topology, str(error))
-    return check(topology, exchange=name, observed={name: pairs})
+    return check(topology, wanted, exchange=name, file=file, observed={name: pairs})
 
 
 def _check_of_contradiction(
@@ -580,24 +582,14 @@ def _check_of_contradiction(
     return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 
-def _topology(live: BrokerAddresses, *, exchanges: Sequence[str] = (), stores: bool = True) -> LiveTopology:
-    """Read the topology, and store the order of the rings that were read: those of `exchanges`, or all."""
-    with live.open() as opened, sign_of_life("reading the broker"):
-        topology = opened.topology()
-        if stores:
-            store_read_rings(live, topology, opened, exchanges=exchanges)
-        return topology
-
-
 def _outcome(
     live: BrokerAddresses,
     output: str,
     run_check: Callable[[BrokerAddresses], TopologyCheck],
+    given: CheckOptions,
     *,
-    exchanges: tuple[str, ...] = (),
-    file: str | None = None,
-    all_vhosts: bool = False,
-    ignored: tuple[str, ...] = (),
+    exchanges: tuple[str, ...],
+    file: str | None,
 ) -> Outcome:
     """Return the checks of a vhost or of all. With metrics an error becomes a metric, and is raised after they are printed."""
     errors: list[RabbitChxError] = []
@@ -612,7 +604,7 @@ def _outcome(
             errors.append(error)
 
     vhosts = [live.settings.vhost]
-    if all_vhosts:
+    if given.all_vhosts:
         with note_errors():
             vhosts = live.vhosts()
     checks: dict[str, TopologyCheck | None] = dict.fromkeys(vhosts)
@@ -629,6 +621,6 @@ def _outcome(
     def fail() -> NoReturn:
         raise errors[0]
 
-    report = CheckReport(live.address, checks, exchanges, time.time(), file, all_vhosts, ignored)
+    report = CheckReport(live.address, checks, exchanges, time.time(), file, given.all_vhosts, given.ignored)
     code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
     return Outcome(report.document(), code, finish=fail if errors else None)

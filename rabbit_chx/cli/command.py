@@ -7,7 +7,7 @@
         section: ClassVar = "Message"
         hash_header: str | None = option(metavar="NAME", help="The exchange's argument hash-header.")
 
-    @command(example="rabbit-chx route --bind q1=1 user-1")
+    @command(example="rabbit-chx route q1=1 user-1")
     def route(*, keys: tuple[str, ...] = argument(), hashing: HashingOptions = options(HashingOptions)) -> Outcome:
         ...
 
@@ -246,7 +246,7 @@ def option(
     attributes = _with_click_type(attributes)
     if default is not None:
         attributes["default"] = default
-    if attributes.get("metavar") == "FILE":
+    if "FILE" in attributes.get("metavar", ""):
         attributes["shell_complete"] = _file_names
 
     def parameters(name: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
@@ -262,7 +262,7 @@ def argument(**attributes: Any) -> Any:  # a field's default
     """Return a field that is an argument."""
 
     def parameters(name: str, *_: object) -> Iterator[click.Parameter]:
-        completed = _file_names if name in ("file", "files") else None
+        completed = _file_names if name in ("file", "ring", "subjects") else None
         yield click.Argument([name], shell_complete=completed, **_with_click_type(attributes))
 
     return field(metadata={"parameters": parameters})

@@ -1,18 +1,24 @@
-"""``rabbit-chx compare``: the keys that move between two releases or rings."""
+"""``rabbit-chx compare``: the shares of a ring, and the keys that move to another ring or release."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis import compare_rings, movement
-from rabbit_chx.analysis.comparison import SampleComparison
+from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.matrix import MovementMatrix
-from rabbit_chx.analysis.wording import finding_as_json
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options
-from rabbit_chx.cli.inputs import STDIN, TopologyInput
+from rabbit_chx.analysis.simulation import MOST_DISTINCT, Change, PlaceShare, SampleCounts, Simulation
+from rabbit_chx.analysis.wording import finding_as_json, place_text
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.inputs import (
+    STDIN,
+    TopologyInput,
+    expand_ranges,
+    hashed_value,
+    parse_bindings,
+    parse_unbind,
+)
 from rabbit_chx.cli.report import (
     matrix_table,
     moved_keys,
@@ -21,17 +27,28 @@ from rabbit_chx.cli.report import (
     source_fact,
     texts,
 )
-from rabbit_chx.cli.ring_options import HashingOptions, OtherRingOptions, RingOptions, code_of, say_unpinned
-from rabbit_chx.cli.samples import SampleOptions, sample_options
+from rabbit_chx.cli.ring_argument import RingArgument, RingInput, parse_ring, say_ignored, say_unpinned
+from rabbit_chx.cli.ring_options import (
+    RELEASE,
+    HashingOptions,
+    RingOptions,
+    code_of,
+    parse_release,
+    refuse_unpinned,
+)
+from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange, Release
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.result_fields import Shown
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
+    from rabbit_chx.topology.planning.proposals import LeastMoved
     from rabbit_chx.topology.upgrade import ExchangeUpgrade, Verdict
 
+_HEAVIEST = 5
 _SHOWN = 10
 _VERDICTS: dict[Verdict, str] = {
     "safe": "safe",
@@ -41,86 +58,166 @@ _VERDICTS: dict[Verdict, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CompareReport:
-    """The keys that move between two rings, or between two exchanges without rings.
+def _skew_text(part: PlaceShare) -> str:
+    return "" if part.place is None else f"{round(part.skew, 4) + 0.0:+.2%}"
 
-    Attributes:
-        exact: the exact movement over all seeds; None if the releases may hash a header differently.
-        sample: the movement of a sample; None without a sample.
-        keys: the keys of the sample.
-        rules: the rules by which the releases hash the first key that moves, if they differ.
+
+def compare_report(
+    simulation: Simulation,
+    *,
+    is_determined: bool,
+    least: LeastMoved | None = None,
+    rules: Sequence[str] = (),
+) -> Document:
+    """Return the shares of a ring and its sample; of two rings what moves. Programs get all of it.
+
+    Args:
+        simulation: the shares, the sample and the change.
         is_determined: False if one of the rings is a guess.
+        least: the smallest share of keys that the change of the ring can move; None if it is not known.
+        rules: the rules by which the releases hash the first key that moves, if they differ.
     """
-
-    before: KeyMap
-    after: KeyMap
-    exact: MovementMatrix | None
-    sample: SampleComparison | None
-    keys: Sequence[str]
-    rules: tuple[str, ...] = ()
-    is_determined: bool = True
-
-    @property
-    def is_different(self) -> bool:
-        """True if keys move."""
-        return bool((self.exact and self.exact.moved) or (self.sample and self.sample.moved))
-
-    def document(self) -> Document:
-        """Return the totals, then the movement between destinations, then the keys; programs get every key that moves."""
-        fields = {
-            "before": _source_json(self.before),
-            "after": _source_json(self.after),
-            "determined": self.is_determined,
-        }
-        sample, exact = self.sample, self.exact
-        parts: list[Part] = [Data(fields), Facts(list(self._facts()))]
-        if exact is None:
-            parts.append(Data({"exact": None}))
-        else:
-            is_shown = bool(exact.moved) and not (sample and sample.moved)
-            parts.append(matrix_table(exact, percent, key="exact").for_people(is_shown))
-        if sample is None:
-            parts.append(Data({"sample": None}))
-        else:
-            parts.append(Section("", self._sample_parts(sample), key="sample"))
-        return Document("compare", parts)
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        sample, exact = self.sample, self.exact
-        yield "before", source_fact(self.before)[1]
-        yield "after", source_fact(self.after)[1]
-        if exact:
-            yield "moved", f"{percent(exact.moved)} of all keys, by all {self.before.traits.hashes}"
-        if sample:
-            part = percent(len(sample.moved) / sample.values) if sample.values else percent(0)
-            yield "moved", f"{len(sample.moved):,} of {plural(sample.values, 'key')}, {part}"
-            for when, outcomes in (
-                ("before", [move.before for move in sample.moved]),
-                ("after", [move.after for move in sample.moved]),
-            ):
-                reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
-                if reasons:
-                    yield "refused", f"{len(reasons):,} only {when}: {reasons[0]}"
-        for when, rule in zip(("before", "after"), self.rules, strict=False):
-            yield "rule", f"{when}, {rule}"
-
-    def _sample_parts(self, sample: SampleComparison) -> list[Part]:
-        moves = [(self.keys[move.position], move.before, move.after) for move in sample.moved]
-        counts = {
-            "keys": sample.values,
-            "moved": len(moves),
-            "refused_before": sample.refused_before,
-            "refused_after": sample.refused_after,
-        }
-        matrix = matrix_table(sample.matrix, int, key="matrix").for_people(moves)
-        return [Data(counts), matrix, *moved_keys(moves, _SHOWN)]
+    ring, sample, change = simulation.ring, simulation.sample, simulation.change
+    columns = {
+        "destination": Shown("destination", place_text),
+        "buckets": Shown(f"{ring.traits.part}s", number=True),
+        "share": Shown("share", percent, number=True),
+        "ideal": Shown("ideal", percent, number=True),
+        "shown": Shown("skew", number=True, json=None),
+        "skew": Shown(),
+    }
+    rows = [
+        (part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew)
+        for part in simulation.places
+    ]
+    facts = [source_fact(ring)] if change is None else list(_change_facts(simulation, change, least, rules))
+    parts: list[Part] = [
+        Data({**source_as_json(ring), "determined": is_determined}),
+        Facts(facts),
+        Table.of(columns, rows, key="shares").for_people(change is None),
+    ]
+    if sample is None:
+        parts.append(Data({"sample": None}))
+    else:
+        sample_parts = list(_sample_parts(simulation, sample, is_shown=change is None))
+        parts.append(Section("", sample_parts, key="sample"))
+    if change is None:
+        parts.append(Data({"change": None}))
+    else:
+        parts.append(Section("", list(_change_parts(change, least)), key="change"))
+    return Document("compare", parts)
 
 
-def _source_json(source: KeyMap) -> dict[str, Any]:
-    fields = source_as_json(source)
-    ring: dict[str, Any] | None = fields["ring"]
-    return ring or fields
+def _change_facts(
+    simulation: Simulation, change: Change, least: LeastMoved | None, rules: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    yield "before", source_fact(simulation.ring)[1]
+    yield "after", source_fact(change.ring)[1]
+    if shares := change.shares:
+        is_one_release = simulation.ring.release == change.ring.release
+        # In another order the shares of the members differ a little, so fewer keys may have to move.
+        minimum = min([shares.least, *(way for way in least or () if way is not None)])
+        fewest = f"; minimum {percent(minimum)}" if shares.moved and is_one_release else ""
+        yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.traits.hashes}{fewest}"
+    if simulation.sample and change.messages:
+        messages = simulation.sample.messages
+        moved = int(change.messages.moved) + change.refused_before + change.refused_after
+        yield (
+            "moved",
+            f"{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
+        )
+    for when, count, side in (
+        ("before", change.refused_before, "before"),
+        ("after", change.refused_after, "after"),
+    ):
+        if count:
+            outcomes = (getattr(key, side) for key in change.keys or ())
+            reason = next((f": {outcome.reason}" for outcome in outcomes if isinstance(outcome, Refused)), "")
+            yield "refused", f"{count:,} only {when}{reason}"
+    for when, rule in zip(("before", "after"), rules, strict=False):
+        yield "rule", f"{when}, {rule}"
+    if shares and least:
+        yield from _less(least, shares.moved)
+
+
+def _change_parts(change: Change, least: LeastMoved | None) -> Iterator[Part]:
+    """Yield the movement: for people that of the sample if it moves, else the exact one."""
+    is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
+    yield Data(source_as_json(change.ring))
+    if change.shares is None:
+        yield Data({"shares": None})
+    else:
+        is_shown = not is_sampled and change.shares.moved > 0
+        yield matrix_table(change.shares, percent, key="shares").for_people(is_shown)
+    less = least and dict(zip(("arranged", "slots"), least, strict=True))
+    yield Data({"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after})
+    if change.messages is None:
+        yield Data({"messages": None})
+    else:
+        yield matrix_table(change.messages, int, key="messages").for_people(is_sampled and change.keys)
+    if change.keys is None:
+        yield Data({"moves": None})
+    else:
+        yield from moved_keys([(move.key, move.before, move.after) for move in change.keys], _SHOWN)
+
+
+def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
+    """Yield alternatives that move fewer keys, if any."""
+    how = ("in the order that arrange writes", "with slots instead of the ring")
+    ways = [
+        f"{percent(share)} {by}"
+        for share, by in zip(least, how, strict=False)
+        if share is not None and percent(share) != percent(moved)
+    ]
+    if ways:
+        yield "less", "; ".join(ways)
+
+
+def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:
+    """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
+    shares = {part.place: part.share for part in simulation.places}
+    keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
+    bounded = sample.keys is None
+    counted = ("messages", "keys", "refused", "refusal")
+    yield Data({name: getattr(sample, name) for name in counted})
+    columns = {
+        "destination": Shown("destination", place_text),
+        "keys": Shown("keys", lambda count: "" if count is None else count, number=True, json=None),
+        "expected": Shown("expected", number=True, json=None),
+        "messages": Shown("messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "distinct": Shown(json="keys"),
+    }
+    rows = [
+        (
+            place,
+            count_of_keys := sample.keys_of.get(place),
+            "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
+            count,
+            count / messages if messages else 0,
+            count_of_keys,
+        )
+        for place, count in sample.messages_of.items()
+    ]
+    yield Table.of(columns, rows, key="destinations").for_people(is_shown)
+    distinct = (
+        f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
+        if sample.keys is None
+        else plural(sample.keys, "distinct key")
+    )
+    facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
+    if sample.refusal:
+        facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
+    yield Facts(facts if is_shown else [])
+    heaviest = {
+        "key": Shown("heaviest keys"),
+        "messages": Shown("at least" if bounded else "messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "destination": Shown("destination", place_text),
+    }
+    heavy = [(it.value, it.messages, it.messages / sample.messages, it.place) for it in sample.heaviest]
+    is_telling = is_shown and (sample.keys is None or sample.keys < sample.messages)
+    yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)
 
 
 def upgrade_report(
@@ -149,7 +246,7 @@ def upgrade_report(
         for exchange in exchanges
         if exchange.exact is not None and exchange.exact.moved
     )
-    return Document("compare", parts)
+    return Document("upgrade", parts)
 
 
 def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Part]:
@@ -183,68 +280,124 @@ def _moved_text(exchange: ExchangeUpgrade) -> str:
 
 
 @command(
-    example="rabbit-chx compare --bind q1=1 --bind q2=1 --release 3.12.14 --to-release 4.3.6 "
-    "--hash-header tenant --pattern 'tenant-{n}'",
+    example="rabbit-chx compare q1=1,q2=1,q3=2 --remove q1 --keys 'user-{1..1000}'",
+    plot_help="Draw shares or moves into this file.",
 )
 def compare(
     *,
-    exchange_argument: str | None = argument(required=False, metavar="[EXCHANGE]"),
-    ring: RingOptions = options(RingOptions, without=("exchange_type",), exchange="The same as EXCHANGE."),
-    other: OtherRingOptions = options(OtherRingOptions),
+    ring: str = argument(type=TEXT, metavar="RING"),
+    added: tuple[str, ...] = option(
+        "--add",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE=WEIGHT",
+        help="Bind this queue, after each --remove. Can be repeated.",
+    ),
+    removed: tuple[str, ...] = option(
+        "--remove",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE[=WEIGHT]",
+        help="Unbind this queue, or one of its bindings. Can be repeated.",
+    ),
+    to: str | None = option(type=TEXT, metavar="RING", help="The other ring."),
+    to_release: str | None = option(
+        metavar=RELEASE,
+        help="The other RabbitMQ release; without another ring the buckets stay the same.",
+    ),
+    of_ring: RingOptions = options(RingOptions),
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
-    sample: SampleOptions = sample_options(),
+    keys: KeySource | None = keys_option("A sample of keys, whose load is shown too"),
 ) -> Outcome:
-    """Show which keys move between two releases or two rings.
+    """Show the share of each queue of RING; with a change, another ring or another release, which keys move.
 
-    Specify the first ring with EXCHANGE, --bind, --ring or --topology, and the second ring with --to-bind,
-    --to-ring or --to-exchange; or pass --to-release to compare the same ring on another release. Without a
-    sample the result is exact, over all 2^21 seeds. If the releases hash a header differently, a sample is
-    required.
+    All shares are exact, over all 2^21 seeds. A sample adds the load of its keys; a sample is required if two
+    releases hash a header differently. Each --remove is applied first, then each --add, in the order given.
 
-    With only --topology, --release and --to-release, the command predicts the effects of an upgrade on each
+    With a topology file as RING and only --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.
 
     The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring or the hashed value is assumed.
     """
-    ring = ring.at(exchange_argument)
-    if not sample.given and hashed == HashingOptions():
-        file = ring.read_file(other)
-        if file is not None:
-            return _upgrade(*file)
-    given = ring.read(other=other)
-    to = ring.read_other(given, other)
-    has_keys = sample.key_file is not None or sample.pattern is not None
-    if has_keys:
-        given, to = hashed.decide(given), hashed.decide(to)
-    hashing = hashed.of(given, to, keys=has_keys)
-    keys, before, after = sample.read(), given.source, to.source
-    alike = hashing.hash_header is None or before.release == after.release
-    if keys is None and not alike:
-        versions = [source.release and source.release.version for source in (before, after)]
+    if to is not None and (added or removed):
+        name = "--add" if added else "--remove"
+        raise InputError(f"{name} is a change of RING, and --to is another ring: pass one of them")
+    first, other = parse_ring(ring), None if to is None else parse_ring(to)
+    of_ring.check(first, *([] if other is None else [other]))
+    is_whole = first.is_topology and first.exchange is None
+    if is_whole and to_release and not (other or added or removed or keys or hashed.hash_header):
+        return _upgrade(first, of_ring, to_release)
+    given = of_ring.read(first, parse_release(of_ring.release))
+    rules = parse_release(to_release)
+    sides = [given]
+    if other is not None:
+        sides.append(of_ring.read_other(other, given, rules))
+        refuse_unpinned(first, given, sides[1])
+        refuse_unpinned(other, sides[1], given)
+    elif rules is not None or added or removed:
+        sides.append(replace(given, source=_change(given.source, removed, added)).under(rules))
+    sides = [hashed.decide(side) for side in sides] if keys else sides
+    return _compared(sides, hashed, keys, is_change=bool(added or removed))
+
+
+def _compared(
+    sides: Sequence[RingInput], hashed: HashingOptions, keys: KeySource | None, *, is_change: bool
+) -> Outcome:
+    """Return the report of one ring or two, with a sample if there is one."""
+    hashing = hashed.of(*sides, keys=keys is not None)
+    ring, changed = sides[0].source, sides[-1].source if len(sides) > 1 else None
+    if keys is None:
+        simulation = simulate(ring, hashing=hashing, changed=changed)
+    else:
+        hashing = keys.hashing(hashing)
+        batches = StreamedSample(keys, hashing, ring)
+        with batches.name_errors():
+            simulation = simulate(ring, iter(batches), hashing=hashing, changed=changed, heaviest=_HEAVIEST)
+    change = simulation.change
+    if change is not None and change.shares is None and keys is None:
+        versions = [side.source.release and side.source.release.version for side in sides]
         raise InputError(
             f"RabbitMQ {versions[0]} and {versions[1]} may hash the header {hashing.hash_header!r} "
-            "differently: pass a sample, as --keys FILE or --pattern TEXT"
+            "differently: pass a sample, as --keys FILE or --keys 'user-{1..1000}'"
         )
-    compared = None
-    if keys is not None:
-        with sign_of_life(plural(len(keys.keys), "key")), keys.values(hashing, before) as values:
-            compared = compare_rings(values, before, after, hashing)
-    report = CompareReport(
-        before,
-        after,
-        exact=movement(before, after) if alike else None,
-        sample=compared,
-        keys=[] if keys is None else keys.keys,
-        rules=() if alike or not compared else _rules(compared, hashing),
-        is_determined=given.is_determined and to.is_determined,
+    report = compare_report(
+        simulation,
+        is_determined=all(side.is_determined for side in sides),
+        least=_least_moved(ring, changed) if is_change else None,
+        rules=_rules(ring, change, hashing) if change and change.shares is None else (),
     )
-    is_lost = any(each.loses(each.source.shares() or (None,)) for each in (given, to))
-    return Outcome(report.document(), code_of(given, to, is_lost=is_lost, is_different=report.is_different))
+    is_different = change is not None and bool(
+        (change.shares and change.shares.moved) or change.keys or (change.messages and change.messages.moved)
+    )
+    is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
+    plot = ("shares", ring) if changed is None else ("movement", ring, changed)
+    return Outcome(report, code_of(*sides, is_lost=is_lost, is_different=is_different), plot=plot)
 
 
-def _upgrade(file: TopologyInput, before: Release, after: Release) -> Outcome:
+def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
+    for text in expand_ranges(removed):
+        source = source.unbind(*parse_unbind(text, source))
+    bindings = parse_bindings(added)
+    if isinstance(source, HashRing):
+        say_ignored(source.release, bindings, source)
+    for destination, key in bindings:
+        source = source.bind(destination, key)
+    return source
+
+
+def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
+    if not isinstance(source, HashRing) or not isinstance(changed, HashRing):
+        return None
+    from rabbit_chx.topology.planning.proposals import find_least_moved
+
+    return find_least_moved(source, changed)
+
+
+def _upgrade(ring: RingArgument, options: RingOptions, to_release: str) -> Outcome:
     from rabbit_chx.topology.upgrade import predict_upgrade
 
+    file = ring.topology(options.broker.vhost or "/")
+    before, after = _releases(file, options.release, to_release)
     for exchange in file.topology.exchanges:
         say_unpinned(file, exchange)
     without_order = file.is_definitions
@@ -260,15 +413,27 @@ def _upgrade(file: TopologyInput, before: Release, after: Release) -> Outcome:
     return Outcome(upgrade_report(source, before, after, exchanges), code)
 
 
-def _rules(compared: SampleComparison, hashing: Hashing) -> tuple[str, ...]:
-    """Return the rule by which each release hashes the first value that moves; empty if the rule is the same, or a value is refused."""
+def _releases(file: TopologyInput, release: str | None, to_release: str) -> tuple[Release, Release]:
+    """Return the release of a file, or the given one, and that of the upgrade."""
+    known, before, after = file.topology.release, parse_release(release), parse_release(to_release)
+    if known is not None and before not in (None, known):
+        say(f"{file.name} is of RabbitMQ {known}; it is compared as of {before}")
+    before = before or known
+    if before is None or after is None:
+        raise InputError(f"{file.name} does not contain its release: pass --release, such as --release 3.12")
+    return before, after
+
+
+def _rules(ring: KeyMap, change: Change, hashing: Hashing) -> tuple[str, ...]:
+    """Return the rule by which each release hashes the first key that moves; empty if the rule is the same, or a key is refused."""
     rules: list[str] = []
-    for source in (compared.before, compared.after):
+    for source in (ring, change.ring):
         exchange = hashing.exchange(source)
-        if not isinstance(exchange, ConsistentHashExchange) or not compared.moved:
+        if not isinstance(exchange, ConsistentHashExchange) or not change.keys:
             return ()
         try:
-            rules.append(str(exchange.explain(**hashing.message(compared.moved[0].value)).rule))
+            value = hashed_value(hashing, change.keys[0].key)
+            rules.append(str(exchange.explain(**hashing.message(value)).rule))
         except (InputError, ChannelClosedError):
             return ()
     return tuple(rules) if len(set(rules)) > 1 else ()

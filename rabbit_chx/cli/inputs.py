@@ -19,7 +19,7 @@ import click
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import TEXT, option, say
+from rabbit_chx.cli.command import TEXT, option, say, typed
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.fixes import Fix
@@ -54,6 +54,11 @@ class VariableOptions:
         metavar="FILE",
         help="A TOML file of values, as name = value; --set precedes it.  [default: $RABBIT_CHX_VALUES]",
     )
+
+    @property
+    def is_typed(self) -> bool:
+        """True if they are on the command line, and not only in the environment."""
+        return bool(typed(VariableOptions))
 
     def read(self) -> dict[str, Any]:
         """Return the values by name."""

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -53,6 +54,11 @@ def without_passwords(url: str) -> str:
     return shown if _NO_PASSWORD.fullmatch(shown) else "URL"
 
 
+def names_file(argument: str) -> bool:
+    """Return True if an argument of `check` is a topology file, and not the name of an exchange."""
+    return argument == "-" or argument.endswith((".toml", ".json")) or Path(argument).is_file()
+
+
 def to_type(name: str, *arguments: str, **options: str | float) -> CommandLine:
     """Return a command as part of a text."""
     return CommandLine(name, name, arguments, tuple(Argument(*option) for option in options.items()))
@@ -67,7 +73,8 @@ def _words(part: CommandLine | Argument) -> str:
     if isinstance(part, Argument):
         return part.option
     own = {option.flag for option in part.options}
-    reads_file = part.name in ("plan", "arrange", "apply", "topology check") or "--file" in own
+    reads_file = part.name in ("plan", "arrange", "apply") or "--file" in own
+    reads_file |= part.name == "check" and any(map(names_file, part.arguments))
     words = ["rabbit-chx", part.name, *map(shlex.quote, part.arguments)]
     words += [shlex.join(option.words) for option in part.options]
     for name, value in (*_given.get(), *(_variables.get() if reads_file else ())):

@@ -54,6 +54,12 @@ def store_read_rings(
     _store(at, rings, broker)
 
 
+def say_unrecorded(live: LiveExchange) -> None:
+    """Write to stderr that the order of a live exchange was read, and that the broker has no record of it."""
+    if live.ring.provenance == "read" and live.record is None:
+        say(how_to_record([live.name]))
+
+
 def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:
     """Store the order of the ring of a live exchange, if a ring source has read it and it has no record."""
     if live.ring.provenance == "read" and live.record is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.ring_argument import parse_ring
 from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses
 from rabbit_chx.rendering import Batch, Table, sign_of_life
 from rabbit_chx.result_fields import SPREAD, Shown
@@ -50,21 +51,14 @@ _ROW = {
 
 
 @command(
-    example="rabbit-chx replay user-42 --exchange orders --since 2h --management-url http://guest:guest@localhost:15672 "
+    example="rabbit-chx replay orders user-42 --since 2h --management-url http://guest:guest@localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     output_help="The form of the rows; table has a line for each, with tabs between the fields.",
 )
 def replay(
     *,
+    ring: str = argument(type=TEXT, metavar="RING"),
     keys: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="KEY..."),
-    exchange: str | None = option(
-        type=TEXT,
-        metavar="NAME",
-        help="The hash exchange that the rows were published to. Its queues are streams.",
-    ),
-    topology: str | None = option(
-        metavar="FILE", help="Use the ring of this topology file instead of the live ring."
-    ),
     filter_value: str | None = option(
         "--filter",
         metavar="VALUE",
@@ -72,29 +66,30 @@ def replay(
         "value are found.",
     ),
     stream: StreamOptions = options(StreamOptions),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("ring_from", "no_record")),
 ) -> Outcome:
     """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream
     of a KEY is read.
 
     A KEY is the routing key of a row, or with --by-message-id its message id, for clients that store no
-    routing key. The ring of --exchange must be known: pass --ring-via, --ring or --topology. For rows that
-    were written before the ring changed, pass the former ring with --ring.
+    routing key. RING is the hash exchange that the rows were published to, whose queues are streams, or
+    super-stream:NAME. For rows that were written before the ring changed, pass a file of the former ring.
 
     Rows are shown up to the end of the stream at the time of opening.
     """
     from rabbit_chx.streams import replay as replay_rows
 
+    argument_ = parse_ring(ring)
     at = broker.live(streams=True)
     (since, until), addresses = stream.range, parse_addresses(stream.addresses)
-    name, ring = stream.placement(at, exchange, topology)
+    name, source = stream.placement(at, argument_)
     published_to = stream.published_to or name
     counts = Counter[str]()
     batches = replay_rows(
         stream_settings(at.settings),
         keys,
-        ring=ring,
-        super_stream=stream.super_stream,
+        ring=source,
+        super_stream=name if source is None else None,
         routing=stream.routing,
         exchange=published_to,
         key_column=stream.key_column,
@@ -109,7 +104,7 @@ def replay(
     def finish() -> None:
         found = ", ".join(f"{plural(count, 'row')} in {name}" for name, count in shown.items())
         older = "; rows that were written before a change of the ring may be in another stream"
-        if stream.super_stream or stream.ring:
+        if not argument_.is_live or source is None:
             older = ""
         if found:
             found += (

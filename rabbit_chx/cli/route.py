@@ -1,26 +1,38 @@
-"""``rabbit-chx route``: the destinations of keys, and their explanation."""
+"""``rabbit-chx route``: the destinations of keys, their explanation, and keys that reach a queue."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, get_args
 
-from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis import keys_for
+from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import STDIN, claim_stdin, hashed_value, parse_header, parse_property
+from rabbit_chx.cli.inputs import (
+    STDIN,
+    bound_destination,
+    hashed_value,
+    parse_header,
+    parse_property,
+)
 from rabbit_chx.cli.report import source_as_json, source_fact, texts
-from rabbit_chx.cli.ring_options import HashingOptions, RingInput, RingOptions, code_of
-from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP, KeyBatch, KeyFile
-from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.cli.ring_argument import RingInput, Routing, parse_ring
+from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
+from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
+from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.fixes import joined
-from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Table
+from rabbit_chx.options import one_of
+from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Lines, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+
+_ROUTING = one_of(*get_args(Routing))
 
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
@@ -136,15 +148,25 @@ def _text(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-@command(example="rabbit-chx route --bind q1=1 --bind q2=10 --release 4.3.6 user-42 user-43")
+@command(example="rabbit-chx route q1=1,q2=10 user-42 user-43 --release 4.3.6")
 def route(
     *,
+    ring: str = argument(type=TEXT, metavar="RING"),
     keys: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[KEY]..."),
-    key_file: str | None = option(
-        "--keys", section="Sample", metavar="FILE", help=KEYS_HELP.format("instead of KEYs")
+    sample: KeySource | None = keys_option("Keys instead of KEYs"),
+    reaching: str | None = option(
+        type=TEXT,
+        metavar="QUEUE",
+        help="Find the keys that reach this queue, or slot as exchange:NAME; of canary-0, canary-1 and so on the first.",
     ),
-    column: str | None = option(type=TEXT, section="Sample", metavar="NAME", help=COLUMN_HELP),
-    ring: RingOptions = options(RingOptions),
+    of_ring: RingOptions = options(RingOptions),
+    routing: Routing | None = option(
+        is_rare=True,
+        section="Ring",
+        type=_ROUTING,
+        help="How clients route to a super stream: by the hash of the clients for Java, .NET and Go, by that of rstream for Python, or by its "
+        "binding keys, as AMQP clients do.  [default: hash]",
+    ),
     hashed: HashingOptions = options(HashingOptions),
     headers: tuple[str, ...] = option(
         "--header",
@@ -171,33 +193,38 @@ def route(
 ) -> Outcome:
     """Show the destination of each KEY.
 
-    Specify the ring with --bind, --ring, --topology or --exchange.
-
     A KEY is the hashed value: the routing key, or with --hash-header or --hash-property the value of
     that header or property. With --header or --property the options describe a whole message, and a KEY is
     its routing key.
 
-    The exit code is 1 if a key reaches no queue, 3 if the ring or the hashed value is assumed.
-
-    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is then written
+    --keys reads the KEYs from a file; a single - reads them from stdin. Each answer is then written
     immediately: a line with tabs between the fields, or with --output json a JSON document.
+
+    --reaching finds keys that reach a queue, for tests and canaries: all of the KEYs or of --keys, or without
+    both one of its own. Each is written as soon as it is found.
+
+    The exit code is 1 if a key reaches no queue, 3 if the ring or the hashed value is assumed, 70 if no key reaches
+    the queue.
     """
-    if keys and key_file is not None:
+    named = {"--explain": explain, "--header": headers, "--property": properties}
+    if keys and sample is not None:
         raise InputError("the keys are given twice, as KEYs and by --keys: pass them once")
-    key_file = STDIN if keys == (STDIN,) else key_file
-    if key_file is None and column is not None:
-        raise InputError(f"--column {column!r:.60} is the column of a file of keys: pass --keys too")
-    given = hashed.decide(ring.read())
+    if reaching is not None and (others := [name for name, value in named.items() if value]):
+        raise InputError(f"--reaching shows keys only: leave out {others[0]}, or --reaching")
+    if keys == (STDIN,):
+        sample, keys = parse_keys(STDIN), ()
+    given = hashed.decide(of_ring.read_only(parse_ring(ring)).routed_by(routing))
     source, hashing = given.source, hashed.of(given)
+    hashing = hashing if sample is None else sample.hashing(hashing)
+    if reaching is not None:
+        return _find_keys(given, hashing, reaching, keys, sample)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
-    if not message_parts and not keys and key_file is None:
+    if not message_parts and not keys and sample is None:
         raise InputError("keys are not given: pass a KEY, or --keys FILE, or - to read keys from stdin")
     exchange = hashing.exchange(source.beneath)
     ring_exchange = exchange if isinstance(exchange, ConsistentHashExchange) else None
     if explain and ring_exchange is None:
-        raise InputError(
-            f"--explain explains rings, and {exchange.name!r} is of type {source.kind}: leave it out"
-        )
+        raise InputError(f"--explain explains rings, and {ring:.80} is of type {source.kind}: leave it out")
 
     def answer(key: str) -> Answer:
         by_parts = {"routing_key": key, **message_parts}
@@ -206,24 +233,49 @@ def route(
         place = explanation.destination if explanation else exchange.route(**message)
         return _answer_of_place(key, given, place, explanation)
 
-    if key_file is None:
+    if sample is None:
         answers = [answer(key) for key in keys or ("",)]
         is_lost = any(_is_lost(each, given) for each in answers)
         return Outcome(
             route_report(source, answers, is_determined=given.is_determined), code_of(given, is_lost=is_lost)
         )
-    if key_file == STDIN:
-        claim_stdin("the keys")
-    file = KeyFile(key_file, column)
-    if explain or message_parts or ring_exchange is None:
-        batches = _route_one_by_one(file, answer)
-    else:
-        batches = _route_in_batches(file, given, source, hashing, answer)
+    one_by_one = explain or message_parts or ring_exchange is None
+    batches = (
+        _route_one_by_one(sample, answer)
+        if one_by_one
+        else _route_in_batches(sample, given, source, hashing, answer)
+    )
     lost = Counter[bool]()
     return Outcome(
         batches=_count_lost(batches, given, lost),
         finish=lambda: code_of(given, is_lost=lost[True] > 0),
     )
+
+
+def _find_keys(
+    given: RingInput, hashing: Hashing, reaching: str, keys: Sequence[str], sample: KeySource | None
+) -> Outcome:
+    """Return the keys that reach a queue, each of which is shown when it is found."""
+    source, wanted = given.source, bound_destination(reaching, given.source)
+    among = [keys] if keys else None if sample is None else (batch.keys for batch in sample.batches())
+
+    def value(key: str) -> Any:
+        return hashed_value(hashing, key)
+
+    def found() -> Iterator[str]:
+        is_found = False
+        try:
+            reached = keys_for(source, wanted, hashing=hashing, read=value, among=among)
+            for key in reached if among else islice(reached, 1):
+                yield key
+                is_found = True
+        except NoKeyFoundError as error:
+            raise RabbitChxError(str(error)) from None  # the search failed: not a usage error
+        if not is_found:
+            raise RabbitChxError(f"none of the keys reaches {reaching}: pass others")
+
+    fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
+    return Outcome(Document("keys", [Data(fields), Lines(found(), key="keys")]), code_of(given))
 
 
 def _is_lost(answer: Answer, given: RingInput) -> bool:
@@ -273,10 +325,10 @@ def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashin
 
 
 def _route_in_batches(
-    file: KeyFile, given: RingInput, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
+    sample: KeySource, given: RingInput, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
     """Answer all keys of a batch at once. If one of them cannot be routed, answer one by one, up to the error of that key."""
-    for batch in file.batches():
+    for batch in sample.batches():
         try:
             values = [hashed_value(hashing, key) for key in batch.keys]
             places = hashing.route_all(values, ring.beneath)
@@ -290,19 +342,19 @@ def _route_in_batches(
         if len(answers) == len(batch.keys):
             yield answers
         else:
-            yield from _route_batch_one_by_one(file, batch, answer)
+            yield from _route_batch_one_by_one(sample, batch, answer)
 
 
-def _route_one_by_one(file: KeyFile, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
-    for batch in file.batches():
-        yield from _route_batch_one_by_one(file, batch, answer)
+def _route_one_by_one(sample: KeySource, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for batch in sample.batches():
+        yield from _route_batch_one_by_one(sample, batch, answer)
 
 
 def _route_batch_one_by_one(
-    file: KeyFile, batch: KeyBatch, answer: Callable[[str], Answer]
+    sample: KeySource, batch: KeyBatch, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
     for number, key in zip(batch.numbers, batch.keys, strict=True):
         try:
             yield [answer(key)]
         except (InputError, ChannelClosedError) as error:
-            raise type(error)(f"{batch.unit} {number} of {file.name}: {error}") from None
+            raise type(error)(f"{batch.unit} {number} of {sample.name}: {error}") from None

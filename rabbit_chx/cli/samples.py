@@ -1,4 +1,4 @@
-"""The options of a sample of keys, and key files."""
+"""Samples of keys: the option ``--keys``, and key files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import csv
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rabbit_chx.cli.command import TEXT, option, options
-from rabbit_chx.cli.inputs import STDIN, file_name, hashed_value, open_input
+from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
+from rabbit_chx.cli.command import TEXT, option
+from rabbit_chx.cli.inputs import STDIN, claim_stdin, expand_ranges, file_name, hashed_value, open_input
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.installation import install_command
-from rabbit_chx.options import whole
+from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import reading, sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -54,10 +55,12 @@ class KeyFile:
     Attributes:
         path: the file; ``-`` is stdin.
         column: the column with the keys, or ``NAME=COUNTS`` with that of the number of messages of each key too; None for a file of lines.
+        field_type: the AMQP type of the keys as values of a header.
     """
 
     path: str
     column: str | None = None
+    field_type: FieldType | None = None
 
     @property
     def name(self) -> str:
@@ -109,7 +112,9 @@ class KeyFile:
     def _columns(self, names: Sequence[str]) -> list[str]:
         """Return the columns to read; an error lists the existing columns."""
         if self.column is None:
-            raise InputError(f"{self.name} has columns: pass --column NAME, one of {_shown(names) or 'none'}")
+            raise InputError(
+                f"{self.name} has columns: pass {self.name}#COLUMN, one of {_shown(names) or 'none'}"
+            )
         key, equals, counts = self.column.rpartition("=")
         columns = [key, counts] if equals and self.column not in names else [self.column]
         check_columns(self.name, columns, names)
@@ -253,12 +258,8 @@ def _line_batches(file: Any) -> Iterator[list[bytes]]:  # as above
         yield [last]
 
 
-KEYS_HELP = "A file of keys, {}: a key on each line, or .csv or .parquet with --column; - is stdin."
-COLUMN_HELP = "The column of the file that contains the keys."
-PATTERN_KEYS = 100_000
 #: All keys are in memory at once.
 _MOST_KEYS = 100_000_000
-_NUMBER = "{n}"
 _BATCH = 1 << 14
 _T = TypeVar("_T")
 
@@ -319,115 +320,88 @@ def _route(hashing: Hashing, source: KeyMap, key: str) -> None:
     hashing.exchange(source).route(**hashing.message(hashed_value(hashing, key)))
 
 
-@dataclass(slots=True)
-class StreamedSample:
-    """A sample that is read batch by batch, and counted meanwhile."""
-
-    options: SampleOptions
-    hashing: Hashing
-    source: KeyMap
-    _batch: Sample = field(default_factory=lambda: Sample([]))
-
-    def __iter__(self) -> Iterator[SampleBatch]:
-        from rabbit_chx.analysis.key_routing import SampleBatch
-
-        name = None if self.options.key_file is None else self.options.source
-        for batch in self.options.batches(progress=True):
-            self._batch = Sample(batch.keys, name, batch.numbers, batch.unit)
-            values = [hashed_value(self.hashing, key) for key in batch.keys]
-            yield SampleBatch(values, batch.messages, batch.keys)
-
-    @contextmanager
-    def name_errors(self) -> Iterator[None]:
-        """Show the progress of a block that counts the batches, and add the key and its line to its error."""
-        made = self.options.key_file is None  # reading a file shows its own progress
-        try:
-            with sign_of_life(f"counting {self.options.source}") if made else nullcontext():
-                yield
-        except InputError:
-            with self._batch.name_errors(self.hashing, self.source):
-                raise
-
-
 @dataclass(frozen=True, slots=True)
-class SampleOptions:
-    """The options of a sample."""
+class KeySource:
+    """The value of ``--keys``.
 
-    section: ClassVar = "Sample"
-    key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
-    pattern: str | None = option(type=TEXT, metavar="TEXT")
-    count: int | None = option(type=whole(1, _MOST_KEYS), metavar="N")
-    column: str | None = option(
-        is_rare=True,
-        type=TEXT,
-        metavar="NAME[=COUNTS]",
-        help=f"{COLUMN_HELP} COUNTS is the column with the number of messages of each key, as from a GROUP BY.",
-    )
+    Attributes:
+        text: the text, as ``keys.csv#customer=orders`` or ``user-{1..100}``.
+        made: the keys of a range; None for a file.
+        file: the file; None for a range.
+    """
 
-    def __post_init__(self) -> None:
-        if self.key_file is not None and self.pattern is not None:
-            raise InputError("the sample is given twice, as a file and as a pattern: pass it once")
-        if self.key_file is not None and self.count is not None:
-            raise InputError(
-                f"--count {self.count} is the number of keys of a pattern: pass --pattern instead of --keys"
-            )
-        if self.key_file is None and self.column is not None:
-            raise InputError(f"--column {self.column!r:.60} is the column of a file of keys: pass --keys too")
-        if self.pattern is not None and _NUMBER not in self.pattern:
-            raise InputError(
-                f"the pattern {self.pattern!r:.60} produces only one key: write {_NUMBER} for a number"
-            )
+    text: str
+    made: Sequence[str] | None = None
+    file: KeyFile | None = None
 
     @property
-    def given(self) -> bool:
-        """True if any of the options is given."""
-        return (self.key_file, self.pattern, self.count) != (None, None, None)
-
-    def read(self) -> Sample | None:
-        """Return the sample; None if it is not requested."""
-        self._refuse_count_alone()
-        return self.read_or_make("") if self.given else None
-
-    def _refuse_count_alone(self) -> None:
-        if self.count is not None and self.pattern is None:
-            raise InputError(f"--count {self.count} is the number of keys of a pattern: pass --pattern too")
-
-    @property
-    def source(self) -> str:
+    def name(self) -> str:
         """The source of the keys, in words."""
-        return f"the pattern {self.pattern}" if self.key_file is None else file_name(self.key_file)
+        return self.text if self.file is None else self.file.name
+
+    def hashing(self, of: Hashing) -> Hashing:
+        """Return what an exchange hashes, with the type of these keys."""
+        type_ = None if self.file is None else self.file.field_type
+        if type_ is None or type_ == of.field_type:
+            return of
+        if of.hash_header is None:
+            raise InputError(
+                f"--keys {self.text:.80} has the type of a header, and the exchange does not hash a header: leave :{type_} out"
+            )
+        if of.field_type is not None:
+            raise InputError(
+                f"the type of the keys is given twice, as {of.field_type} and as {type_}: pass it once"
+            )
+        return replace(of, field_type=type_)
 
     def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
         """Yield the keys in batches, those of a file as they are read."""
-        if self.key_file is None:
-            self._refuse_count_alone()
-            for start in range(0, count := self.count or PATTERN_KEYS, _BATCH):
-                numbers = range(start, min(start + _BATCH, count))
-                yield KeyBatch(numbers, [(self.pattern or "").replace(_NUMBER, str(n)) for n in numbers])
-            return
+        if self.file is not None:
+            yield from self.file.batches(progress=progress)
+        made = self.made or ()
+        for start in range(0, len(made), _BATCH):
+            keys = list(made[start : start + _BATCH])
+            yield KeyBatch(range(start + 1, start + 1 + len(keys)), keys, unit="key")
+
+    def sample(self) -> Iterator[KeyBatch]:
+        """Yield the batches with the progress of a file; an InputError if there are no keys."""
         empty = True
-        for batch in KeyFile(self.key_file, self.column).batches(progress=progress):
+        for batch in self.batches(progress=True):
             empty = empty and not (batch.keys if batch.messages is None else any(batch.messages))
             yield batch
         if empty:
-            raise InputError(f"{self.source} has no keys, or all counts are 0: pass at least one message")
+            raise InputError(f"{self.name} has no keys, or all counts are 0: pass at least one message")
 
-    def read_or_make(self, pattern: str, count: int = PATTERN_KEYS) -> Sample:
-        """Return the sample; if neither a file nor a pattern is given, make it from this pattern."""
-        if self.key_file is not None:
-            keys: list[str] = []
-            numbers, unit = array("q"), "line"
-            for batch in self.batches(progress=True):
-                keys += batch.keys if batch.messages is None else _repeat(batch.keys, batch.messages)
-                numbers.extend(
-                    batch.numbers if batch.messages is None else _repeat(batch.numbers, batch.messages)
-                )
-                unit = batch.unit
-                if len(keys) > _MOST_KEYS:
-                    raise InputError(f"{self.source} has more than {_MOST_KEYS:,} messages: pass fewer")
-            return Sample(keys, self.source, numbers, unit)
-        made = self.pattern or pattern
-        return Sample([made.replace(_NUMBER, str(n)) for n in range(self.count or count)])
+    def read(self) -> Sample:
+        """Return all keys."""
+        if self.made is not None:
+            return Sample(self.made)
+        keys: list[str] = []
+        numbers, unit = array("q"), "line"
+        for batch in self.sample():
+            keys += batch.keys if batch.messages is None else _repeat(batch.keys, batch.messages)
+            numbers.extend(
+                batch.numbers if batch.messages is None else _repeat(batch.numbers, batch.messages)
+            )
+            unit = batch.unit
+            if len(keys) > _MOST_KEYS:
+                raise InputError(f"{self.name} has more than {_MOST_KEYS:,} messages: pass fewer")
+        return Sample(keys, self.name, numbers, unit)
+
+
+def parse_keys(text: str) -> KeySource:
+    """Parse ``FILE``, ``FILE#COLUMN``, ``FILE#COLUMN=COUNTS``, each COLUMN with ``:TYPE`` if it is of a header, or a text with a range."""
+    made = expand_ranges([TEXT.value_of(text)])
+    if made != [text]:
+        return KeySource(text, made)
+    path, _, columns = text.partition("#")
+    if path == STDIN:
+        claim_stdin("the keys")
+    key, equals, counts = columns.rpartition("=") if "=" in columns else (columns, "", "")
+    stem, colon, type_ = key.rpartition(":")
+    known = next((known for known in FIELD_TYPES if colon and known == type_), None)
+    column = f"{stem if known else key}{equals}{counts}" or None
+    return KeySource(text, file=KeyFile(path, column, None if known == "longstr" else known))
 
 
 def _repeat(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
@@ -436,11 +410,44 @@ def _repeat(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
     return chain.from_iterable(map(repeat, keys, messages))
 
 
-def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any:  # a field's default
-    """Return a field that has the `SampleOptions`."""
-    default = "" if pattern is None else f"  [default: {pattern}]"
-    return options(
-        SampleOptions,
-        pattern=f"A pattern instead of a file: {{n}} is a number from 0.{default}",
-        count=f"The number of keys of the pattern.  [default: {count:,}]",
+@dataclass(slots=True)
+class StreamedSample:
+    """A sample that is read batch by batch, and counted meanwhile."""
+
+    keys: KeySource
+    hashing: Hashing
+    source: KeyMap
+    _batch: Sample = field(default_factory=lambda: Sample([]))
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        from rabbit_chx.analysis.key_routing import SampleBatch
+
+        name = None if self.keys.file is None else self.keys.name
+        for batch in self.keys.sample():
+            self._batch = Sample(batch.keys, name, batch.numbers, batch.unit)
+            values = [hashed_value(self.hashing, key) for key in batch.keys]
+            yield SampleBatch(values, batch.messages, batch.keys)
+
+    @contextmanager
+    def name_errors(self) -> Iterator[None]:
+        """Show the progress of a block that counts the batches, and add the key and its line to its error."""
+        try:
+            # reading a file shows its own progress
+            with sign_of_life(f"counting {self.keys.name}") if self.keys.made else nullcontext():
+                yield
+        except InputError:
+            with self._batch.name_errors(self.hashing, self.source):
+                raise
+
+
+def keys_option(use: str) -> Any:  # a field's default
+    """Return a field that is the option of a sample of keys, whose help begins with its use."""
+    return option(
+        "--keys",
+        section="Sample",
+        type=ValueKind("keys", parse=parse_keys),
+        metavar="FILE|RANGE",
+        help=f"{use}: FILE[#COLUMN[=COUNTS]], a key on each line, or .csv or .parquet with the column of the keys and that of the number of "
+        "messages of each, as from a GROUP BY; - is stdin; #COLUMN:long is of the AMQP type long, for a header; or a range, as "
+        "'user-{1..100000}'.",
     )

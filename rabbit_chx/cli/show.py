@@ -53,7 +53,7 @@ def show(
     """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, the slots and the record.
 
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
-    bindings. The list has the kinds of findings of `ring check`; assumed rings are not checked.
+    bindings. The list has the kinds of findings of `check`; assumed rings are not checked.
 
     Nothing is changed. If no exchange hashes, the exit code is 2, and stderr says whether the plugin, the vhost or
     a permission is missing.
@@ -76,7 +76,7 @@ def _refuse_rings(names: Sequence[str]) -> None:
     """Refuse what is a RING of other commands, and no exchange of a broker."""
     for name in names:
         if name.partition("#")[0].endswith(_OF_FILES):
-            remedy = to_type("topology check", name.partition("#")[0], offline=True)
+            remedy = to_type("check", name.partition("#")[0], offline=True)
             raise InputError(
                 Fix(f"{name!r} is a file, and show reads exchanges of the broker: check it with ", remedy)
             )

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Finding, SlotLoad
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.wording import place_text, rounded
@@ -17,10 +16,9 @@ from rabbit_chx.cli.inputs import expand_ranges
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_ring
 from rabbit_chx.cli.report import exchange_facts
-from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
+from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, Verbatim, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
@@ -104,37 +102,22 @@ class LoadOptions:
     """The options of a sample of the load."""
 
     section: ClassVar = "Sample"
-    sample: SampleOptions = sample_options()
-    type_: FieldType | None = option(
-        "--type",
-        type=one_of(*FIELD_TYPES),
-        metavar="TYPE",
-        help="The AMQP type of the keys of the sample, if the exchange hashes a header.  [default: longstr]",
-    )
-
-    def __post_init__(self) -> None:
-        if self.type_ is not None and not self.sample.given:
-            raise InputError(
-                f"--type {self.type_} is the type of the keys of a sample: pass --keys or --pattern too"
-            )
+    keys: KeySource | None = keys_option("A sample of keys")
 
     def read(self, table: LiveTable) -> SlotSample:
         """Count the keys of the sample. The memory use does not grow with a file."""
-        header = table.arguments.get("hash-header")
-        if self.type_ is not None and header is None:
-            raise InputError(
-                f"--type {self.type_} is the type of a header, and exchange {table.exchange!r} does not hash a header: leave it out"
-            )
-        hashing = Hashing(header, table.arguments.get("hash-property"), field_type=self.type_)
-        batches = StreamedSample(self.sample, hashing, table.slots)
+        assert self.keys is not None  # only a sample is read
+        arguments = table.arguments
+        hashing = self.keys.hashing(Hashing(arguments.get("hash-header"), arguments.get("hash-property")))
+        batches = StreamedSample(self.keys, hashing, table.slots)
         with batches.name_errors():
             load = SlotLoad.of_keys(table.slots, batches, hashing=hashing)
         counted = int(sum(load.messages.values()))
         if not counted:
             raise InputError(
-                f"{self.sample.source} does not contain a key that reaches a slot: pass a sample of the exchange's own keys"
+                f"{self.keys.name} does not contain a key that reaches a slot: pass a sample of the exchange's own keys"
             )
-        return SlotSample(load, counted + load.nowhere, self.sample.source)
+        return SlotSample(load, counted + load.nowhere, self.keys.name)
 
 
 def _slot_name(place: Place) -> str | None:
@@ -348,15 +331,15 @@ def show(
 ) -> Outcome:
     """Show the queue of each slot of EXCHANGE, and the exact share of all keys.
 
-    RabbitMQ does not count the messages of a slot. A sample (--keys or --pattern) adds the load of each slot
+    RabbitMQ does not count the messages of a slot. A sample (--keys) adds the load of each slot
     and the heaviest keys; it requires --ring-via.
     """
     live = broker.live()
     table = LiveTable.read(live, exchange)
-    if load.sample.given:
+    if load.keys:
         _check_certain(exchange, table.slots)
 
-    report = slots_report(table, load.read(table) if load.sample.given else None)
+    report = slots_report(table, load.read(table) if load.keys else None)
     plotted = f"Exchange {exchange}, vhost {live.settings.vhost}"
     return Outcome(report, plot=("slots", table.slots), plotted=plotted)
 
@@ -387,16 +370,16 @@ def balance(
 ) -> Outcome:
     """Propose slots to move so that no queue has too much load. Nothing is changed.
 
-    The load comes from a sample: --keys or --pattern. The number of moves is
+    The load comes from the sample of --keys. The number of moves is
     not always minimal. The result contains the members for the topology file.
 
     The exit code is 1 if there is a proposal, or if the target cannot be reached.
     """
     live = broker.live()
     aim, weighted = LoadTarget.from_text(target), _parse_weights(weights)
-    if not load.sample.given:
+    if not load.keys:
         raise InputError(
-            "RabbitMQ does not count the messages of slots: pass a sample of keys, as --keys FILE or --pattern TEXT"
+            "RabbitMQ does not count the messages of slots: pass a sample of keys, as --keys FILE or --keys 'user-{1..1000}'"
         )
     table = LiveTable.read(live, exchange)
     _check_certain(exchange, table.slots)

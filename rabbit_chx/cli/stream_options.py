@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
-from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.report import hashes_text
-from rabbit_chx.cli.ring_options import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
+from rabbit_chx.cli.ring_argument import RingArgument, RingInput
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import one_of
 from rabbit_chx.routing.key_map import KeyMap
@@ -46,15 +45,6 @@ class StreamOptions:
     """The options of a range of streams, and of the placement of their rows."""
 
     section: ClassVar = "Streams"
-    super_stream: str | None = option(
-        type=TEXT,
-        metavar="NAME",
-        help="The super stream; murmur3 selects the partition, as in the clients for Java, .NET and Go.",
-    )
-    ring: str | None = option(
-        metavar="FILE",
-        help="A ring file of `show -o json`, instead of the current ring.",
-    )
     published_to: str | None = option(
         is_rare=True,
         type=TEXT,
@@ -92,41 +82,21 @@ class StreamOptions:
             raise InputError(f"--until {self.until} is before --since {self.since}: exchange them")
         return since, until
 
-    def placement(
-        self, at: BrokerAddresses, exchange: str | None, topology: str | None
-    ) -> tuple[str, KeyMap | None]:
+    def placement(self, at: BrokerAddresses, ring: RingArgument) -> tuple[str, KeyMap | None]:
         """Return the exchange and its ring, or the super stream and None."""
-        ways = {
-            "--super-stream": self.super_stream,
-            "--ring": self.ring,
-            "--topology": topology,
-        }
-        given = [name for name, value in ways.items() if value is not None]
-        if len(given) > 1:
-            raise InputError(
-                f"the placement of the rows is given twice, by {given[0]} and by {given[1]}: leave one out"
-            )
-        if self.super_stream is not None:
-            if exchange is not None:
-                raise InputError(
-                    f"exchange {exchange!r} and --super-stream {self.super_stream}: leave one of them out"
-                )
-            return self.super_stream, None
+        if ring.type == "super-stream" and ring.is_live:
+            return ring.exchange or "", None
         if self.routing is not None:
             raise InputError(
-                "--routing applies to super streams: pass --super-stream NAME too, or leave it out"
+                f"--routing applies to super streams, and {ring.text:.80} is none: write super-stream:NAME, or leave it out"
             )
-        if topology is not None:
-            read = read_topology(topology, at.settings.vhost)
-            exchange = exchange_in(read, exchange).name
-            return exchange, _ring_of_keys(exchange, ring_of_topology(read, exchange, None))
+        read = ring.read(at, at.settings.vhost, None)
+        exchange = read.exchange or self.published_to
         if exchange is None:
             raise InputError(
-                "the placement of the rows is not given: pass the exchange that they were published to, or --super-stream NAME"
+                f"{ring.text:.80} does not say which exchange the rows were published to: pass it with --published-to"
             )
-        if self.ring is not None:
-            return exchange, _ring_of_keys(exchange, ring_of_file(self.ring))
-        return exchange, _ring_of_keys(exchange, ring_of_broker(at, exchange))
+        return exchange, _ring_of_keys(exchange, read)
 
 
 def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
@@ -165,7 +135,7 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
 def _ring_of_keys(exchange: str, ring: RingInput) -> KeyMap:
     """Return a ring whose keys are routing keys; an InputError for another."""
     if ring.type == "super-stream":
-        raise InputError(f"exchange {exchange!r} is a super stream: pass --super-stream {exchange}")
+        raise InputError(f"exchange {exchange!r} is a super stream: write super-stream:{exchange}")
     if ring.arguments:
         raise InputError(
             f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: only routing keys of rows can be placed"

@@ -14,9 +14,9 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import COPY, declare_copy, find_routes, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options, say
-from rabbit_chx.cli.read_rings import store_read_ring
+from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.cli.report import exchange_facts, outcome_text, ring_text, source_as_json
-from rabbit_chx.cli.samples import SampleOptions, sample_options
+from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
@@ -26,8 +26,7 @@ from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 from rabbit_chx.words import percent, plural
 
 _MOST_SHOWN = 20
-_DEFAULT_KEYS = 10_000
-_DEFAULT_PATTERN = "key-{n}"
+_DEFAULT_KEYS = "key-{0..9999}"
 
 
 _DESTINATIONS = {
@@ -152,8 +151,8 @@ class ScratchReport:
 def verify(
     *,
     exchange: str = argument(),
-    broker: BrokerOptions = options(BrokerOptions),
-    sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
+    broker: BrokerOptions = options(BrokerOptions, without=("ring_from", "no_record")),
+    keys: KeySource | None = keys_option(f"Keys instead of {_DEFAULT_KEYS}"),
 ) -> Outcome:
     """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE
     are not touched.
@@ -172,10 +171,10 @@ def verify(
         else:
             ring = live.ring
             findings = ring_findings(ring, live.bindings, live.alternate)
-            store_read_ring(at, live)
+            say_unrecorded(live)
     report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings)
     if ring.destinations:
-        report = _on_copy(at, report, sample)
+        report = _on_copy(at, report, keys)
     if report.doubt:
         say(
             f"the ring of {exchange!r} is a guess, because the order of its bindings was not read: {report.doubt}"
@@ -183,12 +182,13 @@ def verify(
     return Outcome(report.document(), code=report.code)
 
 
-def _on_copy(at: BrokerAddresses, report: ScratchReport, sample: SampleOptions) -> ScratchReport:
+def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None) -> ScratchReport:
     """Return the report with a comparison of a sample on a copy of the exchange."""
     arguments, ring = report.arguments, report.ring
     hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
-    pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
-    keys = sample.read_or_make(pattern, _DEFAULT_KEYS)
+    default = "{0..9999}" if hashing.hash_property == "timestamp" else _DEFAULT_KEYS
+    source = given or parse_keys(default)
+    hashing, keys = source.hashing(hashing), source.read()
     with keys.values(hashing, ring) as values:
         predicted = hashing.route_all(values, ring)
     with (

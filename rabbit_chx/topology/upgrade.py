@@ -1,4 +1,4 @@
-"""The keys of each hash exchange that another release moves, and remedies: ``rabbit-chx compare --topology``. No I/O."""
+"""The keys of each hash exchange that another release moves, and remedies: ``rabbit-chx compare FILE --to-release``. No I/O."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def _transient_findings(name: str, ring: HashRing, transient: Mapping[Destinatio
             f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it is bound again at the end of the ring",
             Fix(
                 "after the upgrade, run: ",
-                CommandLine("ring check", f"check(live, exchange={name!r})", (name,)),
+                CommandLine("check", f"check(live, exchange={name!r})", (name,)),
             ),
         )
 

@@ -33,7 +33,7 @@ def test_the_policies_that_the_broker_applies_are_found(orders: Shop, answer: Ca
             "definition": definition,
         }
         orders.management.request("PUT", kind, orders.settings.vhost, name, body=body)
-    found = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)["findings"]
+    found = answer("check", "orders", *orders.live, *orders.via, code=1)["findings"]
     assert {finding["destination"] for finding in found} == {"orders.1"}
     said = {finding["kind"]: finding["message"] for finding in found}
     assert "at most 2 messages by the operator policy caps" in said.pop("dropping-destination")
@@ -59,7 +59,7 @@ def test_the_predicted_share_of_the_keys_is_lost(
     ring = live_ring(orders, "front")
     count = ring.counts(f"key-{n}" for n in range(2000))[behind]
 
-    (finding,) = answer("ring", "check", "front", *orders.live, *orders.via, code=1)["findings"]
+    (finding,) = answer("check", "front", *orders.live, *orders.via, code=1)["findings"]
     predicted = 0.0 if alternate else ring.shares()[behind]
     assert (finding["kind"], finding["share"]) == ("unroutable-share", predicted)
     assert ("goes to its alternate exchange rest" in finding["message"]) is alternate

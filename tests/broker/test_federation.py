@@ -51,7 +51,7 @@ def test_a_link_takes_its_share_of_the_keys_unless_it_is_behind_an_exchange_of_i
         file.write_text(said.out)
 
         assert answer("plan", str(file), *at)["changes"] == []
-        document = answer("topology", "check", str(file), *at, code=1)
+        document = answer("check", str(file), *at, code=1)
         (finding,) = document["findings"]
         with opened(up) as live:
             share = live.ring("h").shares()[link]

@@ -73,7 +73,7 @@ def programs(vhost: RunningBroker, tmp_path: Path) -> Iterator[Programs]:
     assert main(["apply", FILE, "--yes", *live]) == 0
     with Programs(vhost, tmp_path / "output.txt") as made:
         yield made
-    assert main(["topology", "check", FILE, *live]) == 0  # the frameworks changed none of these objects
+    assert main(["check", FILE, *live]) == 0  # the frameworks changed none of these objects
 
 
 def test_celery_handles_the_tasks_of_a_queue_in_order(programs: Programs) -> None:

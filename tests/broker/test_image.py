@@ -67,14 +67,14 @@ def image() -> Iterator[str]:
 @pytest.fixture
 def run(image: str, tmp_path: Path) -> Run:
     """Runs the command of the page with other arguments for the program, in a folder with its topology file."""
-    command, program = RUN.split(" rabbit-chx topology ")
+    command, program = RUN.split(" rabbit-chx ")
     assert program == "check topology.toml"
     (tmp_path / "topology.toml").write_text(MODULUS_FILE)
     tmp_path.chmod(0o755)  # the program is another user
 
     def run(broker: RunningBroker, *arguments: str, options: str = "") -> subprocess.CompletedProcess[str]:
         urls = {"AMQP_URL": broker.url, "RABBIT_CHX_MANAGEMENT_URL": str(broker.management_url)}
-        words = f"{command} --network host {options} {image} topology"
+        words = f"{command} --network host {options} {image}"
         return ended("bash", "-c", f'{words} "$@"', "bash", *arguments, cwd=tmp_path, timeout_s=120, **urls)
 
     return run

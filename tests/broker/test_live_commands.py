@@ -1,4 +1,4 @@
-"""`route`, `simulate`, `compare` and `keys` ask a live exchange, and say what the broker does with real messages; options that name a broker."""
+"""`route` and `compare` ask a live exchange, and say what the broker does with real messages; options that name a broker."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ def test_each_command_agrees_with_where_the_broker_puts_messages(
 ) -> None:
     declare(shop.channel, "tenants", HASHED)
     shop.channel.confirm_delivery()
-    of = ("--exchange", "tenants", *shop.live, *shop.via)
+    of = ("tenants", *shop.live, *shop.via)
     keys = tmp_path / "keys"
     keys.write_text("\n".join(VALUES))
     found = publish(shop, "tenants", VALUES)
     assert sorted(found) == sorted(VALUES)
 
-    routed = answer("route", *of, *VALUES)
+    routed = answer("route", "tenants", *VALUES, *of[1:])
     assert {answer["key"]: answer["destination"] for answer in routed["answers"]} == found
     assert {answer["destination"] for answer in routed["answers"] if answer["slot"] == "slot"} == {"q4"}
     assert routed["ring"]["slots"] == {"slot": "q4"}
     assert routed["ring"]["provenance"] == "read"
     assert routed["ring"]["release"]["version"] == shop.broker.version
 
-    simulated = answer("simulate", *of, "--keys", str(keys))["sample"]["destinations"]
+    simulated = answer("compare", *of, "--keys", str(keys))["sample"]["destinations"]
     counts = {str(share["destination"]): share["messages"] for share in simulated}
     assert counts == Counter(map(str, found.values()))
 
-    chosen = answer("keys", *of, "q2", "--count", "3")["keys"]
+    chosen = answer("route", *of, "--reaching", "q2", "--keys", "k{1..60}")["keys"]
     assert set(publish(shop, "tenants", chosen).values()) == {"q2"}
 
     # The same bindings in another order are another ring, and the broker itself says which values move.
     shop.channel.exchange_declare("other", CHX, arguments=HASHED)
     for queue, weight in (("q1", 3), ("q2", 2), ("q3", 4)):
         shop.channel.queue_bind(queue, "other", str(weight))
-    compared = answer("compare", *of, "--to-exchange", "other", "--keys", str(keys), code=1)
-    moves = {move["key"]: (move["before"], move["after"]) for move in compared["sample"]["moves"]}
+    compared = answer("compare", *of, "--to", "other", "--keys", str(keys), code=1)
+    moves = {move["key"]: (move["before"], move["after"]) for move in compared["change"]["moves"]}
     after = publish(shop, "other", VALUES)
     assert moves == {key: (found[key], after[key]) for key in VALUES if found[key] != after[key]}
 
@@ -72,18 +72,18 @@ def test_an_answer_by_the_binding_list_or_by_amqp_alone_is_not_determined(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     declare(shop.channel, "tenants", HASHED)
-    of = ("--exchange", "tenants", *shop.live)
+    of = ("tenants", *shop.live)
     doubt = "its bindings are listed without their order"
-    for command in (("route", *of, "k"), ("compare", *of, "--to-exchange", "tenants")):
+    for command in (("route", "tenants", "k", *shop.live), ("compare", *of, "--to", "tenants")):
         document = answer(*command, code=3)
-        ring = document["before" if command[0] == "compare" else "ring"]
+        ring = document["ring"]
         assert (document["determined"], ring["provenance"], ring["doubt"]) == (False, "assumed", doubt)
-        assert answer(*command, *shop.via, "--no-record")["determined"] is True
+        assert answer(*command, *shop.via)["determined"] is True
         assert answer(*command, "--assume")["determined"] is False
-    route = ("route", *of[:4], *shop.via, "k")
+    route = ("route", "tenants", "k", *of[1:3], *shop.via)
     assert main(route) == 3
     assert "AMQP alone does not show the arguments of exchange 'tenants'" in capsys.readouterr().err
-    assert main(["simulate", *of[:4], *shop.via]) == 0  # the shares of a ring depend on no key
+    assert main(["compare", *of[:3], *shop.via]) == 0  # the shares of a ring depend on no key
     assert main([*route, "--hash-header", "tenant"]) == 0
     assert "AMQP alone does not show the queues of the exchanges in the ring" in capsys.readouterr().err
 

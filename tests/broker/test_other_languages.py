@@ -120,7 +120,7 @@ def test_each_message_is_in_the_predicted_queue_and_handled_in_order(
         handled[key].append(int(number))
     assert handled == {f"customer-{n}": list(range(n, COUNT, 50)) for n in range(50)}
     capsys.readouterr()
-    assert main(["route", "--exchange", "orders", *handled, "--output", "json", *live(vhost)]) == 0
+    assert main(["route", "orders", *handled, "--output", "json", *live(vhost)]) == 0
     answers: Any = json.loads(capsys.readouterr().out)["answers"]
     predicted = {answer["key"]: answer["destination"] for answer in answers}
     assert {key: queue for queue, key, _ in lines} == predicted

@@ -260,25 +260,25 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`ConsumerGroup` with an existing journal": [partial(consume, has_journal=True)],
     "`ConsumerGroup`": [partial(consume, has_journal=False)],
     "`StreamGroup` of `orders-0`, `orders-1`": [consume_streams],
-    "`route`, `keys`, `simulate` with `--exchange`": [
-        command("route --exchange orders k"),
-        command("keys --exchange orders orders.1 --count 1"),
-        command("simulate --exchange orders"),
+    "`route`, `compare`": [
+        command("route orders k"),
+        command("route orders --reaching orders.1"),
+        command("compare orders"),
     ],
-    "`show`, `ring check`, `repair`": [
-        *map(command, ("show", "show --all-vhosts", "show orders", "ring check orders", "repair orders")),
+    "`show`, `check`, `repair`": [
+        *map(command, ("show", "show --all-vhosts", "show orders", "check orders", "repair orders")),
     ],
     "`repair --apply` that moves `orders.2`": [repair],
     "`plan`, `check`, `arrange`, `export`": [
         command("export"),
-        *map(command, ("plan {file}", "topology check {file}", "arrange {file}")),
+        *map(command, ("plan {file}", "check {file}", "arrange {file}")),
     ],
     "`group show`, `slots show`, `slots balance`": [
         command("group show orders"),
         command("slots show events"),
-        command("slots balance events --pattern k{{n}}"),
+        command("slots balance events --keys k{{1..1000}}"),
     ],
-    "`verify`": [command("verify orders --count 20")],
+    "`verify`": [command("verify orders --keys k{{1..20}}")],
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",

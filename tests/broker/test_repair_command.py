@@ -59,11 +59,11 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             faults_of(broker).restart()
         with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
             shop = shop_of(broker, connection.channel())
-            found = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
+            found = answer("check", orders_file, *shop.live, *shop.via, code=1)
             ghosts, lost = live_ring(shop), share_lost(shop, "orders")
             with numbered_load(broker.url, "orders"):
                 repaired = answer("repair", "orders", *shop.live, *shop.via, "--apply")
-            sound = answer("topology", "check", orders_file, *shop.live, *shop.via)
+            sound = answer("check", orders_file, *shop.live, *shop.via)
             ring, left = live_ring(shop), share_lost(shop, "orders")
     kinds = [(finding["kind"], finding["destination"]) for finding in found["findings"]]
     assert kinds == [("unroutable-share", None), ("ghost-bucket", "gone"), ("different", None)]

@@ -31,22 +31,22 @@ name = "q{1..4}"
 COMMANDS = (
     "plan FILE",
     "arrange FILE",
-    "topology check FILE",
+    "check FILE",
     "export",
     "show",
     "show orders",
-    "ring check orders",
-    "ring check --all-vhosts",
+    "check orders",
+    "check --all-vhosts",
     "record orders",
     "repair orders --apply --yes",
     "slots show orders",
-    "slots balance orders --pattern k{n} --count 100",
+    "slots balance orders --keys k{1..100}",
     "shards show sharded",
     "group show orders",
-    "verify orders --count 100",
-    "route --exchange orders k",
-    "route --exchange sharded k",
-    "simulate --exchange orders --pattern k{n} --count 100",
+    "verify orders --keys k{1..100}",
+    "route orders k",
+    "route sharded k",
+    "compare orders --keys k{1..100}",
     "show --vhost /",
     "show nothing",
     "apply FILE --yes --allow moved=1",
@@ -104,7 +104,7 @@ def test_a_command_on_streams_shows_what_it_waits_for(
     at = ("--url", str(shop.broker.stream_url), "--management-url", str(shop.broker.management_url))
     for line in (
         "group show s --stream-group g --journal s",
-        "replay --exchange x --since 1h k",
+        "replay x k --since 1h",
     ):
         code = main([*line.split(), *at, *(() if "show" in line else shop.via)])
         assert code in (0, 1, 3), capsys.readouterr()

@@ -93,7 +93,7 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
     live, balance = (*shop.live, *shop.via), ("balance", "e", "--keys", key_file)
     for arguments, says in (
         ((*balance, *shop.live), "pass --ring-via PREFIX"),
-        (("balance", "e", *live), "pass a sample of keys, as --keys FILE or --pattern TEXT"),
+        (("balance", "e", *live), "pass a sample of keys, as --keys FILE or --keys 'user-{1..1000}'"),
         (("show", "e", "--url", shop.live[1], *shop.via), "pass --management-url"),
         (("show", "plain", *live), "does not have slots"),
         ((*balance, "--weight", "e.1", *live), "write QUEUE=WEIGHT"),

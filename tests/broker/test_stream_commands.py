@@ -86,7 +86,7 @@ def test_rows_through_another_exchange_are_found_by_the_exchange_of_their_publis
     trips.channel.exchange_bind("trips", "in")
     with Publisher(trips.broker.url, "in") as publisher:
         publisher.publish_many(["user-7"], [b"through"])
-    given = ("user-7", "--exchange", "trips", *trips.live)
+    given = ("trips", "user-7", *trips.live)
     assert "through" not in [row["value"] for row in rows_of(capsys, *given)]
     (row,) = rows_of(capsys, *given, "--published-to", "in")
     assert row["value"] == "through"
@@ -106,18 +106,16 @@ def test_super_streams_are_replayed_and_other_exchanges_refused(
         create_super_stream(connection, "others", others, ["0", "1"])
     with StreamPublisher(trips.broker.stream_url, super_stream="events") as publisher:
         publisher.publish_many(KEYS * 3, [f"{n}" for n in range(30)])
-    given: tuple[str, ...] = ("--super-stream", "events")
-    # The stream protocol lists the queues of any exchange: this one's rows are placed by a ring, and not by murmur3.
+        # The stream protocol lists the queues of any exchange: this one's rows are placed by a ring, and not by murmur3.
     for where in (trips.at, trips.at[:2]):
-        assert main(["replay", "user-4", "--super-stream", "trips", *where]) == 2
+        assert main(["replay", "super-stream:trips", "user-4", *where]) == 2
         assert "'trips' is not a super stream" in capsys.readouterr().err
     found = [parity(trips.broker, stream, SuperStream(partitions), "events") for stream in partitions]
     assert sum(each.rows for each in found) == sum(each.right for each in found) == 30
-    rows = rows_of(capsys, "user-4", *given, *trips.at)
+    rows = rows_of(capsys, "super-stream:events", "user-4", *trips.at)
     assert [(row["key"], row["value"]) for row in rows] == [("user-4", text) for text in ("4", "14", "24")]
 
     publish_by_rstream(trips.broker.stream_url, "others", KEYS)
-    given = ("--super-stream", "others", *trips.at)
     placing = SuperStream(others)
     assert sum(parity(trips.broker, each, placing, "others").without_key for each in others) == len(KEYS)
     found = [parity(trips.broker, each, placing, "others", "message_id") for each in others]
@@ -127,5 +125,5 @@ def test_super_streams_are_replayed_and_other_exchanges_refused(
     assert {row.key.decode() for each in found for row in each.examples} == wrong
     assert sum(each.right for each in found) == len(KEYS) - len(wrong)
     right = next(key for key in KEYS if key not in wrong)
-    (row,) = rows_of(capsys, right, *given, "--by-message-id")
+    (row,) = rows_of(capsys, "super-stream:others", right, *trips.at, "--by-message-id")
     assert (row["key"], row["value"], row["stream"]) == (right, right, place(right))

@@ -82,13 +82,14 @@ def test_replay_is_by_binding_key_or_refused(
         replay(vhost.stream_url, ["pear"], super_stream="fruit")
     with pytest.raises(InputError, match=r"no partition .* is bound with the key 'banana'"):
         replay(vhost.stream_url, ["banana"], super_stream="fruit", routing="key")
-    assert main(["replay", "pear", "--super-stream", "fruit", "--url", vhost.stream_url]) == 2
+    assert main(["replay", "super-stream:fruit", "pear", "--url", vhost.stream_url]) == 2
     assert "pass --routing key or --routing hash" in capsys.readouterr().err
     (batch,) = replay(vhost.stream_url, ["pear"], super_stream="fruit", routing="key")
     assert batch["stream"].to_pylist() == [fruit["pear"]]
-    at = ("--exchange", "fruit", "--exchange-type", "super-stream/key", "--url", vhost.url)
-    route = ("route", *at, "--management-url", str(vhost.management_url))
-    by_key = answer(*route, *KEYS, "banana", code=1)  # a message with the last key is lost
+    at = ("--routing", "key", "--url", vhost.url, "--management-url", str(vhost.management_url))
+    by_key = answer(
+        "route", "super-stream:fruit", *KEYS, "banana", *at, code=1
+    )  # a message with the last key is lost
     assert [each["destination"] for each in by_key["answers"]] == [*fruit.values(), None]
 
 

@@ -1,4 +1,4 @@
-"""``rabbit-chx topology`` on a real broker: plan, arrange, apply."""
+"""``plan``, ``arrange`` and ``apply`` on a real broker."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ def test_a_scratch_copy_agrees_and_is_removed(shop: Shop, answer: Callable[..., 
     for number, arguments in enumerate(({"hash-header": "tenant"}, {"hash-property": "message_id"})):
         exchange = f"x{number}"
         declare(shop.channel, exchange, arguments)
-        document = answer("verify", exchange, *shop.live, *shop.via, "--pattern", "{n}", "--count", "2000")
+        document = answer("verify", exchange, *shop.live, *shop.via, "--keys", "{1..2000}")
         assert (document["compared"], document["mismatches"], document["examples"]) == (2000, 0, [])
         assert document["arguments"] == arguments
         assert document["ring"]["provenance"] == "read"
@@ -32,9 +33,11 @@ def test_a_scratch_copy_agrees_and_is_removed(shop: Shop, answer: Callable[..., 
 
 @pytest.mark.parametrize(("number", "wait_s"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.3)])
 def test_the_scratch_vhost_is_deleted_after_a_signal(
-    shop: Shop, number: signal.Signals, wait_s: float
+    shop: Shop, tmp_path: Path, number: signal.Signals, wait_s: float
 ) -> None:
-    command = [PROGRAM, "verify", "orders", *shop.live, "--pattern", "{n}", "--count", "300000"]
+    keys = tmp_path / "keys"
+    keys.write_text("\n".join(map(str, range(300_000))))
+    command = [PROGRAM, "verify", "orders", *shop.live, "--keys", str(keys)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         until(shop.scratch_vhosts, "the scratch vhost exists")
         time.sleep(wait_s)

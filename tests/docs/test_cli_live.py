@@ -83,7 +83,7 @@ def of_node(printed: str, node: str) -> str:
 
 #: Examples whose output is another one on older releases, by the beginning of the command.
 RELEASES = {
-    "rabbit-chx ring check orders": (">=4.2", "the metadata store is Khepri"),
+    "rabbit-chx check orders": (">=4.2", "the metadata store is Khepri"),
     "rabbit-chx group show": (">=4.0", "a quorum queue with a single active consumer obeys priorities"),
 }
 

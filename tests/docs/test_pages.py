@@ -101,7 +101,7 @@ def test_the_index_names_every_page() -> None:
 
 
 def test_every_command_in_a_sentence_is_understood() -> None:
-    """Those of blocks are run. `rabbit-chx ring check orders` is parsed, and not run."""
+    """Those of blocks are run. `rabbit-chx check orders` is parsed, and not run."""
     commands = {
         command
         for document in EVERYWHERE

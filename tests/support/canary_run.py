@@ -115,7 +115,7 @@ def commands(url: str, management: str, ring_via: str, bad: dict[str, str]) -> N
     for words in Path(__file__).with_name("canary_commands.txt").read_text().splitlines():
         step(f"rabbit-chx {words}", partial(main, [*words.split(), *live]))
     for name, wrong in bad.items():
-        verify = ["verify", "orders", "--count", "5", "--url", wrong, "--management-url", management]
+        verify = ["verify", "orders", "--keys", "key-{1..5}", "--url", wrong, "--management-url", management]
         step(f"rabbit-chx with {name}", partial(main, verify))
         http = wrong.replace("amqps", "https").replace("amqp", "http")
         show = ["show", "orders", "--url", url, "--management-url", http]

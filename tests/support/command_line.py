@@ -15,7 +15,7 @@ Ran: TypeAlias = Callable[..., tuple[int, str, str]]
 #: Compares a report with the stored one of this name.
 Stored: TypeAlias = Callable[..., None]
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
-BIND = ("--bind", "q1=1", "--bind", "q2=10")
+BIND = ("q1=1,q2=10",)
 #: What the library calls, where the command line has commands and options.
 CALL = re.compile(
     r"Broker\.\w|\b(?:plan|arrange|healed|restricted)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="

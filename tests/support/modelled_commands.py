@@ -64,8 +64,7 @@ class ModelledCommands:
     def arguments(self, command: str, text: str, *options: str) -> tuple[str, ...]:
         """Write a file, and return the command line of a command about it."""
         self._path.write_text(text)
-        group = ("topology",) if command == "check" else ()
-        return (*group, command, str(self._path), *_OPTIONS, *options)
+        return (command, str(self._path), *_OPTIONS, *options)
 
 
 class _Client(ModelClient):

@@ -1,4 +1,4 @@
-"""The commands of ``rabbit-chx topology`` on the shop, and the file of what is there."""
+"""The commands about a topology file on the shop, and the file of what is there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WITHOUT_Q3 = SHOP.replace('    { queue = "q3", weight = 2 },    # the third\n', 
 
 
 class Topologies:
-    """Runs `rabbit-chx topology` on the shop, with a file."""
+    """Runs a command on the shop, with a file."""
 
     def __init__(self, shop: Shop, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.shop = shop

@@ -58,7 +58,7 @@ class TopologyCheck:
     """The result of a check. A value; `check` makes it.
 
     Attributes:
-        findings: the faults, of the kinds that `ring check` and `topology check` list.
+        findings: the faults, of the kinds that the command `check` lists.
         exchanges: the names of the hash exchanges whose rings were checked.
         unroutable: the exact share of keys that reach no queue, by exchange.
         misplaced: the exact share of keys whose destination differs from that of the topology, by exchange; only exchanges that the

@@ -84,7 +84,7 @@ def link_findings(exchange: str, links: Mapping[Place, float]) -> Iterator[Findi
             f"for all messages on both sides, publish to a fanout exchange that is bound to {exchange}, federate that one, and take {exchange} "
             "out of the federation policy of the downstream; if this share is intended, ",
             CommandLine(
-                "ring check", "leave this finding out", (exchange,), (Argument("ignore", FEDERATION_LINK),)
+                "check", "leave this finding out", (exchange,), (Argument("ignore", FEDERATION_LINK),)
             ),
         )
         yield Finding(FEDERATION_LINK, message, fix, exchange=exchange, destination=place, share=share)

@@ -522,7 +522,7 @@ class LiveExchange:
             remedy = "pass another one"
             if self.type == MODULUS_EXCHANGE:
                 remedy = (
-                    "it has no ring; in Python use Broker.exchange, on the command line `route` or `simulate`"
+                    "it has no ring; in Python use Broker.exchange, on the command line `route` or `compare`"
                 )
             raise MismatchError(
                 f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: {remedy}",

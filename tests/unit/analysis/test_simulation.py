@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.analysis import compare_rings, movement, simulate
-from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.simulation import SampleCounts
+from rabbit_chx.analysis import movement, simulate
+from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.simulation import Change, SampleCounts
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
@@ -27,11 +27,45 @@ def sampled(ring: HashRing, values: list[Any], **options: Any) -> SampleCounts:
     return sample
 
 
+def changed(values: list[Any], before: HashRing, after: HashRing) -> Change:
+    change = simulate(before, values, changed=after, hashing=TENANT).change
+    assert change is not None
+    assert change.keys is not None
+    return change
+
+
+def test_a_key_that_moves_is_listed_once_in_the_order_of_the_sample() -> None:
+    once, twice = (changed(keys, RING.with_release(OLD), RING.with_release(NEW)) for keys in (KEYS, KEYS * 2))
+    assert once.shares is None  # the releases hash a header differently
+    assert once.keys is not None
+    assert len(once.keys) > 400
+    assert [key.key for key in once.keys] == [key for key in KEYS if key in {move.key for move in once.keys}]
+    assert twice.keys == once.keys
+    assert once.messages is not None
+    assert twice.messages is not None
+    assert twice.messages.moved == 2 * once.messages.moved == 2 * len(once.keys)
+
+
+def test_messages_that_one_release_refuses_are_listed_and_counted_apart() -> None:
+    change = changed(["a", EMPTY, EMPTY, "b"], RING.with_release(CRASHING), RING.with_release(NEW))
+    (move,) = change.keys or ()
+    assert move.key == EMPTY
+    assert isinstance(move.before, Refused)
+    assert "closes the connection" in move.before.reason
+    assert (change.refused_before, change.refused_after) == (2, 0)
+    assert change.messages is not None
+    assert sum(change.messages.amounts.values()) == 2
+    both = changed([EMPTY], RING.with_release(CRASHING), RING.with_release(Release("4.0.5")))
+    assert both.messages is not None
+    assert (both.keys, both.messages.amounts, both.refused_before, both.refused_after) == ((), {}, 0, 0)
+
+
 def test_an_empty_ring_takes_nothing_and_a_change_to_it_moves_all() -> None:
     assert simulate(HashRing.from_buckets([]), KEYS).places == ()
     assert sampled(HashRing.from_buckets([]), KEYS).messages_of == {None: 1000}
     change = simulate(RING, changed=HashRing.from_buckets([])).change
     assert change is not None
+    assert change.shares is not None
     assert (change.messages, change.shares.moved) == (None, 1)
 
 
@@ -58,7 +92,6 @@ def test_what_is_no_ring_is_refused() -> None:
     nothing: Any = None
     for call in (
         lambda: simulate(nothing),
-        lambda: compare_rings(["a"], RING, nothing),
         lambda: movement(RING, nothing),
         lambda: Hashing().route_all(["a"], nothing),
     ):
@@ -75,6 +108,6 @@ def test_refused_messages_of_a_simulation_are_counted_apart() -> None:
 
 def test_a_value_that_the_exchange_cannot_be_given() -> None:
     with pytest.raises(InputError):
-        compare_rings([object()], RING, RING, TENANT)
+        simulate(RING, [object()], hashing=TENANT)
     with pytest.raises(InputError, match="both given"):
         Hashing(hash_header="h", hash_property="message_id")

@@ -69,5 +69,5 @@ def stored() -> Stored:
 
 @pytest.fixture
 def modelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelledCommands:
-    """Commands of ``rabbit-chx topology`` on a broker made of values."""
+    """Commands on a broker made of values."""
     return ModelledCommands(tmp_path / "topology.toml", monkeypatch)

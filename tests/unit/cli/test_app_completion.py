@@ -59,7 +59,7 @@ def test_a_tab_completes_commands_options_choices_and_files(name: str, tmp_path:
     program(name)
     command, load = SHELLS[name]
     (tmp_path / "some-ring.json").write_text("")
-    line = "rabbit-chx topolo\tpla\t--outp\tjs\tsome-r\t"
+    line = "rabbit-chx pla\t--outp\tjs\tsome-r\t"
     to_file = "\x01echo \x05> line\r"  # Ctrl-A and Ctrl-E go to the ends of the line
     shown = typed(command, f"{load}\r", line, to_file, folder=tmp_path)
     assert (tmp_path / "line").exists(), shown

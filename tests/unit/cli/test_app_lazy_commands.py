@@ -41,7 +41,7 @@ def floors(modules: set[str]) -> set[str]:
     return {name.split(".")[1] for name in modules if name.startswith("rabbit_chx.")}
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("topology", "--help"), ("--version",)])
+@pytest.mark.parametrize("arguments", [("--help",), ("group", "--help"), ("--version",)])
 def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
     modules = loaded_by(*arguments)
     assert not modules & HEAVY
@@ -61,6 +61,6 @@ def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
 
 
 def test_a_route_by_bindings_loads_no_client_and_no_topology() -> None:
-    modules = loaded_by("route", "--bind", "q1=1", "k")
+    modules = loaded_by("route", "q1=1", "k")
     assert not modules & HEAVY
     assert not floors(modules) & FLOORS

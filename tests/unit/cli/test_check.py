@@ -13,7 +13,7 @@ from given_report import console_text
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.cli.check import CheckReport, check_ring
+from rabbit_chx.cli.check import CheckReport, check_broker
 from rabbit_chx.rendering import Document
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
@@ -123,8 +123,8 @@ def test_a_failed_check_is_reported_and_a_sound_one_has_every_kind_at_zero() -> 
 
 
 def test_the_options_that_look_for_a_kind_exist() -> None:
-    declared = {text for parameter in check_ring.params for text in parameter.opts}
-    assert {kind.argument for kind in CHECK_KINDS.values() if kind.argument} == {"all", "observed"} & {
+    declared = {text for parameter in check_broker.params for text in parameter.opts}
+    assert {kind.argument for kind in CHECK_KINDS.values() if kind.argument} == {"observed"} & {
         text.removeprefix("--") for text in declared
     }
 

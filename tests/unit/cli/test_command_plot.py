@@ -20,7 +20,7 @@ BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF", "PNG": b"\x89P
 @pytest.mark.parametrize("suffix", BEGINNINGS)
 def test_the_suffix_is_the_format(ran: Ran, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"shares.{suffix}"
-    assert ran("simulate", *BIND, "--plot", str(path)) == ran("simulate", *BIND)
+    assert ran("compare", *BIND, "--plot", str(path)) == ran("compare", *BIND)
     assert path.read_bytes().startswith(BEGINNINGS[suffix])
 
 
@@ -31,8 +31,8 @@ def svg_texts(path: Path) -> list[str]:
 
 def test_a_change_is_drawn_as_what_it_moves(ran: Ran, tmp_path: Path) -> None:
     path = tmp_path / "moves.svg"
-    sample = ("--pattern", "k{n}", "--count", "9")
-    assert ran("simulate", *BIND, "--add", "q9=1", *sample, "--plot", str(path))[0] == 0
+    sample = ("--keys", "k{1..9}")
+    assert ran("compare", *BIND, "--add", "q9=1", *sample, "--plot", str(path))[0] == 1
     assert {"arrives", "leaves", "q9"} <= {*svg_texts(path)}
 
 

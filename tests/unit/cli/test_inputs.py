@@ -42,8 +42,8 @@ def test_a_line_is_answered_before_the_next_one_arrives() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("rabbit-chx route --bind q=1 - <&-", "stdin is closed"),
-        ("rabbit-chx route --bind q=1 k >&-", "stdout is closed"),
+        ("rabbit-chx route q=1 - <&-", "stdin is closed"),
+        ("rabbit-chx route q=1 k >&-", "stdout is closed"),
     ],
 )
 def test_a_closed_stream_is_reported(command: str, message: str) -> None:

@@ -120,7 +120,7 @@ def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
 
 
 #: The commands that print what a check finds.
-CHECKING = ("ring check", "topology check", "repair")
+CHECKING = ("check", "repair")
 
 
 def foreign_arguments(fix: str) -> Iterator[str]:
@@ -151,7 +151,7 @@ def test_an_option_that_a_command_lacks_is_noticed() -> None:
 
 @pytest.mark.usefixtures("given_options")
 def test_an_option_that_a_command_names_is_not_repeated() -> None:
-    checks = Fix(to_type("ring check", "o", vhost="prod"), "; ", to_type("ring check", "p"))
+    checks = Fix(to_type("check", "o", vhost="prod"), "; ", to_type("check", "p"))
     first, second = in_words(checks).split("; rabbit-chx ")
     assert (first.count("--vhost"), "--vhost prod" in first) == (1, True)
     assert parsed(shlex.split(second)).params["vhost"] == "it's"
@@ -257,16 +257,16 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
     (command,) = re.findall(r"Apply it with: rabbit-chx (.*)", out)
     assert shlex.split(command)[-4:] == ["--set", "name=a b", "--values", str(values)]
     assert ran(*shlex.split(command), "--yes")[0] == 0
-    assert ran("topology", "check", modelled.arguments("check", file)[2], *url, *given)[0] == 0
+    assert ran("check", modelled.arguments("check", file)[1], *url, *given)[0] == 0
 
 
 def test_options_are_those_of_the_command_that_runs(ran: Ran) -> None:
-    repair, check = Fix(to_type("repair", "o", file="f")), Fix(to_type("ring check", "o"))
+    repair, check = Fix(to_type("repair", "o", file="f")), Fix(to_type("check", "o"))
     given = parsed(["plan", "t.toml", "--vhost", "v", "--set", "name=a b"])
     context = copy_context()
     context.run(remember_options, given)
     words = "rabbit-chx repair o --file f --vhost v --set 'name=a b'"
     assert context.run(in_words, repair) == words
-    assert context.run(in_words, check) == "rabbit-chx ring check o --vhost v"
-    assert ran("ring", "check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69
-    assert in_words(check) == "rabbit-chx ring check o"
+    assert context.run(in_words, check) == "rabbit-chx check o --vhost v"
+    assert ran("check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69
+    assert in_words(check) == "rabbit-chx check o"

@@ -13,24 +13,46 @@ from command_line import BIND, Ran, ended
 from pyarrow import parquet
 
 from rabbit_chx.analysis import simulation
+from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli import samples
-from rabbit_chx.cli.samples import KeyFile, SampleOptions
+from rabbit_chx.cli.samples import KeyFile, KeySource, parse_keys
 from rabbit_chx.errors import InputError, MissingExtraError
 
 
-def test_a_count_alone_is_enough_where_there_is_a_pattern_by_default() -> None:
-    few = SampleOptions(None, None, 5000, None).read_or_make("{n}")
-    assert few == SampleOptions(None, "{n}", 5000, None).read_or_make("")
-    assert len(few.keys) == 5000
-
-
 @pytest.mark.parametrize(
-    ("command", "shown"),
-    [("verify", "10,000"), ("simulate", "100,000"), ("compare", "100,000")],
+    ("text", "path", "column", "type_"),
+    [
+        ("keys.txt", "keys.txt", None, None),
+        ("keys.csv#key", "keys.csv", "key", None),
+        ("keys.csv#key=n", "keys.csv", "key=n", None),
+        ("keys.csv#key:long=n", "keys.csv", "key=n", "long"),
+        ("keys.csv#a:b=c=n", "keys.csv", "a:b=c=n", None),
+        ("keys.csv#key:longstr", "keys.csv", "key", None),
+        ("keys.txt#:short", "keys.txt", None, "short"),
+        ("-#key", "-", "key", None),
+    ],
 )
-def test_the_help_reports_how_many_keys_a_pattern_makes(ran: Ran, command: str, shown: str) -> None:
-    words = " ".join(ran(command, "--help-all")[1].split())
-    assert f"The number of keys of the pattern. [default: {shown}]" in words
+def test_a_file_is_written_with_its_column_and_type(
+    text: str, path: str, column: str | None, type_: str | None
+) -> None:
+    assert parse_keys(text) == KeySource(text, file=KeyFile(path, column, type_))  # type: ignore[arg-type]
+
+
+def test_a_range_is_all_its_keys() -> None:
+    source = parse_keys("user-{01..12}")
+    assert list(source.read().keys) == [f"user-{n:02}" for n in range(1, 13)]
+    assert [key for batch in source.batches() for key in batch.keys] == source.made
+
+
+def test_the_type_of_keys_is_that_of_a_header() -> None:
+    source = parse_keys("keys.txt#:long")
+    assert source.hashing(Hashing("tenant")) == Hashing("tenant", field_type="long")
+    for hashing, says in (
+        (Hashing(), "does not hash a header"),
+        (Hashing("tenant", field_type="short"), "given twice, as short and as long"),
+    ):
+        with pytest.raises(InputError, match=says):
+            source.hashing(hashing)
 
 
 # ---- files of keys: text and tables
@@ -95,9 +117,9 @@ def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 CONTENTS: list[tuple[str, str | pa.Table, str | None, str]] = [
-    ("k.csv", CSV, None, r"has columns: pass --column NAME, one of id, n, key$"),
+    ("k.csv", CSV, None, r"has columns: pass .*k.csv#COLUMN, one of id, n, key$"),
     ("k.csv", CSV, "kye", r"does not contain the column 'kye': it has id, n, key$"),
-    ("k.parquet", _table(pa.array(["a"]), 1), None, r"has columns: pass --column NAME, one of n, key$"),
+    ("k.parquet", _table(pa.array(["a"]), 1), None, r"has columns: pass .*k.parquet#COLUMN, one of n, key$"),
     ("k.parquet", _table(pa.array(["a"]), 1), "kye", r"does not contain the column 'kye': it has n, key$"),
     *(
         (name, CSV, column, r"has the suffix \.\w+: pass lines of text as .txt, or a table")
@@ -141,24 +163,31 @@ LONG = ("--hash-header", "h:long")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "options", "says"),
+    ("name", "content", "options", "column", "says"),
     [
-        ("k.txt", "a\n" * 20_000 + "b\n" + "x" * 300, (), "line 20002 of {}: the routing key"),
-        ("k.txt", "1\n2\nthree", LONG, "line 3 of {}: 'three' is not a valid long"),
-        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', (*LONG, "--column", "key"), "row 2 of {}: "),
-        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', (*LONG, "--column", "key=n"), "row 2 of {}: "),
-        ("k.parquet", _table(pa.array(["a", "b" * 256]), 1, 1), ("--column", "key"), "row 2 of {}: "),
-        ("k.csv", "key,n\n\n\n", ("--column", "key=n"), "{} has no keys, or all counts are 0"),
-        ("k.csv", "key,n\na,0\n", ("--column", "key=n"), "{} has no keys, or all counts are 0"),
+        ("k.txt", "a\n" * 20_000 + "b\n" + "x" * 300, (), "", "line 20002 of {}: the routing key"),
+        ("k.txt", "1\n2\nthree", LONG, "", "line 3 of {}: 'three' is not a valid long"),
+        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', LONG, "#key", "row 2 of {}: "),
+        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', LONG, "#key=n", "row 2 of {}: "),
+        ("k.parquet", _table(pa.array(["a", "b" * 256]), 1, 1), (), "#key", "row 2 of {}: "),
+        ("k.csv", "key,n\n\n\n", (), "#key=n", "{} has no keys, or all counts are 0"),
+        ("k.csv", "key,n\na,0\n", (), "#key=n", "{} has no keys, or all counts are 0"),
     ],
     ids=_short,
 )
 def test_a_key_that_cannot_be_sent_is_named_by_its_file_and_place(
-    ran: Ran, tmp_path: Path, *, name: str, content: str | pa.Table, options: tuple[str, ...], says: str
+    ran: Ran,
+    tmp_path: Path,
+    *,
+    name: str,
+    content: str | pa.Table,
+    options: tuple[str, ...],
+    column: str,
+    says: str,
 ) -> None:
     path = _put(tmp_path / name, content)
-    for command in (("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
-        code, _, errors = ran(*command, *options, "--keys", path)
+    for command in (("compare", *BIND), ("compare", *BIND, "--to", "q=1")):
+        code, _, errors = ran(*command, *options, "--keys", f"{path}{column}")
         assert (code, errors.startswith(f"rabbit-chx: {says.format(path)}")) == (2, True), errors
 
 
@@ -185,21 +214,21 @@ def test_too_many_distinct_keys_are_not_counted_and_this_is_reported(
 ) -> None:
     path = tmp_path / "keys"
     path.write_text("".join(f"k{n}\n" + "hot\n" * (n % 3 == 0) for n in range(30_000)))
-    command = ("simulate", *BIND, "--keys", str(path), "--add", "q9=1")
+    command = ("compare", *BIND, "--keys", str(path), "--add", "q9=1")
     code, exact_text, errors = ran(*command, "-o", "json")
-    assert (code, errors) == (0, "")
+    assert (code, errors) == (1, "")
     exact = json.loads(exact_text)
     monkeypatch.setattr(simulation, "MOST_DISTINCT", 20_000)
     bounded = json.loads(ran(*command, "-o", "json")[1])
 
-    assert bounded["change"] == exact["change"]
+    assert bounded["change"] == {**exact["change"], "moves": None}
     assert bounded["sample"]["messages"] == exact["sample"]["messages"] == 40_000
     places = [place["messages"] for place in bounded["sample"]["destinations"]]
     assert places == [place["messages"] for place in exact["sample"]["destinations"]]
     assert bounded["sample"]["keys"] is None
     heaviest = bounded["sample"]["heaviest"][0]
     assert (heaviest["key"], 9_000 < heaviest["messages"] <= 10_000) == ("hot", True)
-    assert "which are not counted" in " ".join(ran(*command)[1].split())
+    assert "which are not counted" in " ".join(ran(*command[:-2])[1].split())
 
 
 @pytest.mark.extended
@@ -211,7 +240,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')), file=sys.stderr)"
     )
 
-    done = ended(sys.executable, "-c", program, "simulate", *BIND, "--keys", path, "-o", "json")
+    done = ended(sys.executable, "-c", program, "compare", *BIND, "--keys", path, "-o", "json")
 
     assert json.loads(done.stdout)["sample"]["messages"] == 2_000_000
     assert int(done.stderr.split()[-2]) < 180_000  # KiB

@@ -133,7 +133,7 @@ def test_a_ring_without_a_record_is_shown_with_the_command_that_stores_one(
     [
         ("q1=1,q2=2", "rabbit-chx compare q1=1,q2=2"),
         ("modulus:q1", "rabbit-chx compare modulus:q1"),
-        ("topology.toml#orders", "rabbit-chx topology check topology.toml --offline"),
+        ("topology.toml#orders", "rabbit-chx check topology.toml --offline"),
     ],
 )
 def test_what_is_no_exchange_of_a_broker_names_the_command_that_takes_it(

@@ -11,9 +11,8 @@ from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.fields import FieldType
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.cli.samples import SampleOptions
+from rabbit_chx.cli.samples import parse_keys
 from rabbit_chx.cli.slots import LiveTable, LoadOptions, SlotSample, balance_report, slots_report
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import balance
@@ -36,12 +35,8 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlotSample:
     return counted(LIVE, path)
 
 
-def counted(live: LiveTable, path: Path, type_: FieldType | None = None) -> SlotSample:
-    return sampled(live, SampleOptions(str(path)), type_)
-
-
-def sampled(live: LiveTable, sample: SampleOptions, type_: FieldType | None = None) -> SlotSample:
-    return LoadOptions(sample, type_).read(live)
+def counted(live: LiveTable, keys: str | Path) -> SlotSample:
+    return LoadOptions(parse_keys(str(keys))).read(live)
 
 
 def test_without_a_sample_the_rate_is_shown_and_no_load_and_a_slot_that_nobody_has(stored: Stored) -> None:
@@ -95,23 +90,19 @@ def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> No
     live = LiveTable("events", "shop", {"hash-header": "tenant"}, TABLE, PublishRates(None, {}))
     path = tmp_path / "tenants"
     path.write_text("7\n7\n8\n")
-    sample = counted(live, path, "long")
+    sample = counted(live, f"{path}#:long")
     place = Hashing("tenant", field_type="long").route_all([AmqpField("long", 7)], TABLE.ring)[0]
     assert (sample.load.keys[0].place, sample.load.keys[0].least) == (place, 2)
-    with pytest.raises(InputError, match="does not hash a header: leave it out"):
-        counted(LIVE, path, "long")
+    with pytest.raises(InputError, match="does not hash a header: leave :long out"):
+        counted(LIVE, f"{path}#:long")
 
 
-def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -> None:
+def test_a_range_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("".join(f"user-{n}\n" for n in range(50)))
-    made, read = sampled(LIVE, SampleOptions(None, "user-{n}", 50)), counted(LIVE, path)
+    made, read = counted(LIVE, "user-{0..49}"), counted(LIVE, path)
     assert (made.load, made.messages) == (read.load, read.messages)
-    assert made.source == "the pattern user-{n}"
-    with pytest.raises(InputError, match="--count 50 is the number of keys of a pattern"):
-        sampled(LIVE, SampleOptions(None, None, 50))
-    with pytest.raises(InputError, match="pass --keys or --pattern too"):
-        LoadOptions(SampleOptions(), "long")
+    assert made.source == "user-{0..49}"
     path.write_text("")
     with pytest.raises(InputError, match="has no keys, or all counts are 0"):
         counted(LIVE, path)

@@ -72,7 +72,7 @@ def test_a_time_ago_is_the_same_for_all_streams_of_a_command(monkeypatch: pytest
             return NOW.astimezone(tz) + timedelta(seconds=next(moments))
 
     monkeypatch.setattr(stream_options, "datetime", Clock)
-    given = StreamOptions(None, None, None, by_message_id=False, since="90s", until="30s", addresses=())
+    given = StreamOptions(since="90s", until="30s")
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
     assert given.range == (NOW - timedelta(seconds=90), NOW - timedelta(seconds=30))
 

@@ -54,13 +54,13 @@ USES = """
 import json
 import tables
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.cli.check import CheckReport, check_ring
+from rabbit_chx.cli.check import CheckReport, check_broker
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.rules import ADDED
 from rabbit_chx.topology import TopologyCheck
 from spark_connector.options.write_options import WriteOptions
 
-choices = {option.name: list(getattr(option.type, "choices", ())) for option in check_ring.params}
+choices = {option.name: list(getattr(option.type, "choices", ())) for option in check_broker.params}
 report = CheckReport("h:5672", {"/": TopologyCheck((), ("x",))}, (), 0.0).document()
 print(json.dumps({
     "rule": [Release(version).follows(ADDED) for version in ("4.2.0", "4.3.0")],

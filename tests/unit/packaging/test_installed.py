@@ -97,7 +97,5 @@ def test_the_readme_has_no_link_that_is_dead_on_the_package_index(installed: Pat
 def test_the_installed_command_line_routes_a_key(
     installed: Path, tmp_path: Path, program: tuple[str, ...]
 ) -> None:
-    answer = said(
-        installed / program[0], *program[1:], "route", "--bind", "q1=1", "k", "-o", "json", folder=tmp_path
-    )
+    answer = said(installed / program[0], *program[1:], "route", "q1=1", "k", "-o", "json", folder=tmp_path)
     assert '"destination": "q1"' in answer

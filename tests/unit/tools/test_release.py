@@ -35,7 +35,7 @@ README = """# Title
 
 ```console
 $ python3 -m venv venv && venv/bin/pip install --quiet '.[aio,cli]'
-$ venv/bin/rabbit-chx simulate
+$ venv/bin/rabbit-chx compare
 moved   1%
 ```
 
@@ -87,7 +87,7 @@ def test_the_first_example_installs_the_wheel(requirement: str) -> None:
     script, printed = first_example(readme, Path("/dist/a.whl"))
     assert script == (
         f"{sys.executable} -m venv venv && venv/bin/pip install --quiet '/dist/a.whl[aio,cli]'\n"
-        "venv/bin/rabbit-chx simulate\n"
+        "venv/bin/rabbit-chx compare\n"
     )
     assert printed == "moved   1%\n"
 

@@ -32,7 +32,7 @@ _RECORDED = {
 
 
 @command(example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'")
-def record_rings(
+def record(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
     every: bool = option("--all", is_flag=True, help="Record every x-consistent-hash exchange of the vhost."),
@@ -80,18 +80,18 @@ def record_rings(
         new = {
             name: ring
             for name, ring in rings.items()
-            if any(record.adopted for record in stored[name])
+            if any(found.adopted for found in stored[name])
             or not has_record(live, made[name], live.facts.start)
         }
         for name in new:
-            if any(_differs(record, made[name]) for record in stored[name]) and not _ask(
+            if any(_differs(found, made[name]) for found in stored[name]) and not _ask(
                 name, stored[name][0], yes=yes
             ):
                 return Outcome(None, code=ExitCode.REFUSED)
         records = {**{name: stored[name][0] for name in rings if name not in new}, **opened.record(new)}
     rows = [
-        (name, record.origin, len(record.state.bindings or ()), record.written, record.writer, name in new)
-        for name, record in sorted(records.items())
+        (name, kept.origin, len(kept.state.bindings or ()), kept.written, kept.writer, name in new)
+        for name, kept in sorted(records.items())
     ]
     table = Table.of(_RECORDED, rows, key="recorded")
     return Outcome(Document("records", [Data({"vhost": at.settings.vhost}), table]))
@@ -107,7 +107,7 @@ def _ask(name: str, stored: RingRecord, *, yes: bool) -> bool:
     if yes:
         return True
     if not has_terminal():
-        check = to_type("ring check", name)
+        check = to_type("check", name)
         say(Fix(f"{about}, and nothing was changed: `", check, "` compares them; replace it with --yes"))
         return False
     return click.confirm(f"{about}. Replace it?", err=True)

@@ -1,4 +1,4 @@
-"""What a change would move in a better way; what a simulation prints is in the transcripts."""
+"""What a change would move in a better way; what is printed is in the transcripts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from command_line import Ran
 from rabbit_chx.routing import HashRing
 
 
-def test_simulate_reports_when_less_is_possible(ran: Ran) -> None:
-    queues = [f"--bind=q{n}=10" for n in range(12)]
-    _, out, _ = ran("simulate", *queues, "--unbind", "q4")
+def test_compare_reports_when_less_is_possible(ran: Ran) -> None:
+    _, out, _ = ran("compare", "q{0..11}=10", "--remove", "q4")
     (less,) = (line for line in out.splitlines() if line.startswith("less"))
     ring = HashRing.from_bindings([(f"q{n}", 10) for n in range(12)])
     last_in_the_gap = HashRing.from_bindings([(f"q{n}", 10) for n in (0, 1, 2, 3, 11, *range(5, 11))])

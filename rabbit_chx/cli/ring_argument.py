@@ -1,0 +1,405 @@
+"""RING, the argument of a command that asks about one ring: bindings, a file, or an exchange of a live broker.
+
+==========================================  ==========================================================================
+``orders``                                  an exchange of the broker
+``topology.toml``, ``topology.toml#orders``  the only exchange of a topology file that hashes, or one of them; ``-#orders`` is stdin
+``ring.json``                               what ``show NAME -o json`` wrote, or a record
+``q1=1,q2=2``, ``q{1..10}=1``               bindings in bind order, without a broker
+``modulus:q1=1,q2=2``                       those of an ``x-modulus-hash`` exchange
+``super-stream:orders``                     a super stream of the broker; ``super-stream:s-0,s-1`` is its partitions
+``exchange:NAME``                           an exchange of the broker whose name looks like one of the others
+==========================================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.checks import json_object
+from rabbit_chx.cli.broker_options import BrokerAddresses
+from rabbit_chx.cli.command import say
+from rabbit_chx.cli.inputs import (
+    TopologyInput,
+    expand_ranges,
+    file_name,
+    parse_bindings,
+    read_topology,
+    read_whole,
+)
+from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.read_rings import say_unrecorded
+from rabbit_chx.cli.report import NEED_RING
+from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.routing import (
+    Destination,
+    ExchangeRef,
+    HashRing,
+    ModulusHashExchange,
+    Release,
+    SlotTable,
+    SuperStream,
+)
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import ExchangeType, KeyMap
+from rabbit_chx.routing.key_map_json import key_map_from_json
+from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
+from rabbit_chx.routing.super_stream import super_stream_of
+from rabbit_chx.words import listed
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology import ExchangeDefinition
+
+#: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
+Routing: TypeAlias = Literal["hash", "rstream", "key"]
+#: A file is known by its suffix, or by a path that begins with a slash or with a dot and a slash.
+_FILE = re.compile(r"(-|.*?\.(?:toml|json)|\.{0,2}/.*?)(?:#(.*))?", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class RingArgument:
+    """A RING as written.
+
+    Attributes:
+        text: the text.
+        type: the type of its exchange, for bindings; else x-consistent-hash.
+        bindings: the bindings; empty for a file or an exchange.
+        path: the path of the file; None for another.
+        exchange: the exchange of the broker or of the file; None: the only one of the file.
+        content: the content of the file.
+    """
+
+    text: str
+    type: ExchangeType = HASH_EXCHANGE
+    bindings: tuple[str, ...] = ()
+    path: str | None = None
+    exchange: str | None = None
+    content: bytes = b""
+
+    @property
+    def is_live(self) -> bool:
+        """True for an exchange of a broker."""
+        return not self.bindings and self.path is None
+
+    @property
+    def is_topology(self) -> bool:
+        """True for a topology file or a definitions file."""
+        document = json_object(self.content)
+        is_ring = (
+            document and document.get("format") != "rabbit-chx/topology" and not _is_definitions(document)
+        )
+        return self.path is not None and not is_ring
+
+    def topology(self, vhost: str) -> TopologyInput:
+        """Return the topology of the file."""
+        return read_topology(self.path or "", vhost, self.content)
+
+    def read(self, at: BrokerAddresses | None, vhost: str, rules: Release | None) -> RingInput:
+        """Return the ring, under the rules of a release; None: its own. `at` is the broker if it is live, `vhost` that of a definitions file."""
+        if self.bindings:
+            return _ring_of_bindings(self.type, self.bindings, rules)
+        if at is not None and self.path is None:
+            read = ring_of_broker(at, self.exchange or "")
+            if self.type == "super-stream" != read.type:
+                raise InputError(
+                    f"exchange {self.exchange!r} is of type {read.type}, not a super stream: write {self.exchange}"
+                )
+            return read.under(rules)
+        if self.is_topology:
+            return ring_of_topology(self.topology(vhost), self.exchange, rules)
+        return _ring_of_file(self.path or "", self.content, self.exchange).under(rules)
+
+
+def parse_ring(text: str) -> RingArgument:
+    """Return a RING as written, with the content of its file."""
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix == "modulus":
+        return RingArgument(text, MODULUS_EXCHANGE, _split(rest))
+    if colon and prefix == "super-stream":
+        names = expand_ranges(_split(rest))
+        if len(names) == 1 and "=" not in rest:
+            return RingArgument(text, "super-stream", exchange=rest)
+        pairs = (name if "=" in name else f"{name}={number}" for number, name in enumerate(names))
+        return RingArgument(text, "super-stream", tuple(pairs))
+    if colon and prefix == "exchange" and "=" not in rest:
+        return RingArgument(text, exchange=rest)
+    if file := _FILE.fullmatch(text):
+        return RingArgument(text, path=file[1], exchange=file[2], content=read_whole(file[1], "ring"))
+    return RingArgument(text, bindings=_split(text)) if "=" in text else RingArgument(text, exchange=text)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+@dataclass(frozen=True, slots=True)
+class RingInput:
+    """The source of the routing as given, with the arguments of its exchange.
+
+    Attributes:
+        source: the ring, or the table of its slots; or an exchange without one.
+        arguments: the exchange's arguments that determine the hashed value; None if they are not known.
+        unknown: why they are not known, as the beginning of a sentence; empty if they are known.
+        faults: the slots of a live exchange that do not have exactly one queue, with the reason.
+        is_live: True if it is that of a broker.
+        is_amqp_alone: True if only AMQP was asked, so that the arguments are not known.
+        doubt: what is assumed about the source, and what determines it; empty if the source is known or the user vouches for it.
+        is_accepted: True if the user accepts the guess.
+        alternate: the exchange that gets messages without a destination.
+        exchange: the name of the exchange; None if it is not known.
+    """
+
+    source: KeyMap
+    arguments: Mapping[str, str] | None = None
+    unknown: str = ""
+    faults: Mapping[ExchangeRef, str] = field(default_factory=dict)
+    is_live: bool = False
+    is_amqp_alone: bool = False
+    doubt: str = ""
+    is_accepted: bool = False
+    alternate: str | None = None
+    exchange: str | None = None
+
+    @property
+    def is_determined(self) -> bool:
+        """True if the source is not a guess."""
+        return not self.doubt
+
+    def loses(self, places: Iterable[Place]) -> bool:
+        """Return True if messages to one of these places are lost, because it is None and there is no alternate exchange."""
+        return self.alternate is None and None in places
+
+    def warn(self) -> None:
+        """Write the doubt to stderr."""
+        if self.is_accepted and self.doubt:
+            say(self.doubt)
+        elif self.doubt:
+            say(Fix("not determined: ", self.doubt, "; --assume accepts the guess (exit code 0)"))
+
+    @property
+    def is_unpinned(self) -> bool:
+        """True for a topology file that does not list the slots of each queue."""
+        return isinstance(self.source, SlotTable) and self.source.owners_assumed
+
+    @property
+    def type(self) -> ExchangeType:
+        """The type of the exchange."""
+        return self.source.traits.exchange_type
+
+    def under(self, rules: Release | None) -> RingInput:
+        """Return this input under the rules of another release."""
+        return self if rules is None else replace(self, source=self.source.with_release(rules))
+
+    def routed_by(self, routing: Routing | None) -> RingInput:
+        """Return this input with the way in which clients route to a super stream."""
+        if routing is None:
+            return self
+        if not isinstance(self.source, SuperStream):
+            raise InputError(
+                f"--routing {routing} applies to super streams, and this exchange is of type {self.type}: leave it out"
+            )
+        if routing == "rstream":
+            return replace(self, source=self.source.with_client(routing))
+        return replace(self, source=replace(self.source, routing=routing))
+
+
+def say_ignored(
+    release: Release, bindings: Iterable[tuple[Destination, str]], before: HashRing | None = None
+) -> None:
+    """Write the bindings that a broker ignores to stderr."""
+    bound: set[Destination] = set(before.destinations) if before else set()
+    known: set[tuple[Destination, str]] = set(before.bindings or ()) if before else set()
+    for destination, key in bindings:
+        if (destination, key) in known:
+            say(f"the binding {destination!s}={key} is given twice: the broker ignores the second")
+        elif destination in bound and not release.follows(DUPLICATES_APPEND):
+            say(
+                f"the binding {destination!s}={key} changes nothing: RabbitMQ {release.version} ignores a second binding "
+                f"of {destination!s}; to change its weight, unbind it first"
+            )
+        bound.add(destination)
+        known.add((destination, key))
+
+
+def _ring_of_bindings(type_: ExchangeType, bindings: tuple[str, ...], rules: Release | None) -> RingInput:
+    pairs = tuple(parse_bindings(bindings))
+    if type_ == MODULUS_EXCHANGE:
+        return RingInput(ModulusHashExchange("offline", pairs, rules), {})
+    if type_ == "super-stream":
+        return RingInput(super_stream_of("offline", pairs), {}).under(rules)
+    ring = HashRing.from_bindings(pairs, rules)
+    say_ignored(ring.release, pairs)
+    return RingInput(ring)
+
+
+def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
+    """Return the ring of a file that `show`, `HashRing.to_json` or `SlotTable.to_json` wrote, or of a record."""
+    name, document = file_name(path), json_object(content)
+    try:
+        arguments = document.get("arguments")
+        ring = (
+            _ring_of_record(document)
+            if document.get("format") == "rabbit-chx/record"
+            else key_map_from_json(content)
+        )
+        if arguments is not None:
+            HashedOn.from_arguments(arguments)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    of = document.get("exchange")
+    if None not in (exchange, of) and exchange != of:
+        raise InputError(
+            f"{name} contains the ring of {of!r:.80}, not of {exchange!r:.80}: leave #{exchange:.80} out"
+        )
+    why = ", because it was read without the management API" if "arguments" in document else ""
+    return RingInput(
+        ring,
+        arguments,
+        f"{name} does not contain the arguments of the exchange{why}",
+        is_live=ring.ground.is_certain,
+        doubt=f"the ring of {name} is {ring.ground}: pass a file of a ring that was read"
+        if ring.ground.is_assumed
+        else "",
+        exchange=of or exchange,
+    )
+
+
+def _ring_of_record(document: Mapping[str, Any]) -> HashRing:
+    from rabbit_chx.topology.ring_records import read_record
+
+    return HashRing(*read_record(document).state)
+
+
+def _is_definitions(document: Mapping[str, object]) -> bool:
+    return "exchanges" in document and "bindings" in document
+
+
+def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
+    """Return the routing of a hash exchange of a topology file."""
+    from rabbit_chx.topology.model import LiveTopology
+    from rabbit_chx.topology.modulus import modulo_map_of
+    from rabbit_chx.topology.rules.reach import Reach
+
+    topology, exchange = file.topology, exchange_in(file, name)
+    modulo = modulo_map_of(exchange, topology.bindings, topology.release)
+    if modulo is not None:
+        return RingInput(modulo, {}, exchange=exchange.name).under(rules)
+    source = topology.key_map(exchange.name, rules)
+    doubt: str = ""
+    say_unpinned(file, exchange)
+    if topology.is_assumed(exchange.name):
+        doubt = Fix(
+            f"the ring of {exchange.name} is {source.ground}: read the broker with ",
+            to_type("show", exchange.name),
+        )
+    alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
+    return RingInput(
+        source, hash_arguments_of(exchange), doubt=doubt, alternate=alternate, exchange=exchange.name
+    )
+
+
+def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
+    """Write a warning to stderr if a topology file does not list the slots of an exchange."""
+    if any(member.slots is None for member in exchange.members or ()):
+        say(
+            Fix(
+                f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
+                "list them with ",
+                to_type("arrange", file.name, write=True),
+            )
+        )
+
+
+def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
+    """Return the hash exchange of that name in a topology file; without a name, the only one."""
+    from rabbit_chx.topology.modulus import is_super_stream
+    from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+
+    hashing = {
+        exchange.name: exchange
+        for exchange in file.topology.exchanges
+        if exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream(exchange)
+    }
+    if not hashing:
+        raise InputError(
+            f"{file.name} does not contain a hash exchange: pass a file with one of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
+        )
+    names = listed(list(hashing))
+    if name is None and len(hashing) > 1:
+        raise InputError(f"{file.name} contains several hash exchanges: pass one of {names}")
+    if name is not None and name not in hashing:
+        raise InputError(f"{file.name} does not contain a hash exchange {name!r}: pass one of {names}")
+    return hashing[name or next(iter(hashing))]
+
+
+def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
+    """Return the arguments of an exchange that determine the hashed value."""
+    arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
+    HashedOn.from_arguments(arguments)
+    return arguments
+
+
+@sign_of_life("reading the ring")
+def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
+    """Return the ring of a live exchange: read, or else assumed from the bindings."""
+    from rabbit_chx.analysis import ring_findings
+    from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+
+    source: KeyMap
+    faults: Mapping[ExchangeRef, str] = {}
+    alternate: str | None = None
+    if broker.management_url is None and broker.ring_source is None:
+        raise InputError(
+            f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
+            "'docker exec NAME', and --management-url http://user:password@host:15672"
+        )
+    if broker.management_url is None:
+        with broker.open() as live_broker:
+            source = ring = live_broker.ring(exchange)
+        arguments, findings = None, ring_findings(ring)
+        if any(isinstance(place, ExchangeRef) for place in ring.destinations):
+            say(
+                f"AMQP alone does not show the queues of the exchanges in the ring of {exchange!r}: pass --management-url to "
+                "follow its slots"
+            )
+    else:
+        live = broker.exchange(exchange, "")
+        alternate = live.alternate
+        if live.type != HASH_EXCHANGE:
+            source = live.key_map()
+            doubt = (
+                f"exchange {exchange!r} is {source.ground}: probe it, or use an x-consistent-hash exchange"
+                if source.ground.is_assumed
+                else ""
+            )
+            return RingInput(source, {}, is_live=True, doubt=doubt, alternate=alternate, exchange=exchange)
+        ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults
+        arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, alternate)
+        say_unrecorded(live)
+        for fault in faults.values():
+            say(fault)
+    for finding in findings:
+        say(f"exchange {exchange!r}: {finding.message}")
+    unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
+    doubt = (
+        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", NEED_RING)
+        if ring.ground.is_assumed
+        else ""
+    )
+    return RingInput(
+        source,
+        arguments,
+        unknown,
+        faults,
+        is_live=True,
+        is_amqp_alone=arguments is None,
+        doubt=doubt,
+        alternate=alternate,
+        exchange=exchange,
+    )
