@@ -57,7 +57,21 @@ def diff(wanted: Topology, live: LiveTopology) -> tuple[Difference, ...]:
     compared = compare(wanted, live)
     names = sorted(exchange.name for exchange in compared.wanted.exchanges)
     rings = [ring for name in names if (ring := find_ring_comparison(compared, name)) is not None]
-    return (*list_differences(compared, rings), *(one for ring in rings for one in ring.differences()))
+    return (
+        *list_differences(compared, rings),
+        *_unreadable_rings(compared),
+        *(one for ring in rings for one in ring.differences()),
+    )
+
+
+def _unreadable_rings(compared: Comparison) -> Iterator[Difference]:
+    """Yield the exchanges whose live ring has a member that no client can name. Where the order does not count, no plan has them."""
+    wanted, live = compared.wanted, compared.live
+    for exchange in wanted.exchanges:
+        name, there = exchange.name, live.exchange(exchange.name)
+        is_read = name in live.rings or name not in live.sources_left_out
+        if not (is_read or exchange.ring is None or there is None or wanted.is_assumed(name)):
+            yield Difference("different", exchange, there, exchange)
 
 
 def list_differences(compared: Comparison, rings: Iterable[RingComparison]) -> Iterator[Difference]:
