@@ -62,8 +62,14 @@ _SHAPES = {
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
     "shown": "exchange: text  vhost: text  whole?  destinations?: [place]  name?: text  client?: text  routing?: text?  partitions?: [text]"
     "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
-    "  members: [{destination: place queue: text? weights: [text] buckets: int share: number rate: number? state: text?}]"
-    "  queues?: [{queue: text? slots: int share: number rate: number? state: text?}]",
+    "  members: [{destination: place queue: text? weights: [text] buckets: int share: number load: number?"
+    " rate: number? state: text?}]"
+    "  queues?: [{queue: text? slots: int share: number load: number? rate: number? state: text?}]"
+    "  sample: {source: text messages: int nowhere: int}?"
+    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]  sharding?: sharding",
+    "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
+    "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
+    "  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
     "slotted": "exchange: text  vhost: text  provenance: text  rate: number?"
     "  sample: {source: text messages: int nowhere: int}?"
     "  heaviest: [{key: text slot: text? queue: text? least: int most: int}]",
@@ -104,12 +110,7 @@ FORMATS = {
     "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
     "route": "source  determined: bool  answers: [answer]",
     "row": "stream: text  offset: int  timestamp: text  key?: text?  key_base64?: text  value?: text?  value_base64?: text",
-    "shards": "exchange: text  vhost: text  type: text  release: release  policy: text?  shards_per_node: int?"
-    "  routing_key: text?  nodes: [text]?  shards: [{queue: text node: text? number: int type: text? keys: [text]"
-    " messages: int? consumers: int?}]  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
     "show": "shown?  exchanges?: object",
-    "slots": "slotted  queues: [{queue: text? slots: int keys: number load: number? rate: number?}]"
-    "  slots: [{slot: text queue: text? keys: number load: number?}]",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
     "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
     "  members: [{name: text weight: number heard_at: text assigned: int}]",

@@ -69,8 +69,8 @@ def all_findings() -> str:
             ("kind", "finding"),
             ((f"`{kind.name}`", kind.with_file) for kind in CHECK_KINDS.values() if kind.with_file),
         ),
-        "group show": finding_kinds(GROUP_KINDS),
-        "shards show": finding_kinds(SHARD_KINDS),
+        "show --consumers": finding_kinds(GROUP_KINDS),
+        "show, of shards": finding_kinds(SHARD_KINDS),
     }
     return "\n\n".join(f"## {command}\n\n{kinds}" for command, kinds in tables.items())
 
@@ -215,7 +215,6 @@ _PAGES = {
     "route": "predict",
     "compare": "predict",
     "slots": "slots-and-shards",
-    "shards": "slots-and-shards",
     "show": "rings",
     "check": "rings",
     "record": "rings",

@@ -106,7 +106,7 @@ CHECK_KINDS = _by_name(
     ),
 )
 
-#: The kinds of ``group show``, by descending severity: findings are listed in this order.
+#: The kinds of ``show --consumers``, by descending severity: findings are listed in this order.
 GROUP_KINDS = _by_name(
     FindingKind("missing-queue", "a bound queue is not listed"),
     FindingKind(
@@ -122,7 +122,7 @@ GROUP_KINDS = _by_name(
     FindingKind("unbalanced", "a member has no queue, or two or more and 1.5 times its share"),
 )
 
-#: The kinds of ``shards show``.
+#: The kinds of the shards of ``show``.
 SHARD_KINDS = _by_name(
     FindingKind("missing", "shards of the policy that do not exist"),
     FindingKind("node-away", "shards whose node does not run"),

@@ -16,10 +16,9 @@ from typing import Any
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing import Destination
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import check_key_map
-from rabbit_chx.routing.slot_table import SlotTable
+from rabbit_chx.routing.key_map import KeyMap, check_key_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ class SlotLoad:
     @classmethod
     def of_keys(
         cls,
-        key_map: HashRing | SlotTable,
+        key_map: KeyMap,
         batches: Iterable[Sequence[Any] | SampleBatch],
         *,
         hashing: Hashing | None = None,
@@ -162,13 +161,13 @@ class SlotLoad:
         """Return the load of a sample. Its memory is bounded by the largest batch.
 
         Args:
-            key_map: the slot table, or its ring.
+            key_map: the ring or the slot table, or another map of keys.
             batches: the hashed value of each message, in batches; or each batch as a `SampleBatch`.
             hashing: the hashed part of a message; None for the routing key.
             counters: how many keys to count at a time; see :class:`rabbit_chx.analysis.KeySketch`.
 
         Raises:
-            InputError: a value cannot be sent, or `key_map` is neither a HashRing nor a SlotTable.
+            InputError: a value cannot be sent, or `key_map` is none.
         """
         check_key_map(key_map)
         ring = key_map.beneath
@@ -188,7 +187,7 @@ class SlotLoad:
 
 
 def _route_distinct(
-    ring: HashRing, batch: Sequence[Any] | SampleBatch, hashing: Hashing
+    ring: KeyMap, batch: Sequence[Any] | SampleBatch, hashing: Hashing
 ) -> Iterable[tuple[Hashable, Place, int]]:
     """Return each distinct value, where it goes, and how often it occurs; the most frequent first."""
     values, messages, _ = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)

@@ -76,19 +76,17 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Inspect and repair live exchanges": {
-        "show": ("Show the exchanges that hash: members, shares, slots, record.", "show:show"),
+        "show": ("Show the exchanges that hash: members, shares, slots, consumers.", "show:show"),
         "check": (
             "Find what is wrong, also by a file: keys that are lost, changed orders.",
             "check:check_broker",
         ),
         "record": ("Store the order of a ring on the broker.", "record:record"),
         "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
-        "slots show": ("Show the queue and the load of each slot.", "slots:show"),
         "slots balance": (
             "Propose slot moves that balance the queues.",
             "slots:balance",
         ),
-        "shards show": ("Show the shards of an exchange of rabbitmq_sharding.", "shards:show"),
     },
     "Predict where keys go": {
         "route": ("Show the destination of each key, or the keys that reach a queue.", "route:route"),
@@ -101,7 +99,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "apply": ("Apply the plan.", "apply:apply"),
     },
     "Consumers, messages, streams and the shell": {
-        "group show": ("Show the consumers, lag and last switch of each queue.", "group:show"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
         "replay": ("Read the messages of keys since a time.", "replay:replay"),
         "completion": ("Print the completion script of bash, zsh or fish.", "app:completion"),
@@ -109,16 +106,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 }
 _GROUPS = {
     "slots": (
-        "Show the slots of a live exchange, and propose a better distribution.",
-        "slots show events --ring-via 'docker exec rabbitmq'",
-    ),
-    "shards": (
-        "Inspect an exchange of the plugin rabbitmq_sharding.",
-        "shards show images --management-url http://localhost:15672",
-    ),
-    "group": (
-        "Show the consumers of the queues of an exchange.",
-        "group show orders --management-url http://localhost:15672",
+        "Propose a better distribution of the slots of a live exchange.",
+        "slots balance events --keys keys.txt --ring-via 'docker exec rabbitmq'",
     ),
 }
 

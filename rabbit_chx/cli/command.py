@@ -123,7 +123,18 @@ TEXT = ValueKind("text", parse=_utf8)
 _PLOT_FILE = ValueKind("file", parse=_plot_file)
 OWN, OUTPUT = "Command", "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
-SECTIONS = (OWN, "Ring", "Other ring", "Message", "Sample", "Streams", "Variable", "Broker", OUTPUT)
+SECTIONS = (
+    OWN,
+    "Consumers",
+    "Ring",
+    "Other ring",
+    "Message",
+    "Sample",
+    "Streams",
+    "Variable",
+    "Broker",
+    OUTPUT,
+)
 
 
 class CommandOption(click.Option):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import place_text, rounded
+from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, rate_text, read_load, slot_text
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import how_to_record, read_without_record
 from rabbit_chx.cli.report import bucket_ranges, exchange_facts, say_doubts
-from rabbit_chx.errors import InputError
+from rabbit_chx.cli.samples import KeySource, keys_option
+from rabbit_chx.cli.stream_options import GroupOptions
+from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, sign_of_life
 from rabbit_chx.result_fields import Shown, to_json
@@ -27,11 +30,15 @@ from rabbit_chx.topology.live.recording import record_of
 from rabbit_chx.topology.live_rings import find_live_ring
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, order_of_name
 from rabbit_chx.topology.ring_records import record_arguments
+from rabbit_chx.topology.rules.plugin_objects import ShardName
+from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
+from rabbit_chx.topology.rules.shards import Shard
 from rabbit_chx.topology.slots.slot_view import view_slots
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import percent, percent_or_blank, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.live.reading import LiveExchange
+    from rabbit_chx.topology.rules.shards import ShardedExchange
 
 #: How a RING begins or ends that is no exchange of the broker.
 _OF_FILES = (".toml", ".json")
@@ -40,6 +47,7 @@ _OF_TYPES = ("modulus:", "super-stream:")
 
 @command(
     example="rabbit-chx show orders --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
+    has_metrics=True,
     plot_help="Plot the share of each member, or the slots of each queue, into this file.",
 )
 def show(
@@ -48,28 +56,57 @@ def show(
     all_vhosts: bool = option(
         is_flag=True, help="List the exchanges of every vhost that the user may access."
     ),
+    group: GroupOptions = options(GroupOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
+    keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
+    output: str,
 ) -> Outcome:
-    """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, the slots and the record.
+    """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
-    bindings. The list has the kinds of findings of `check`; assumed rings are not checked.
+    bindings. The list has the kinds of findings of `check`; assumed rings are not checked. RabbitMQ does not
+    count the messages of a slot: a sample of keys adds the load of each member and the heaviest keys.
+
+    --consumers shows the queues of EXCHANGE, or of its slots, and who consumes them. The consumer tags that
+    ConsumerGroup sets identify the members of a group; its journal has the time of the last switch. Values of the
+    management API are up to 5 s old; if a queue has consumers but none is active, the command retries for 6 s.
 
     Nothing is changed. If no exchange hashes, the exit code is 2, and stderr says whether the plugin, the vhost or
     a permission is missing.
     """
     _refuse_rings(exchanges)
+    _refuse_pairs(exchanges, keys, group, all_vhosts=all_vhosts, output=output)
+    if group.consumers:
+        from rabbit_chx.cli.show_consumers import consumers_report
+
+        return Outcome(
+            consumers_report(broker.live(streams=group.stream_group is not None), exchanges, group)
+        )
     at = broker.live()
     if not exchanges:
         return Outcome(_list_exchanges(at, all_vhosts=all_vhosts))
-    if all_vhosts:
-        raise InputError(
-            f"--all-vhosts lists exchanges, and {exchanges[0]} is of one vhost: leave one of them out"
-        )
-    shown = {name: ShownExchange.read(at, name) for name in exchanges}
+    shown = {name: ShownExchange.read(at, name, keys) for name in exchanges}
     first = shown[exchanges[0]]
     plot = ("slots" if isinstance(first.map, SlotTable) else "shares", first.map)
-    return Outcome(show_report(shown), plot=plot, plotted=f"Exchange {first.name}, vhost {first.vhost}")
+    return Outcome(
+        show_report(shown),
+        plot=() if first.map is None else plot,
+        plotted=f"Exchange {first.name}, vhost {first.vhost}",
+    )
+
+
+def _refuse_pairs(
+    exchanges: Sequence[str], keys: KeySource | None, group: GroupOptions, *, all_vhosts: bool, output: str
+) -> None:
+    """Refuse options that have no effect together."""
+    if all_vhosts and (exchanges or group.consumers):
+        raise InputError(
+            "--all-vhosts lists the exchanges of all vhosts: pass no EXCHANGE and no --consumers, or --vhost"
+        )
+    if keys is not None and (len(exchanges) != 1 or group.consumers):
+        raise InputError("a sample has the keys of one exchange: pass one EXCHANGE, and no --consumers")
+    if output == "prometheus" and not group.consumers:
+        raise InputError("-o prometheus has the figures of consumers: pass --consumers, or another form")
 
 
 def _refuse_rings(names: Sequence[str]) -> None:
@@ -97,26 +134,31 @@ class ShownExchange:
     """What is known about an exchange.
 
     Attributes:
-        map: its ring with the slots, or its other map of keys.
+        map: its ring with the slots, or its other map of keys; None if it does not hash.
         arguments: those that determine the hashed value; None over AMQP alone.
         keys: the binding keys of each member; empty over AMQP alone.
         rates: the publish rates of the exchange and its queues, and the queues that do not run.
         record: what is known about the record on the broker; empty over AMQP alone.
         record_arguments: the record that this ring makes; None if it is assumed.
+        sharding: its shards; None if it has none.
+        sample: the load of a sample of keys.
     """
 
     name: str
     vhost: str
-    map: KeyMap
+    map: KeyMap | None
     arguments: Mapping[str, str] | None = None
     keys: Mapping[Destination, Sequence[str]] | None = None
     rates: PublishRates = field(default_factory=lambda: PublishRates(None, {}))
     record: str = ""
     record_arguments: Mapping[str, Any] | None = None
+    sharding: ShardedExchange | None = None
+    sample: SlotSample | None = None
 
     @classmethod
-    def read(cls, at: BrokerAddresses, name: str) -> ShownExchange:
+    def read(cls, at: BrokerAddresses, name: str, keys: KeySource | None = None) -> ShownExchange:
         """Read an exchange, and write its defects to stderr."""
+        findings = []
         if at.ring_source is not None and at.management_url is None:
             with at.open() as opened, sign_of_life("reading the ring"):
                 ring = opened.ring(name)
@@ -124,75 +166,111 @@ class ShownExchange:
         else:
             with sign_of_life("reading the exchange"):
                 live = at.exchange(name, "AMQP alone does not show bindings")
-                shown = cls._of(live)
-            findings = []
+                shown = cls._of(live, _read_shards(at, live))
             if live.type == HASH_EXCHANGE:
                 findings = ring_findings(live.ring, live.bindings, live.alternate)
                 for fault in live.slots.faults.values():
                     say(fault)
-        say_doubts({name: shown.map})
+        say_doubts({} if shown.map is None else {name: shown.map})
         for finding in findings:
             say(f"exchange {name!r}: {finding.message}")
-        return shown
+        return shown if keys is None else shown.with_load(keys)
 
     @classmethod
-    def _of(cls, live: LiveExchange) -> ShownExchange:
-        key_map, keys = live.key_map(), dict[Destination, list[str]]()
+    def _of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
+        keys: dict[Destination, list[str]] = {}
         for destination, key in live.bindings:
             keys.setdefault(destination, []).append(key)
-        is_certain = live.type == HASH_EXCHANGE and live.ring.ground.is_certain
+        is_ring = live.type == HASH_EXCHANGE
         return cls(
             live.name,
             live.vhost,
-            key_map,
+            _map_of(live, sharding),
             live.hash_arguments,
             keys,
             live.publish_rates(),
-            _record_text(live) if live.type == HASH_EXCHANGE else "",
-            record_arguments(record_of(live)) if is_certain else None,
+            _record_text(live) if is_ring else "",
+            record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
+            sharding,
         )
 
+    def with_load(self, keys: KeySource) -> ShownExchange:
+        """Return the exchange with the load of a sample."""
+        if self.arguments is None:
+            raise InputError(
+                "a sample has the values that the exchange hashes, which AMQP alone does not show: pass --management-url"
+            )
+        if self.map is None:
+            raise InputError(f"exchange {self.name!r} does not hash: leave the sample out")
+        check_certain(self.name, self.map)
+        return replace(self, sample=read_load(keys, self.arguments, self.map))
+
     def parts(self) -> Iterator[Part]:
-        """Yield the exchange, its members, and the queues of its slots."""
-        facts = exchange_facts(self.name, self.vhost, self.arguments, self.map)
-        if self.record:
-            facts.append(("record", self.record))
-        if self.rates.exchange is not None:
-            facts.append(("published", f"{_rate(self.rates.exchange)} messages/s in the last seconds"))
-        of_map: dict[str, Any] = to_json(self.map)
+        """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
+        of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
+        sample, sharding = self.sample, self.sharding
+        released = sharding if self.map is None else self.map
+        release = None if released is None else released.release
+        counted = sample and {
+            "source": sample.source,
+            "messages": sample.messages,
+            "nowhere": sample.load.nowhere,
+        }
         yield Data(
             {
                 **{name: value for name, value in of_map.items() if not name.startswith("format")},
-                **({} if self.map.release is None else {"release": self.map.release}),
+                **({} if release is None else {"release": release}),
                 "exchange": self.name,
                 "vhost": self.vhost,
                 "arguments": self.arguments,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,
+                "sample": counted,
             }
         )
-        yield Facts(facts)
+        yield Facts(list(self._facts()))
         members = list(self._members())
-        yield Table.of(_MEMBERS, members, key="members").for_people(members)
+        columns = _SLOTS if isinstance(self.map, SlotTable) else _MEMBERS
+        yield Table.of(columns, members, key="members").for_people(members)
         if isinstance(self.map, SlotTable):
             yield Table.of(_QUEUES, self._queues(self.map), key="queues")
+        if self.map is not None:
+            yield heaviest_keys(self.map, sample)
+        if sharding is not None:
+            yield Section("", list(_sharding_parts(sharding)), key="sharding")
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        sample = self.sample
+        if self.map is not None:
+            yield from exchange_facts(self.name, self.vhost, self.arguments, self.map)
+        elif self.sharding is not None:
+            yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
+        if self.record:
+            yield "record", self.record
+        if self.rates.exchange is not None:
+            yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last seconds"
+        if sample is not None:
+            nowhere = (
+                f", {sample.load.nowhere:,} of them not routed to a member" if sample.load.nowhere else ""
+            )
+            yield "sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"
 
     def _members(self) -> Iterator[tuple[object, ...]]:
         """Yield the members in the order of the ring; those without a bucket are last."""
+        if self.map is None:
+            return
         buckets, shares = self.map.beneath.buckets, self.map.beneath.shares()
-        ranges = bucket_ranges(enumerate(buckets))
-        counts, owners = Counter(buckets), self.map if isinstance(self.map, SlotTable) else None
+        ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
+        owners = self.map if isinstance(self.map, SlotTable) else None
         for place in dict.fromkeys((*ranges, *(self.keys or ()))):
-            keys = () if self.keys is None or place is None else self.keys.get(place, ())
             yield (
                 place,
                 None if owners is None else _text_or_none(owners.queue_of(place)),
-                keys,
+                () if self.keys is None or place is None else self.keys.get(place, ()),
                 ranges.get(place, ""),
                 counts[place],
                 shares.get(place, 0.0),
-                self.rates.queues.get(place) if isinstance(place, str) else None,
-                self.rates.states.get(place) if isinstance(place, str) else None,
+                *self._figures(place, (place,)),
             )
 
     def _queues(self, slots: SlotTable) -> Iterator[tuple[object, ...]]:
@@ -200,9 +278,66 @@ class ShownExchange:
         shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
         named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
         for queue in (*named, *([None] if held[None] else [])):
-            name = queue or ""
-            rate, state = self.rates.queues.get(name), self.rates.states.get(name)
-            yield queue, held[queue], shares.get(queue, 0.0), rate, state
+            places = [place for place in slots.ring.destinations if slots.queue_of(place) == queue]
+            yield queue, held[queue], shares.get(queue, 0.0), *self._figures(queue, places)
+
+    def _figures(
+        self, place: Place, places: Sequence[Place]
+    ) -> tuple[float | None, float | None, str | None]:
+        """Return the load of a place, which has that of `places`, its messages per second, and its state if it does not run."""
+        sample, rates, load = self.sample, self.rates, None
+        if sample is not None:
+            load = rounded(
+                sum(sample.share(sample.load.messages.get(it, 0)) for it in places if it is not None)
+            )
+        if isinstance(place, str):
+            return load, rates.queues.get(place), rates.states.get(place)
+        return load, None if load is None or rates.exchange is None else load * rates.exchange, None
+
+
+def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
+    """Return the map of an exchange; None of one that does not hash, whose shards are all there is."""
+    try:
+        return live.key_map()
+    except MismatchError:
+        if sharding is None or live.type == HASH_EXCHANGE:
+            raise
+        return None
+
+
+def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | None:
+    """Return the shards of an exchange; None if no policy shards it, and none is bound to it."""
+    names = [ShardName.parse(place) for place, _ in live.bindings if isinstance(place, str)]
+    is_sharded = any(name is not None and name.exchange == live.name for name in names)
+    if SHARDS_PER_NODE not in live.policy_definition and not is_sharded:
+        return None
+    with at.open() as opened:
+        return opened.sharding(live.name)
+
+
+def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
+    """Yield the policy that shards an exchange, the shards, and the findings."""
+    count = f"{plural(exchange.shards_per_node, 'shard')} on each node"
+    key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""
+    findings, nodes = exchange.findings, exchange.nodes
+    facts = [
+        ("policy", "none" if exchange.policy is None else f"{exchange.policy}: {count}{key}"),
+        ("nodes", "not known: the user lacks the tag monitoring" if nodes is None else ", ".join(nodes)),
+        (
+            "findings",
+            f"{len(findings):,}" if findings else f"none in {plural(len(exchange.shards), 'shard')}",
+        ),
+    ]
+    if nodes is None:
+        facts.append(("not checked", "missing shards, and shards of stopped nodes"))
+    fields = ("type", "policy", "shards_per_node", "routing_key", "nodes")
+    yield Data({name: getattr(exchange, name) for name in fields})
+    yield Facts(facts)
+    yield Table.of(Shard, exchange.shards, key="shards")
+    listed = [finding_as_json(finding, shards=finding.names) for finding in findings]
+    yield Data({"missing": exchange.missing, "findings": listed})
+    if findings:
+        yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
 
 
 def _record_text(live: LiveExchange) -> str:
@@ -218,14 +353,11 @@ def _text_or_none(place: Place) -> str | None:
     return None if place is None else str(place)
 
 
-def _rate(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:,.1f}"
-
-
 _SHARED = {
     "share": Shown("share", percent, number=True, as_json=rounded),
-    "rate": Shown("messages/s", _rate, number=True, sparse=True),
-    "state": Shown("state", sparse=True),
+    "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
+    "rate": Shown("messages/s", rate_text, number=True, sparse=True),
+    "state": Shown("state", lambda state: state or "", sparse=True),
 }
 _MEMBERS = {
     "destination": Shown("member", place_text),
@@ -235,6 +367,7 @@ _MEMBERS = {
     "buckets": Shown("count", number=True),
     **_SHARED,
 }
+_SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
 _QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
 
 

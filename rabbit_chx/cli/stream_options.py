@@ -1,4 +1,4 @@
-"""The options of streams: the addresses, which `group show` has too, the range, and the ring that places the rows."""
+"""The options of streams: the addresses, those of consumers, the range, and the ring that places the rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_argument import RingArgument, RingInput
+from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import one_of
 from rabbit_chx.routing.key_map import KeyMap
@@ -38,6 +39,36 @@ def address_option() -> Any:  # a field's default
         metavar="HOST:PORT=HOST:PORT",
         help="An address that a node advertises for streams, and the address that is reachable from here.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """The options of the consumers of an exchange."""
+
+    section: ClassVar = "Consumers"
+    consumers: bool = option(
+        is_flag=True, help="Show who consumes the queues of EXCHANGE, and their backlog."
+    )
+    journal: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help=f"The stream that contains the journal of the group.  [default: {JOURNAL}]",
+    )
+    stream_group: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The name of a StreamGroup: show its streams and their lag, without the management API. Each EXCHANGE is then a super "
+        "stream, an exchange of streams, or a stream.",
+    )
+    address: tuple[str, ...] = address_option()
+
+    def __post_init__(self) -> None:
+        given = {"--journal": self.journal, "--stream-group": self.stream_group, "--address": self.address}
+        for name, value in given.items():
+            if value and not self.consumers:
+                raise InputError(f"{name} is about the consumers of an exchange: pass --consumers too")
+        if self.address and self.stream_group is None:
+            raise InputError("--address is of nodes that stream: pass --stream-group too")
 
 
 @dataclass(frozen=True)  # cached properties need a __dict__

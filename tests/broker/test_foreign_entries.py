@@ -53,7 +53,15 @@ def test_a_group_ignores_and_counts_foreign_entries_of_its_journal(
                 assert a.healthy()
                 assert a.reconnects == b.reconnects == 0
                 if kind == "streams":
-                    show = ("group", "show", *stage.queues, "--stream-group", "billing", "--url", stage.url)
+                    show = (
+                        "show",
+                        *stage.queues,
+                        "--consumers",
+                        "--stream-group",
+                        "billing",
+                        "--url",
+                        stage.url,
+                    )
                     shown = await asyncio.to_thread(answer, *show)
                     owners = {queue: group.member for group in (a, b) for queue in group.held}
                     streams = [

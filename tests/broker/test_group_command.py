@@ -1,4 +1,4 @@
-"""`rabbit-chx group show` on a live broker. The pages of the commands show a group of two members over slots."""
+"""`rabbit-chx show --consumers` on a live broker. The pages of the commands show a group of two members over slots."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
             await asyncio.wait_for(group.run(handle), 60)
 
     asyncio.run(main())
-    first, second = answer("group", "show", "events", *shop.live)["queues"]
+    first, second = answer("show", "events", "--consumers", *shop.live)["queues"]
     assert began <= datetime.fromisoformat(first["last_switch"]) <= datetime.now(UTC)
     assert second["last_switch"] is None, "nothing came to this queue, so nobody began with it"
-    other = answer("group", "show", "events", *shop.live, "--journal", "another")
+    other = answer("show", "events", "--consumers", *shop.live, "--journal", "another")
     assert other["queues"][0]["last_switch"] is None
-    assert main_of_cli(["group", "show", "events", *shop.live]) == 0
+    assert main_of_cli(["show", "events", "--consumers", *shop.live]) == 0
     assert f" {first['last_switch'][:10]} " in capsys.readouterr().out
 
 
 def test_an_unknown_group_is_refused(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.channel.exchange_declare("empty", CHX)
-    assert main_of_cli(["group", "show", "empty", *shop.live]) == 2
+    assert main_of_cli(["show", "empty", "--consumers", *shop.live]) == 2
     assert "exchange 'empty' has no bound queue to consume from" in capsys.readouterr().err
-    assert main_of_cli(["group", "show", "nowhere", *shop.live]) == 2
-    assert main_of_cli(["group", "show", "orders", "--url", shop.broker.url]) == 2
+    assert main_of_cli(["show", "nowhere", "--consumers", *shop.live]) == 2
+    assert main_of_cli(["show", "orders", "--consumers", "--url", shop.broker.url]) == 2
     assert "pass --management-url" in capsys.readouterr().err

@@ -91,5 +91,5 @@ def test_commands_need_no_ring_source(
     assert verified["modulus"]["destinations"] == [f"bills.{n}" for n in range(1, 5)]
     for command in (("check", str(file)), ("check", "bills"), ("check",)):
         assert answer(*command, *at)["findings"] == []
-    group = answer("group", "show", "bills", *at)
+    group = answer("show", "bills", "--consumers", *at)
     assert [queue["name"] for queue in group["queues"]] == [f"bills.{n}" for n in range(1, 5)]

@@ -266,16 +266,18 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("compare orders"),
     ],
     "`show`, `check`, `repair`": [
-        *map(command, ("show", "show --all-vhosts", "show orders", "check orders", "repair orders")),
+        *map(
+            command,
+            ("show", "show --all-vhosts", "show orders", "show events", "check orders", "repair orders"),
+        ),
     ],
     "`repair --apply` that moves `orders.2`": [repair],
     "`plan`, `check`, `arrange`, `export`": [
         command("export"),
         *map(command, ("plan {file}", "check {file}", "arrange {file}")),
     ],
-    "`group show`, `slots show`, `slots balance`": [
-        command("group show orders"),
-        command("slots show events"),
+    "`show --consumers`, `slots balance`": [
+        command("show orders --consumers"),
         command("slots balance events --keys k{{1..1000}}"),
     ],
     "`verify`": [command("verify orders --keys k{{1..20}}")],

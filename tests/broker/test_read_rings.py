@@ -43,7 +43,6 @@ def test_a_check_names_a_ring_without_a_record_and_stores_none(
         ("plan", "FILE"),
         ("arrange", "FILE"),
         ("export",),
-        ("slots", "show", "orders"),
     ],
 )
 def test_a_ring_that_was_read_is_known_without_a_ring_source(

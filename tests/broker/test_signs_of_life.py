@@ -39,10 +39,9 @@ COMMANDS = (
     "check --all-vhosts",
     "record orders",
     "repair orders --apply --yes",
-    "slots show orders",
     "slots balance orders --keys k{1..100}",
-    "shards show sharded",
-    "group show orders",
+    "show sharded",
+    "show orders --consumers",
     "verify orders --keys k{1..100}",
     "route orders k",
     "route sharded k",
@@ -86,7 +85,7 @@ def test_a_command_shows_what_it_waits_for(
     for line in COMMANDS:
         words = [str(tmp_path / word) if word == "FILE" else word for word in line.split()]
         code = main([*words, *shop.live, *shop.via])
-        refused = "nothing" in words or "shards" in words or "/" in words  # what these name does not exist
+        refused = "nothing" in words or "/" in words  # what these name does not exist
         assert (code in (2, 77)) if refused else (code in (0, 1, 3)), (line, capsys.readouterr())
         assert (line, silent) == (line, [])
     shop.management.request("GET", "whoami")
@@ -103,7 +102,7 @@ def test_a_command_on_streams_shows_what_it_waits_for(
         publisher.publish_many(["k"] * 10, [b""] * 10)
     at = ("--url", str(shop.broker.stream_url), "--management-url", str(shop.broker.management_url))
     for line in (
-        "group show s --stream-group g --journal s",
+        "show s --consumers --stream-group g --journal s",
         "replay x k --since 1h",
     ):
         code = main([*line.split(), *at, *(() if "show" in line else shop.via)])

@@ -55,13 +55,11 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
 ) -> None:
     """The load is that of the queues. Proposal, file, plan, apply, and the same load again."""
     live, plot = (*shop.live, *shop.via), tmp_path / "keys.svg"
-    shown = answer("slots", "show", "e", "--keys", key_file, "--plot", str(plot), *live)
+    shown = answer("show", "e", "--keys", key_file, "--plot", str(plot), *live)
     assert all(f"<!-- {queue} -->" in plot.read_text(encoding="utf-8") for queue in QUEUES)
-    assert {slot["slot"]: slot["queue"] for slot in shown["slots"]} == {
-        slot.name: queue for slot, queue in owners.items()
-    }
-    assert sum(slot["load"] for slot in shown["slots"]) == pytest.approx(1)
-    assert sum(slot["keys"] for slot in shown["slots"]) == pytest.approx(1)
+    assert shown["slots"] == {slot.name: queue for slot, queue in owners.items()}
+    assert sum(member["load"] for member in shown["members"]) == pytest.approx(1)
+    assert sum(member["share"] for member in shown["members"]) == pytest.approx(1)
     made = answer("slots", "balance", "e", "--keys", key_file, *live, code=1)
     before = published(shop, KEYS)
     for name, document in (("load", shown), ("before", made)):
@@ -94,8 +92,8 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
     for arguments, says in (
         ((*balance, *shop.live), "pass --ring-via PREFIX"),
         (("balance", "e", *live), "pass a sample of keys, as --keys FILE or --keys 'user-{1..1000}'"),
-        (("show", "e", "--url", shop.live[1], *shop.via), "pass --management-url"),
-        (("show", "plain", *live), "does not have slots"),
+        ((*balance, "--url", shop.live[1], *shop.via), "pass --management-url"),
+        (("balance", "plain", "--keys", key_file, *live), "does not have slots"),
         ((*balance, "--weight", "e.1", *live), "write QUEUE=WEIGHT"),
         ((*balance, "--weight", "e.11=0", *live), "e.11 does not have slots of e to remove: pass one of e.1"),
         ((*balance, "--weight", "e.park=1", *live), "e.park is the parking queue of e"),

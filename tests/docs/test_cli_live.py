@@ -72,7 +72,7 @@ def open_things() -> Iterator[ExitStack]:
 
 
 def of_node(printed: str, node: str) -> str:
-    """Return the output of `shards show` as it is for a node of another name."""
+    """Return the output of `show` as it is for a node of another name."""
     more = len(node) - len("rabbit@rabbitmq")
     printed = re.sub(r"^( shard +)(?=type)", lambda found: found[1] + " " * more, printed, flags=re.MULTILINE)
     printed = re.sub(
@@ -84,7 +84,10 @@ def of_node(printed: str, node: str) -> str:
 #: Examples whose output is another one on older releases, by the beginning of the command.
 RELEASES = {
     "rabbit-chx check orders": (">=4.2", "the metadata store is Khepri"),
-    "rabbit-chx group show": (">=4.0", "a quorum queue with a single active consumer obeys priorities"),
+    "rabbit-chx show events --consumers": (
+        ">=4.0",
+        "a quorum queue with a single active consumer obeys priorities",
+    ),
 }
 
 
@@ -105,7 +108,7 @@ def test_the_example_prints_the_output_of_the_page(
         for queue, weight in (("q3", 2), ("q1", 10), ("q2", 1)):
             channel.queue_declare(queue, durable=True)
             channel.queue_bind(queue, "orders", str(weight))
-        if "group" in command:
+        if "--consumers" in command:
             declare_group(vhost, channel, open_things)
         elif "events" in command:
             declare_slots(channel, "events", 8, ("events.1", "events.2", "events.3"))
@@ -115,7 +118,7 @@ def test_the_example_prints_the_output_of_the_page(
             declare_shards(vhost, channel)
     management = Management(vhost.management_url)
     # The pages have a broker in environment variables; this one shows what AMQP alone answers.
-    has_management = "show orders" not in command
+    has_management = "show orders --ring-via" not in command
     release = read_release(management) if has_management else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
     command, printed = (re.sub(r"(vhost\W+)shop", rf"\1{name}", text) for text in (command, printed))

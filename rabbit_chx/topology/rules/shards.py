@@ -125,7 +125,7 @@ class ShardedExchange:
     def findings(self) -> tuple[Finding, ...]:
         """The faults that the plugin does not repair.
 
-        ``shards show`` lists their kinds. `names` are the shards.
+        ``show`` lists their kinds. `names` are the shards.
         """
         return tuple(_findings(self))
 

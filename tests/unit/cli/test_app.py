@@ -47,7 +47,7 @@ def test_an_error_is_one_line_on_stderr_and_a_code(
     assert re.search(message, found.err)
 
 
-@pytest.mark.parametrize("group", [[], ["group"]])
+@pytest.mark.parametrize("group", [[], ["slots"]])
 def test_a_group_without_a_command_shows_its_help(
     capsys: pytest.CaptureFixture[str], group: list[str]
 ) -> None:

@@ -1,8 +1,7 @@
-"""Slots and proposals as text and as JSON."""
+"""Proposals as text and as JSON, and samples."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,9 @@ from given_report import console_text
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.cli.loads import SlotSample, read_load
 from rabbit_chx.cli.samples import parse_keys
-from rabbit_chx.cli.slots import LiveTable, LoadOptions, SlotSample, balance_report, slots_report
+from rabbit_chx.cli.slots import LiveTable, balance_report
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import balance
 from rabbit_chx.topology.live.reading import PublishRates
@@ -36,33 +36,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlotSample:
 
 
 def counted(live: LiveTable, keys: str | Path) -> SlotSample:
-    return LoadOptions(parse_keys(str(keys))).read(live)
-
-
-def test_without_a_sample_the_rate_is_shown_and_no_load_and_a_slot_that_nobody_has(stored: Stored) -> None:
-    stored("slots", slots_report(LIVE, None))
-    table = SlotTable(TABLE.ring, dict.fromkeys(SLOTS[1:], "events.1"))
-    live = LiveTable("events", "shop", {}, table, PublishRates(None, {}))
-    stored("slots-without-rate", slots_report(live, None))
-
-
-def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
-    document = json.loads(json.dumps(slots_report(LIVE, sample).as_json()))
-    assert document["sample"]["messages"] == 200
-    assert sum(slot["load"] for slot in document["slots"]) == pytest.approx(1)
-    assert [queue["load"] for queue in document["queues"]] == pytest.approx(
-        [sum(slot["load"] for slot in document["slots"] if slot["queue"] == f"events.{n}") for n in (1, 2)]
-    )
-    assert [key["key"] for key in document["heaviest"]][:2] == list(HEAVY)
-    whale = TABLE.ring.destination_for("whale")
-    assert isinstance(whale, ExchangeRef)
-    row = next(
-        line
-        for line in console_text(slots_report(LIVE, sample)).splitlines()
-        if line.startswith(f" {whale.name}")
-    )
-    load = next(slot["load"] for slot in document["slots"] if slot["slot"] == whale.name)
-    assert row.endswith(f"{load * 100:.1f}")  # of 100 messages/s
+    return read_load(parse_keys(str(keys)), live.arguments, live.slots)
 
 
 def test_the_members_that_are_proposed_are_those_of_a_topology_file(

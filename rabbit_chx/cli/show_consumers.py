@@ -1,4 +1,4 @@
-"""``rabbit-chx group show``: the consumers of a hash exchange's queues, or the members of a StreamGroup, and their backlog."""
+"""``rabbit-chx show --consumers``: the consumers of a hash exchange's queues, or the members of a StreamGroup, and their backlog."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import finding_as_json, moment_as_json, moment_text
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.stream_options import address_option, parse_addresses
+from rabbit_chx.cli.broker_options import BrokerAddresses
+from rabbit_chx.cli.command import say
+from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, MemberStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, InputError, NotFoundError, RabbitChxError
@@ -163,41 +163,14 @@ def _members_gauge(of_group: Mapping[str, str], count: int) -> Gauge:
     return Gauge("rabbit_chx_group_members", "The number of members of a group.", [(of_group, count)])
 
 
-@command(
-    example="rabbit-chx group show orders --management-url http://localhost:15672",
-    has_metrics=True,
-)
-def show(
-    *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="EXCHANGE..."),
-    journal: str = option(
-        default=JOURNAL,
-        show_default=True,
-        type=TEXT,
-        metavar="NAME",
-        help="The stream that contains the journal of the group.",
-    ),
-    stream_group: str | None = option(
-        type=TEXT,
-        metavar="NAME",
-        help="The name of a StreamGroup: show its streams and their lag, without the management API. Each EXCHANGE is then a super "
-        "stream, an exchange of streams, or a stream.",
-    ),
-    address: tuple[str, ...] = address_option(),
-    broker: BrokerOptions = options(BrokerOptions),
-) -> Outcome:
-    """Show the queues of EXCHANGE, or of its slots, and their consumers. Nothing is changed.
-
-    The consumer tags that ConsumerGroup sets identify the members of a group. The journal of the group
-    contains the time of the last switch and the weights of the members. Values of the management API are up
-    to 5 s old; if a queue has consumers but none is active, the command retries for 6 s.
-    """
-    at = broker.live(streams=stream_group is not None)
-    if stream_group is not None:
-        return Outcome(_stream_group(at, exchanges, stream_group, journal, address))
-    if len(exchanges) > 1:
+def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: GroupOptions) -> Document:
+    """Return the queues of an exchange, or of its slots, and their consumers; or the streams of a StreamGroup and its members."""
+    journal = group.journal or JOURNAL
+    if group.stream_group is not None and exchanges:
+        return _stream_group(at, exchanges, group.stream_group, journal, group.address)
+    if len(exchanges) != 1:
         raise InputError(
-            f"the exchanges {', '.join(exchanges)} are given: pass one, or --stream-group NAME for a group of streams"
+            "--consumers shows a group: pass one EXCHANGE, or --stream-group NAME for a group of streams"
         )
     (exchange,) = exchanges
     management = at.management("AMQP alone shows neither bindings nor consumers")
@@ -225,19 +198,16 @@ def show(
         )
         for queue in status.queues
     ]
-    vhost, members = at.settings.vhost, status.members
-    return Outcome(
-        group_report(
-            at.address,
-            exchange,
-            vhost,
-            release,
-            queues=shown_queues,
-            members=members,
-            parked=parked,
-            ignored_entries=ignored,
-            findings=findings,
-        )
+    return group_report(
+        at.address,
+        exchange,
+        at.settings.vhost,
+        release,
+        queues=shown_queues,
+        members=status.members,
+        parked=parked,
+        ignored_entries=ignored,
+        findings=findings,
     )
 
 

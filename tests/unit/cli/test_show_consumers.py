@@ -1,4 +1,4 @@
-"""`group show`: what is added up, what is not known, and data of the management API that is old."""
+"""`show --consumers`: what is added up, what is not known, and data of the management API that is old."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from command_line import Ran
 
-from rabbit_chx.cli import group
-from rabbit_chx.cli.group import stream_group_report
+from rabbit_chx.cli import show_consumers
+from rabbit_chx.cli.show_consumers import stream_group_report
 from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.rendering import ConsoleOutput
@@ -33,7 +33,7 @@ Shown = Callable[..., tuple[dict[str, Any], str]]
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
-    """Return the JSON and the table of `group show x` for queues and the claims of a journal."""
+    """Return the JSON and the table of `show x --consumers` for queues and the claims of a journal."""
 
     def show(*queues: str, claimed: str = "q1") -> tuple[dict[str, Any], str]:
         consumer = {"queue": {"name": "q1"}, "consumer_tag": "rabbit-chx.group.pod-7.a1b2"}
@@ -44,14 +44,14 @@ def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
         }
         requested = SimpleNamespace(request=lambda _method, first, *_, **__: answers[first])
         roster = SimpleNamespace(claims={claimed: SimpleNamespace(at=1.0)}, members={})
-        monkeypatch.setattr(group, "_names", lambda *_: (["q1"], Release("4.3.6")))
-        monkeypatch.setattr(group, "_read_once", lambda *_: real(requested, "/", ["q1"]))
-        monkeypatch.setattr(group, "_roster", lambda *_: (roster, 0))
+        monkeypatch.setattr(show_consumers, "_names", lambda *_: (["q1"], Release("4.3.6")))
+        monkeypatch.setattr(show_consumers, "_read_once", lambda *_: real(requested, "/", ["q1"]))
+        monkeypatch.setattr(show_consumers, "_roster", lambda *_: (roster, 0))
         address = ("--url", "amqp://h", "--management-url", "http://guest:guest@h:15672")
-        command = ("group", "show", "x", *address)
+        command = ("show", "x", "--consumers", *address)
         return json.loads(ran(*command, "--output", "json")[1]), ran(*command)[1]
 
-    real: Any = group._read_once
+    real: Any = show_consumers._read_once
     return show
 
 
@@ -74,25 +74,25 @@ def test_data_without_an_active_consumer_are_read_again_for_a_while(
 ) -> None:
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
-    monkeypatch.setattr(group, "time", clock)
+    monkeypatch.setattr(show_consumers, "time", clock)
     reads = iter(range(1, 1_000))
 
     def read(*_: object) -> tuple[int, Any]:
         number = next(reads)
         return number, SimpleNamespace(nobody_active=number < answers)
 
-    monkeypatch.setattr(group, "_read_once", read)
+    monkeypatch.setattr(show_consumers, "_read_once", read)
     management: Any = None
-    found: tuple[Any, Any] = group._read(management, "/", ["q1"])
-    longest = group._STALE_S / group._POLL_S
+    found: tuple[Any, Any] = show_consumers._read(management, "/", ["q1"])
+    longest = show_consumers._STALE_S / show_consumers._POLL_S
     assert found[0] == answers if answers < longest else abs(found[0] - longest - 1) <= 1
     assert found[1].nobody_active == (answers > longest)
-    assert now[0] <= group._STALE_S + group._POLL_S
+    assert now[0] <= show_consumers._STALE_S + show_consumers._POLL_S
 
 
 def test_a_broker_that_nobody_answers_for_exits_with_69(ran: Ran) -> None:
     at = ("--url", "rabbitmq-stream://127.0.0.1:1", "--management-url", "", "--wait", "0.1")
-    code, _, errors = ran("group", "show", "s", "--stream-group", "g", *at)
+    code, _, errors = ran("show", "s", "--consumers", "--stream-group", "g", *at)
     assert (code, "no server answers there" in errors, "(after --wait 0.1)" in errors) == (69, True, True)
 
 
@@ -107,4 +107,4 @@ def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
 
     connection: Any = SimpleNamespace(metadata=metadata)
     with pytest.raises(BrokerRefusedError, match="may not read"):
-        group._find_streams(connection, ["s0"])
+        show_consumers._find_streams(connection, ["s0"])
