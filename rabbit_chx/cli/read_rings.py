@@ -27,6 +27,8 @@ def read_without_record(live: LiveTopology) -> list[str]:
 
     found = []
     for name, ring in live.rings.items():
+        if len(ring.destinations) < 2:  # it needs no order
+            continue
         bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
         records = records_of(name, live.facts.records)
         if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
