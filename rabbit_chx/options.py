@@ -317,7 +317,13 @@ def _size_text(size: int) -> str:
 
 
 FLAG = ValueKind(
-    "`bool`", parse=_flag, write=lambda flag: str(flag).lower(), text_label="boolean", texts="true or false"
+    "`bool`",
+    lambda flag: isinstance(flag, bool),
+    "True or False",
+    parse=_flag,
+    write=lambda flag: str(flag).lower(),
+    text_label="boolean",
+    texts="true or false",
 )
 COUNT = whole(1)
 WHOLE = whole(0)

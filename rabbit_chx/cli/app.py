@@ -32,7 +32,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from rabbit_chx.cli.command import ExitCode, Outcome, PartlyDoneError, say, write_example
+from rabbit_chx.cli.command import ExitCode, Outcome, say, write_example
 from rabbit_chx.cli.printed import in_words, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
@@ -59,7 +59,6 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, ExitCode.WRONG_USAGE),
     (click.Abort, 130),
     (KeyboardInterrupt, 130),
-    (PartlyDoneError, ExitCode.PARTLY),
     (NotDeterminedError, ExitCode.PARTLY),
     (InputError, ExitCode.WRONG_USAGE),
     (PublishError, ExitCode.PARTLY),

@@ -30,7 +30,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rabbit_chx.cli.printed import in_words, remember_options
-from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.errors import InputError
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import FORMATS, clear_bar, printable
 from rabbit_chx.rendering.output import wrap
@@ -52,10 +52,6 @@ class ExitCode(IntEnum):
     WRONG_USAGE = 2
     PARTLY = 3
     REFUSED = 4
-
-
-class PartlyDoneError(RabbitChxError):
-    """The command did part of its work, which the output shows."""
 
 
 @dataclass(frozen=True, slots=True)

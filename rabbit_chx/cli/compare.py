@@ -360,6 +360,10 @@ def _compared(
             f"RabbitMQ {versions[0]} and {versions[1]} may hash the header {hashing.hash_header!r} "
             "differently: pass a sample, as --keys FILE or --keys 'user-{1..1000}'"
         )
+    if hashed.hash_header is not None and keys is None:
+        raise InputError(
+            f"--hash-header {hashed.hash_header:.60} says what a key is, and no keys are given: pass --keys too, or leave it out"
+        )
     report = compare_report(
         simulation,
         is_determined=all(side.is_determined for side in sides),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import store_read_rings
@@ -34,14 +34,6 @@ _MOST_PATTERNS = 10
 def export(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
-    named: tuple[str, ...] = option(
-        "--exchange",
-        type=TEXT,
-        multiple=True,
-        metavar="NAME",
-        help="The same as EXCHANGE.",
-        is_rare=True,
-    ),
     source: str | None = option(
         "--from",
         metavar="FILE",
@@ -71,8 +63,8 @@ def export(
         given = read_topology(str(source), broker.vhost or "/", variables=variables)
         topology = LiveTopology.of_file(given.topology)
         is_guessed, is_partial = given.is_definitions, given.has_oddities
-    if chosen := (*exchanges, *named):
-        topology = _select(topology, chosen, live=live is not None)
+    if exchanges:
+        topology = _select(topology, exchanges, live=live is not None)
     topology = without_plugin_objects(without_shards(topology))
     if live:
         _report_left_out(topology)

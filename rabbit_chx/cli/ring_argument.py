@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ from rabbit_chx.routing import (
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import ExchangeType, KeyMap
+from rabbit_chx.routing.key_map import SHOW_FORMAT, ExchangeType, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
@@ -241,6 +242,14 @@ def _ring_of_bindings(type_: ExchangeType, bindings: tuple[str, ...], rules: Rel
 def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
     """Return the ring of a file that `show`, `HashRing.to_json` or `SlotTable.to_json` wrote, or of a record."""
     name, document = file_name(path), json_object(content)
+    several = document.get("exchanges")
+    if isinstance(several, dict):
+        if exchange not in several:
+            raise InputError(
+                f"{name} contains several rings: pass one of {listed([f'{path}#{each}' for each in several])}"
+            )
+        document = {"format": SHOW_FORMAT, "format_version": 1, **several[exchange]}
+        content = json.dumps(document).encode()
     try:
         arguments = document.get("arguments")
         ring = (

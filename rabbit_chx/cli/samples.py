@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -31,47 +30,106 @@ _CHUNK_BYTES = 1 << 20
 _ROWS = 1 << 15
 _MOST_SHOWN = 20
 _MARK = b"\xef\xbb\xbf"
+#: All keys of a batch are in memory at once.
+_MOST_KEYS = 100_000_000
+_BATCH = 1 << 14
+_T = TypeVar("_T")
 
 
 class KeyBatch(NamedTuple):
-    """Keys of a file.
+    """Some keys of a source, or all.
 
     Attributes:
         numbers: the line of each key, from 1; in a table its row, without the header.
+        keys: the keys.
         messages: the number of messages of each key; None: one each.
         unit: the unit of `numbers`.
+        file: the name of the file that has them; None for a range.
     """
 
     numbers: Sequence[int]
-    keys: list[str]
-    messages: list[int] | None = None
+    keys: Sequence[str]
+    messages: Sequence[int] | None = None
     unit: str = "line"
+    file: str | None = None
+
+    @contextmanager
+    def name_errors(self, hashing: Hashing, source: KeyMap) -> Iterator[None]:
+        """Add the key and its line to an error of a block that routes the keys."""
+        try:
+            yield
+        except InputError as error:
+            for number, key in self._around_the_first_bad(hashing, source):
+                try:  # a single key, so that the error is not about a position in an array
+                    hashing.exchange(source).route(**hashing.message(hashed_value(hashing, key)))
+                except InputError as cause:
+                    where = (
+                        f"key {key!r:.60}" if self.file is None else f"{self.unit} {number} of {self.file}"
+                    )
+                    raise type(error)(f"{where}: {cause}") from None
+            raise
+
+    def _around_the_first_bad(self, hashing: Hashing, source: KeyMap) -> Iterator[tuple[int, str]]:
+        for start in range(0, len(self.keys), _BATCH):
+            batch = self.keys[start : start + _BATCH]
+            try:
+                hashing.route_all([hashed_value(hashing, key) for key in batch], source)
+            except InputError:
+                yield from zip(self.numbers[start : start + _BATCH], batch, strict=True)
+                return
+
+
+_NO_KEYS = KeyBatch([], [])
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFile:
-    """A file of keys, not yet read. The suffix of its name determines its format; stdin is CSV if a column is given.
+class KeySource:
+    """The value of ``--keys``: a range, or a file that is not yet read.
+
+    The suffix of the file's name determines its format; stdin is CSV if a column is given.
 
     Attributes:
-        path: the file; ``-`` is stdin.
+        path: the file, ``-`` for stdin; or the text of the range.
         column: the column with the keys, or ``NAME=COUNTS`` with that of the number of messages of each key too; None for a file of lines.
-        field_type: the AMQP type of the keys as values of a header.
+        field_type: the AMQP type of the keys, where they are values of a header; None: longstr.
+        made: the keys of a range; None for a file.
     """
 
     path: str
     column: str | None = None
     field_type: FieldType | None = None
+    made: Sequence[str] | None = None
 
     @property
     def name(self) -> str:
-        """The file's name for messages."""
+        """The name of the file, or the range, for messages."""
         return file_name(self.path)
+
+    def hashing(self, of: Hashing) -> Hashing:
+        """Return what an exchange hashes, with the type of these keys."""
+        type_ = self.field_type
+        if type_ is None or type_ == of.field_type:
+            return of
+        if of.hash_header is None:
+            raise InputError(
+                f"--keys {self.path:.80} has the type of a header, and the exchange does not hash a header: leave :{type_} out"
+            )
+        if of.field_type is not None:
+            raise InputError(
+                f"the type of the keys is given twice, as {of.field_type} and as {type_}: pass it once"
+            )
+        return replace(of, field_type=type_)
 
     def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
         """Read the keys; a batch of lines contains all that can be read without waiting.
 
         An empty line is an empty key. A byte order mark at the beginning is skipped.
         """
+        if self.made is not None:
+            for start in range(0, len(self.made), _BATCH):
+                keys = self.made[start : start + _BATCH]
+                yield KeyBatch(range(start + 1, start + 1 + len(keys)), keys, unit="key")
+            return
         suffix = Path(self.path).suffix.lower()
         if suffix not in _FORMATS:
             raise InputError(
@@ -87,6 +145,27 @@ class KeyFile:
         with _open(self.path, "keys", "pass lines of text", progress=progress) as file:
             yield from read(file)
 
+    def sample(self) -> Iterator[KeyBatch]:
+        """Yield the batches with the progress of a file; an InputError if there are no keys."""
+        empty = True
+        for batch in self.batches(progress=True):
+            empty = empty and not (batch.keys if batch.messages is None else any(batch.messages))
+            yield batch
+        if empty:
+            raise InputError(f"{self.name} has no keys, or all counts are 0: pass at least one message")
+
+    def read(self) -> KeyBatch:
+        """Return all keys as one batch, each as often as it has messages."""
+        keys: list[str] = []
+        numbers: list[int] = []
+        batch = _NO_KEYS
+        for batch in self.sample():
+            keys += batch.keys if batch.messages is None else _repeat(batch.keys, batch.messages)
+            numbers += batch.numbers if batch.messages is None else _repeat(batch.numbers, batch.messages)
+            if len(keys) > _MOST_KEYS:
+                raise InputError(f"{self.name} has more than {_MOST_KEYS:,} messages: pass fewer")
+        return batch._replace(keys=keys, numbers=numbers, messages=None)
+
     def _lines(self, file: Any) -> Iterator[KeyBatch]:  # BinaryIO has no read1
         number = 1
         for lines in _line_batches(file):
@@ -95,10 +174,10 @@ class KeyFile:
                 try:
                     keys.append(line.removesuffix(b"\r").decode())
                 except UnicodeDecodeError:
-                    yield KeyBatch(range(number, number + len(keys)), keys)
+                    yield KeyBatch(range(number, number + len(keys)), keys, file=self.name)
                     where = f"line {number + len(keys)} of {self.name}"
                     raise InputError(f"{where} is not UTF-8: convert the file first") from None
-            yield KeyBatch(range(number, number + len(keys)), keys)
+            yield KeyBatch(range(number, number + len(keys)), keys, file=self.name)
             number += len(keys)
 
     def _csv(self, file: Any) -> Iterator[KeyBatch]:  # as above
@@ -128,7 +207,7 @@ class KeyFile:
             check_text_column(self.name, batch, key, "a key is text or an integer")
             keys = list_column(self.name, batch, key, first, string())
             messages = list_column(self.name, batch, counts[0], first, uint64(), int64()) if counts else None
-            yield KeyBatch(range(first, first + len(keys)), keys, messages, "row")
+            yield KeyBatch(range(first, first + len(keys)), keys, messages, "row", self.name)
             first += len(keys)
 
 
@@ -258,142 +337,11 @@ def _line_batches(file: Any) -> Iterator[list[bytes]]:  # as above
         yield [last]
 
 
-#: All keys are in memory at once.
-_MOST_KEYS = 100_000_000
-_BATCH = 1 << 14
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A sample of keys.
-
-    Attributes:
-        keys: the keys, one for each message.
-        source: the file that has them; None for a pattern.
-        numbers: the line of each key in the file; None: consecutive from 1.
-        unit: the unit of `numbers`, if not lines.
-    """
-
-    keys: Sequence[str]
-    source: str | None = None
-    numbers: Sequence[int] | None = None
-    unit: str = "line"
-
-    @contextmanager
-    def values(self, hashing: Hashing, source: KeyMap) -> Iterator[list[Any]]:
-        """Yield the hashed value of each key; an error in the block names the key and its line."""
-        with self.name_errors(hashing, source):
-            yield [hashed_value(hashing, key) for key in self.keys]
-
-    @contextmanager
-    def name_errors(self, hashing: Hashing, source: KeyMap) -> Iterator[None]:
-        """Add the key and its line to an error of a block that routes the keys."""
-        try:
-            yield
-        except InputError as error:
-            for number, key in self._around_the_first_bad(hashing, source):
-                try:
-                    _route(hashing, source, key)
-                except InputError as cause:
-                    where = (
-                        f"key {key!r:.60}"
-                        if self.source is None
-                        else f"{self.unit} {number} of {self.source}"
-                    )
-                    raise type(error)(f"{where}: {cause}") from None
-            raise
-
-    def _around_the_first_bad(self, hashing: Hashing, source: KeyMap) -> Iterator[tuple[int, str]]:
-        for start in range(0, len(self.keys), _BATCH):
-            batch = self.keys[start : start + _BATCH]
-            try:
-                hashing.route_all([hashed_value(hashing, key) for key in batch], source)
-            except InputError:
-                numbers = self.numbers or range(1, len(self.keys) + 1)
-                yield from zip(numbers[start : start + _BATCH], batch, strict=True)
-                return
-
-
-def _route(hashing: Hashing, source: KeyMap, key: str) -> None:
-    """Route a single key, so that an error is not about a position in an array."""
-    hashing.exchange(source).route(**hashing.message(hashed_value(hashing, key)))
-
-
-@dataclass(frozen=True, slots=True)
-class KeySource:
-    """The value of ``--keys``.
-
-    Attributes:
-        text: the text, as ``keys.csv#customer=orders`` or ``user-{1..100}``.
-        made: the keys of a range; None for a file.
-        file: the file; None for a range.
-    """
-
-    text: str
-    made: Sequence[str] | None = None
-    file: KeyFile | None = None
-
-    @property
-    def name(self) -> str:
-        """The source of the keys, in words."""
-        return self.text if self.file is None else self.file.name
-
-    def hashing(self, of: Hashing) -> Hashing:
-        """Return what an exchange hashes, with the type of these keys."""
-        type_ = None if self.file is None else self.file.field_type
-        if type_ is None or type_ == of.field_type:
-            return of
-        if of.hash_header is None:
-            raise InputError(
-                f"--keys {self.text:.80} has the type of a header, and the exchange does not hash a header: leave :{type_} out"
-            )
-        if of.field_type is not None:
-            raise InputError(
-                f"the type of the keys is given twice, as {of.field_type} and as {type_}: pass it once"
-            )
-        return replace(of, field_type=type_)
-
-    def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
-        """Yield the keys in batches, those of a file as they are read."""
-        if self.file is not None:
-            yield from self.file.batches(progress=progress)
-        made = self.made or ()
-        for start in range(0, len(made), _BATCH):
-            keys = list(made[start : start + _BATCH])
-            yield KeyBatch(range(start + 1, start + 1 + len(keys)), keys, unit="key")
-
-    def sample(self) -> Iterator[KeyBatch]:
-        """Yield the batches with the progress of a file; an InputError if there are no keys."""
-        empty = True
-        for batch in self.batches(progress=True):
-            empty = empty and not (batch.keys if batch.messages is None else any(batch.messages))
-            yield batch
-        if empty:
-            raise InputError(f"{self.name} has no keys, or all counts are 0: pass at least one message")
-
-    def read(self) -> Sample:
-        """Return all keys."""
-        if self.made is not None:
-            return Sample(self.made)
-        keys: list[str] = []
-        numbers, unit = array("q"), "line"
-        for batch in self.sample():
-            keys += batch.keys if batch.messages is None else _repeat(batch.keys, batch.messages)
-            numbers.extend(
-                batch.numbers if batch.messages is None else _repeat(batch.numbers, batch.messages)
-            )
-            unit = batch.unit
-            if len(keys) > _MOST_KEYS:
-                raise InputError(f"{self.name} has more than {_MOST_KEYS:,} messages: pass fewer")
-        return Sample(keys, self.name, numbers, unit)
-
-
 def parse_keys(text: str) -> KeySource:
     """Parse ``FILE``, ``FILE#COLUMN``, ``FILE#COLUMN=COUNTS``, each COLUMN with ``:TYPE`` if it is of a header, or a text with a range."""
     made = expand_ranges([TEXT.value_of(text)])
     if made != [text]:
-        return KeySource(text, made)
+        return KeySource(text, made=made)
     path, _, columns = text.partition("#")
     if path == STDIN:
         claim_stdin("the keys")
@@ -401,7 +349,7 @@ def parse_keys(text: str) -> KeySource:
     stem, colon, type_ = key.rpartition(":")
     known = next((known for known in FIELD_TYPES if colon and known == type_), None)
     column = f"{stem if known else key}{equals}{counts}" or None
-    return KeySource(text, file=KeyFile(path, column, None if known == "longstr" else known))
+    return KeySource(path, column, None if known == "longstr" else known)
 
 
 def _repeat(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
@@ -417,14 +365,13 @@ class StreamedSample:
     keys: KeySource
     hashing: Hashing
     source: KeyMap
-    _batch: Sample = field(default_factory=lambda: Sample([]))
+    _batch: KeyBatch = _NO_KEYS
 
     def __iter__(self) -> Iterator[SampleBatch]:
         from rabbit_chx.analysis.key_routing import SampleBatch
 
-        name = None if self.keys.file is None else self.keys.name
         for batch in self.keys.sample():
-            self._batch = Sample(batch.keys, name, batch.numbers, batch.unit)
+            self._batch = batch
             values = [hashed_value(self.hashing, key) for key in batch.keys]
             yield SampleBatch(values, batch.messages, batch.keys)
 

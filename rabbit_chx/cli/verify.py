@@ -14,6 +14,7 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import COPY, declare_copy, find_routes, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options, say
+from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.cli.report import exchange_facts, outcome_text, ring_text, source_as_json
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
@@ -189,7 +190,8 @@ def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None
     default = "{0..9999}" if hashing.hash_property == "timestamp" else _DEFAULT_KEYS
     source = given or parse_keys(default)
     hashing, keys = source.hashing(hashing), source.read()
-    with keys.values(hashing, ring) as values:
+    with keys.name_errors(hashing, ring):
+        values = [hashed_value(hashing, key) for key in keys.keys]
         predicted = hashing.route_all(values, ring)
     with (
         unwound_by_signals(),

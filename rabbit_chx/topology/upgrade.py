@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from rabbit_chx.analysis import Finding, movement
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import (
     Binding,
     Destination,
@@ -273,12 +273,7 @@ def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
     if file is not None or external:
         return repair_fix(exchange.name, file, external=external)
     exported = f"{exchange.name}.toml"
-    export = CommandLine(
-        "export",
-        "Broker.topology().to_toml()",
-        options=(Argument("exchange", exchange.name),),
-        output=exported,
-    )
+    export = CommandLine("export", "Broker.topology().to_toml()", (exchange.name,), output=exported)
     return Fix(
         "before the upgrade, run: ",
         export,

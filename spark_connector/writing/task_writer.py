@@ -100,7 +100,8 @@ class TaskWriter:
         """Subtract rows that were not published from the rows by queue."""
         if not self._predicted:
             return
-        if len(closes) < refused:  # an exchange refused all further rows, whose keys are not known here
+        # An exchange refused all further rows, or the bytes of a key are not UTF-8: the keys are not known here.
+        if len(closes) < refused or any("\\x" in sample.key for sample in closes):
             self._predicted.clear()
             return
         ring = self._options.ring

@@ -36,7 +36,7 @@ def test_the_export_of_names_that_are_hard_to_write_has_an_empty_plan(topologies
 def test_an_exchange_of_the_broker_is_exported_once_it_has_bindings(
     topologies: Topologies,
 ) -> None:
-    command = ("export", "--exchange", "amq.direct")
+    command = ("export", "amq.direct")
     assert "is a direct exchange that each broker has" in topologies.run(*command, code=2)[1]
     topologies.shop.channel.queue_bind("q1", "amq.direct", "first")
     assert 'source = "amq.direct"' in topologies.run(*command)[0]

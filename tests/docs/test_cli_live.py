@@ -149,10 +149,11 @@ def test_the_example_prints_the_output_of_the_page(
     said = re.sub(
         r"^[a-z ]+: (?:.* )?(after|at work for) \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE
     )
-    said = re.sub(r"^rabbit-chx: stored on the broker: the order of .*\n", "", said, flags=re.MULTILINE)
+    said = re.sub(
+        r"^rabbit-chx: (stored on|no record on) the broker.* the order of .*\n", "", said, flags=re.MULTILINE
+    )
     begins = {
-        "replay user-7 user-8": "rabbit-chx: 8 rows in trips-1, of 16 rows that were read; rows that were written before",
-        "replay user-7 --": "rabbit-chx: 4 rows in trips-1, of 16 rows that were read; rows that were written before",
+        "replay trips user-7 user-8": "rabbit-chx: 8 rows in trips-1, of 16 rows that were read; rows that were written before",
         "arrange": "rabbit-chx: orders: 30.772% of the keys move",
     }
     assert said == "" or any(word in command and said.startswith(line) for word, line in begins.items())

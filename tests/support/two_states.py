@@ -24,7 +24,7 @@ from rabbit_chx.topology.slots.layout import expand
 _Draw: TypeAlias = st.DrawFn
 _Edit: TypeAlias = Callable[[_Draw, Topology], Topology]
 _QUEUES = tuple(f"q{n}" for n in range(5))
-_PLACES: Sequence[Destination] = (*_QUEUES, ExchangeRef("x"))
+_PLACES: Sequence[Destination] = (*_QUEUES, ExchangeRef("x"), ExchangeRef("i"))
 _CHX, _MODULUS = "x-consistent-hash", "x-modulus-hash"
 _ARGUMENTS: Sequence[dict[str, Any]] = ({}, {"x-max-length": 5}, {"x-max-length": 6}, {"x-message-ttl": 5})
 
@@ -49,7 +49,9 @@ def _slots(draw: _Draw) -> dict[str, Any]:
 def _base(draw: _Draw) -> Topology:
     """Return objects of each kind, whose ends exist."""
     exchanges = [ExchangeDefinition("x", "fanout"), ExchangeDefinition("t", "topic")]
+    exchanges.append(ExchangeDefinition("i", "fanout", internal=True))  # a slot that is not of a layout
     bindings = [BindingDefinition("x", "q0"), BindingDefinition("t", ExchangeRef("x"), "a")]
+    bindings.append(BindingDefinition("i", "q1"))
     exchanges.append(ExchangeDefinition("h", _CHX, ring=draw(_members(_PLACES))))
     if draw(st.booleans()):
         exchanges.append(ExchangeDefinition("s", _CHX, **_slots(draw)))
@@ -99,7 +101,7 @@ def _edited(draw: _Draw, objects: tuple[Any, ...], position: int, field: str) ->
     return (*others[0], replace(one, **new), *others[1])
 
 
-_ROUTES = ("x", "t", "m")
+_ROUTES = ("x", "t", "m", "i")
 
 
 def _bind(draw: _Draw, topology: Topology) -> Topology:
@@ -114,7 +116,7 @@ def _bind(draw: _Draw, topology: Topology) -> Topology:
 
 def _own(draw: _Draw, topology: Topology) -> Topology:
     return replace(
-        topology, owns=draw(st.sampled_from([("*",), ("q*",), ("q*", "s*", "x"), ("h", "q*", "m")]))
+        topology, owns=draw(st.sampled_from([("*",), ("q*",), ("q*", "s*", "x", "i"), ("h", "q*", "m")]))
     )
 
 

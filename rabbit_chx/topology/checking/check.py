@@ -166,7 +166,7 @@ def check(
     contradicted = [finding for _, finding in seen.values() if finding is not None]
     findings = (
         *(() if wanted is None else _find_wrong_place(wanted, live)),
-        *map(_unreadable_finding, unreadable),
+        *(_unreadable_finding(name, wanted) for name in unreadable),
         *contradicted,
         *(
             found
@@ -277,9 +277,11 @@ def _find_copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Itera
         yield Finding("sharding-policy", message, fix, exchange=exchange.name)
 
 
-def _unreadable_finding(name: str) -> Finding:
+def _unreadable_finding(name: str, wanted: Topology | None) -> Finding:
+    """Return the finding of a ring with a member that no client can name. It differs from a file only if the order counts there."""
+    kind = "odd-member" if wanted is not None and wanted.is_assumed(name) else "different"
     message = "the ring has a member that no client can name, so it is not checked"
-    return Finding("different", message, "delete that queue or exchange", exchange=name)
+    return Finding(kind, message, "delete that queue or exchange", exchange=name)
 
 
 def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:

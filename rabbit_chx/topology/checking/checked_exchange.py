@@ -139,8 +139,8 @@ class CheckedExchange:
     def comparison(self) -> RingComparison:
         """The comparison with the members of the topology; without them with those after a repair."""
         if self.listed is not None and self.listed.ring is not None:
-            planned = None if self.context.compared is None else self.context.compared.wanted
-            return RingComparison(self.listed, self.live, self.layout, self.is_assumed, planned)
+            compared = self.context.compared
+            return RingComparison(self.listed, self.live, self.layout, self.is_assumed, compared)
         return RingComparison(replace(self.exchange, ring=self.repaired), self.live)
 
     @property

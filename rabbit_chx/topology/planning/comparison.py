@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.changes import NamedObject
+from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
     BindingDefinition,
+    ExchangeDefinition,
     PolicyDefinition,
     RingMember,
     list_onward,
@@ -83,6 +85,23 @@ class Comparison:
     redeclared: frozenset[str] = frozenset()
     replaced: tuple[tuple[NamedObject, NamedObject], ...] = ()
     replaced_refs: frozenset[Destination] = frozenset()
+
+    @cached_property
+    def rebinds(self) -> tuple[PlannedChange, ...]:
+        """What a plan does with exchanges and with bindings without those of rings, in no order: see `SlotView.at`."""
+        removed = [
+            binding
+            for binding, unwanted in self.bindings
+            if unwanted in _REMOVED or not self.deleted_refs.isdisjoint(_ends_of(binding))
+        ]
+        made = [one.after for one in self.differences if one.kind == "missing" and one.is_ours]
+        exchanges = (named for named in self.deleted if isinstance(named, ExchangeDefinition))
+        return (
+            *(PlannedChange("create", None, one) for one in made if isinstance(one, ExchangeDefinition)),
+            *(PlannedChange("unbind", binding, None) for binding in removed),
+            *(PlannedChange("bind", None, one) for one in made if isinstance(one, BindingDefinition)),
+            *(PlannedChange("delete", exchange, None) for exchange in exchanges),
+        )
 
     def redeclare(self, exchanges: Collection[str]) -> Comparison:
         """Return the comparison in which further exchanges are replaced."""
@@ -157,6 +176,10 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         deleted_refs=deleted_refs,
         existing=existing - deleted_refs,
     ).redeclare(())
+
+
+def _ends_of(binding: BindingDefinition) -> set[Destination]:
+    return {ExchangeRef(binding.source), binding.destination}
 
 
 def _compare_objects(wanted: Topology, live: LiveTopology, release: Release) -> Iterator[Difference]:

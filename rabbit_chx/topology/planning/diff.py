@@ -57,7 +57,21 @@ def diff(wanted: Topology, live: LiveTopology) -> tuple[Difference, ...]:
     compared = compare(wanted, live)
     names = sorted(exchange.name for exchange in compared.wanted.exchanges)
     rings = [ring for name in names if (ring := find_ring_comparison(compared, name)) is not None]
-    return (*list_differences(compared, rings), *(one for ring in rings for one in ring.differences()))
+    return (
+        *list_differences(compared, rings),
+        *_unreadable_rings(compared),
+        *(one for ring in rings for one in ring.differences()),
+    )
+
+
+def _unreadable_rings(compared: Comparison) -> Iterator[Difference]:
+    """Yield the exchanges whose live ring has a member that no client can name. Where the order does not count, no plan has them."""
+    wanted, live = compared.wanted, compared.live
+    for exchange in wanted.exchanges:
+        name, there = exchange.name, live.exchange(exchange.name)
+        is_read = name in live.rings or name not in live.sources_left_out
+        if not (is_read or exchange.ring is None or there is None or wanted.is_assumed(name)):
+            yield Difference("different", exchange, there, exchange)
 
 
 def list_differences(compared: Comparison, rings: Iterable[RingComparison]) -> Iterator[Difference]:
@@ -70,7 +84,8 @@ def list_differences(compared: Comparison, rings: Iterable[RingComparison]) -> I
         if isinstance(subject, BindingDefinition) and subject.source in shares:
             yield replace(one, share=shares[subject.source])
         elif one.kind == "different" and isinstance(subject, ExchangeDefinition) and subject.type in _HASHING:
-            yield replace(one, share=float(any(field.field in _DECIDES_ON_KEYS for field in one.fields)))
+            decisive = _DECIDES_ON_KEYS if subject.type == HASH_EXCHANGE else ("type",)
+            yield replace(one, share=float(any(field.field in decisive for field in one.fields)))
         else:
             yield one
 
@@ -83,7 +98,7 @@ def find_ring_comparison(compared: Comparison, name: str) -> RingComparison | No
     if name in compared.live.sources_left_out and name not in compared.live.rings:
         return None
     is_assumed = compared.wanted.is_assumed(name)
-    return RingComparison(wanted, compared.live, compared.layouts.get(name), is_assumed, compared.wanted)
+    return RingComparison(wanted, compared.live, compared.layouts.get(name), is_assumed, compared)
 
 
 @dataclass(frozen=True)
@@ -94,14 +109,14 @@ class RingComparison:
         exchange: the wanted exchange, with plain members instead of slots.
         layout: its wanted slots; None without slots.
         is_assumed: True if the order of the wanted members is assumed: then the members count, and not their order.
-        planned: all wanted objects, which show what is to be a slot.
+        compared: the two topologies, which show what is to be a slot, and what happens to its bindings; None without a wanted one.
     """
 
     exchange: ExchangeDefinition
     live: LiveTopology
     layout: SlotLayout | None = None
     is_assumed: bool = False
-    planned: Topology | None = None
+    compared: Comparison | None = None
 
     @cached_property
     def live_ring(self) -> LiveRing:
@@ -111,8 +126,12 @@ class RingComparison:
     @cached_property
     def slots(self) -> SlotView:
         """The slots in the live ring, with their bindings."""
+        return self._view_slots(())
+
+    def _view_slots(self, members: Iterable[Place]) -> SlotView:
         (name, ring, _), live = self.live_ring, self.live
-        return view_slots(name, ring, live.exchanges, live.bindings, planned=self.planned)
+        planned = None if self.compared is None else self.compared.wanted
+        return view_slots(name, ring, live.exchanges, live.bindings, members=members, planned=planned)
 
     @property
     def members(self) -> tuple[RingMember, ...]:
@@ -193,7 +212,11 @@ class RingComparison:
             return None
         if self.layout is None:
             is_same = self.is_assumed and self.members == self.live_ring.bound
-            return 0.0 if is_same else self.share_elsewhere(wanted)
+            before = self._view_slots(wanted.destinations)
+            after = before.at(() if self.compared is None else self.compared.rebinds)
+            old, new = self.live_ring.ring, self.live_ring.ring if is_same else wanted
+            is_kept = old.buckets == new.buckets and before.owners == after.owners
+            return 0.0 if is_kept else before.map_of(old).share_moved(after.map_of(new))
         owners: dict[Place, Place] = dict(
             zip(self.layout.names.refs, self.layout.owners.values(), strict=True)
         )
@@ -217,9 +240,7 @@ class RingComparison:
         """
         if self.layout is None:
             return self.slots.owners
-        (name, ring, _), live = self.live_ring, self.live
-        refs = self.layout.names.refs
-        every = view_slots(name, ring, live.exchanges, live.bindings, members=refs, planned=self.planned)
+        every = self._view_slots(self.layout.names.refs)
         bound, owners = every.queues, dict(every.owners)
         for slot, queue in zip(self.layout.names.refs, self.layout.owners.values(), strict=True):
             queues = bound.get(slot, ())
@@ -245,7 +266,8 @@ def _by_destination(members: Iterable[RingMember]) -> dict[Destination, list[Rin
 def _shares_of_slots(ring: RingComparison) -> dict[str, float]:
     """Return the share of keys of each slot in a live ring."""
     shares = ring.live_ring.ring.shares()
-    return {slot: shares.get(ExchangeRef(slot), 0.0) for slot in (ring.layout.owners if ring.layout else ())}
+    slots = {*(ring.layout.owners if ring.layout else ()), *(slot.name for slot in ring.slots.bound)}
+    return {slot: shares.get(ExchangeRef(slot), 0.0) for slot in slots}
 
 
 def find_shares_of_moduli(compared: Comparison) -> dict[str, float]:

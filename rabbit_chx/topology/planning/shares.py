@@ -152,11 +152,14 @@ def _plan_moduli(
         {exchange.name for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
         for side in (compared.live, compared.wanted)
     )
-    moduli = {}
+    removed = {exchange.name for exchange in compared.wanted.exchanges} | {
+        named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)
+    }
+    hashing_after, moduli = after | (before - removed), {}
     for name in sorted(before | after):
         moments = list(_list_moments(name, compared.live, changes))
         if name in after or len(moments) > 1:
-            plan = _plan_modulus(name, moments, compared, is_hashing=(name in before, name in after))
+            plan = _plan_modulus(name, moments, compared, is_hashing=(name in before, name in hashing_after))
             if name not in rings:
                 moduli[name] = replace(plan, proposals=tuple(_propose_for_modulus(plan)))
             elif name in after:

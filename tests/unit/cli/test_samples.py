@@ -15,7 +15,7 @@ from pyarrow import parquet
 from rabbit_chx.analysis import simulation
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli import samples
-from rabbit_chx.cli.samples import KeyFile, KeySource, parse_keys
+from rabbit_chx.cli.samples import KeySource, parse_keys
 from rabbit_chx.errors import InputError, MissingExtraError
 
 
@@ -35,7 +35,7 @@ from rabbit_chx.errors import InputError, MissingExtraError
 def test_a_file_is_written_with_its_column_and_type(
     text: str, path: str, column: str | None, type_: str | None
 ) -> None:
-    assert parse_keys(text) == KeySource(text, file=KeyFile(path, column, type_))  # type: ignore[arg-type]
+    assert parse_keys(text) == KeySource(path, column, type_)  # type: ignore[arg-type]
 
 
 def test_a_range_is_all_its_keys() -> None:
@@ -74,7 +74,7 @@ def _put(path: Path, content: str | pa.Table) -> str:
 def test_a_table_gives_its_keys_and_counts(tmp_path: Path, name: str) -> None:
     keys, counts = zip(*ROWS, strict=True)
     content = _table(pa.array(keys), *counts) if name == "k.parquet" else CSV
-    batches = list(KeyFile(_put(tmp_path / name, content), "key=n").batches())
+    batches = list(KeySource(_put(tmp_path / name, content), "key=n").batches())
 
     assert [
         (key, n) for batch in batches for key, n in zip(batch.keys, batch.messages or (), strict=True)
@@ -95,7 +95,7 @@ def test_a_table_gives_its_keys_and_counts(tmp_path: Path, name: str) -> None:
 def test_keys_of_parquet_are_text_and_whole_numbers(
     tmp_path: Path, values: pa.Array[Any], keys: list[str]
 ) -> None:
-    (batch,) = KeyFile(_put(tmp_path / "k.parquet", _table(values, 1.0, 2.0)), "key=n").batches()
+    (batch,) = KeySource(_put(tmp_path / "k.parquet", _table(values, 1.0, 2.0)), "key=n").batches()
     assert (batch.keys, batch.messages) == (keys, [1, 2])
 
 
@@ -113,7 +113,7 @@ MOMENT = pa.array([2**60], pa.timestamp("ms"))
 def test_a_table_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"needs pyarrow: .*, or pass lines"):
-        list(KeyFile(_put(tmp_path / "k.csv", CSV), "key").batches())
+        list(KeySource(_put(tmp_path / "k.csv", CSV), "key").batches())
 
 
 CONTENTS: list[tuple[str, str | pa.Table, str | None, str]] = [
@@ -155,7 +155,7 @@ def test_a_file_without_such_keys_is_refused_and_the_reason_named(
     tmp_path: Path, name: str, content: str | pa.Table, column: str | None, says: str
 ) -> None:
     with pytest.raises(InputError, match=says) as caught:
-        list(KeyFile(_put(tmp_path / name, content), column).batches())
+        list(KeySource(_put(tmp_path / name, content), column).batches())
     assert len(str(caught.value)) < 400
 
 
@@ -193,7 +193,7 @@ def test_a_key_that_cannot_be_sent_is_named_by_its_file_and_place(
 
 def test_rows_are_numbered_over_batches_of_any_length() -> None:
     batches = [pa.record_batch({"key": ["a"] * count}) for count in (3, 1, 2)]
-    rows = [batch.numbers for batch in KeyFile("k.parquet", "key")._rows(batches, ["key"])]
+    rows = [batch.numbers for batch in KeySource("k.parquet", "key")._rows(batches, ["key"])]
     assert rows == [range(1, 4), range(4, 5), range(5, 7)]
 
 
@@ -206,7 +206,7 @@ def test_only_the_begin_of_a_file_has_a_mark_and_a_line_is_of_any_length(
     path = tmp_path / "keys"
     keys = ["a", "\ufeffb", "\ufeffc", "long" * 5, "d", "longer" * 5]
     path.write_text("\ufeff" + "\n".join(keys), encoding="utf-8")
-    assert [key for batch in KeyFile(str(path)).batches() for key in batch.keys] == keys
+    assert [key for batch in KeySource(str(path)).batches() for key in batch.keys] == keys
 
 
 def test_too_many_distinct_keys_are_not_counted_and_this_is_reported(

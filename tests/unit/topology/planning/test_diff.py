@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from one_hash_exchange import hashing, with_buckets
 from sides import as_live
 from slot_files import live_of, slotted
 
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     Difference,
     ExchangeDefinition,
+    LiveTopology,
     QueueDefinition,
     RingMember,
     Topology,
@@ -99,3 +101,47 @@ def test_a_check_and_a_plan_agree_what_is_to_be_no_slot() -> None:
     live = replace(with_buckets(ring, *[place.ref] * 3, *"bba"), bindings=bound)
 
     assert check(live, wanted).misplaced["orders"] == plan(wanted, live).rings["orders"].moved
+
+
+@pytest.mark.parametrize(("owns", "queues"), [(("*",), ["q1"]), ((), ["q1"]), ((), ["q0", "q1"])])
+def test_a_slot_of_plain_objects_moves_with_the_share_of_its_plan(
+    owns: tuple[str, ...], queues: list[str]
+) -> None:
+    slots = [ExchangeRef("h.a"), ExchangeRef("h.b")]
+
+    def bound(*to: str, owned: tuple[str, ...] = ()) -> Topology:
+        exchange = ExchangeDefinition("h", "x-consistent-hash", ring=tuple(map(RingMember, slots)))
+        internal = [ExchangeDefinition(slot.name, "fanout", internal=True) for slot in slots]
+        bindings = [BindingDefinition("h.a", queue) for queue in to] + [BindingDefinition("h.b", "q2")]
+        names = ("q0", "q1", "q2")
+        return Topology(
+            (exchange, *internal), tuple(map(QueueDefinition, names)), tuple(bindings), owns=owned
+        )
+
+    live = LiveTopology.of_file(bound("q0")).with_rings({"h": HashRing.from_buckets(slots)})
+    wanted = bound(*queues, owned=owns)
+    moved = plan(wanted, live).rings["h"].moved
+    assert moved == pytest.approx(0.5, abs=0.001)
+    assert check(live, wanted).misplaced == {"h": moved}
+    assert {one.share for one in diff(wanted, live)} == {HashRing.from_buckets(slots).shares()[slots[0]]}
+
+
+def test_the_arguments_of_a_ring_move_no_key_of_a_modulus_exchange() -> None:
+    def of(**arguments: str) -> Topology:
+        exchange = ExchangeDefinition("m", "x-modulus-hash", arguments=arguments, queues=("a", "b"))
+        return Topology((exchange,), (QueueDefinition("a"), QueueDefinition("b")))
+
+    live = LiveTopology.of_file(of(), Release("4.3.6"))
+    (different,) = diff(of(**{"hash-header": "k"}), live)
+    assert (different.kind, different.share) == ("different", 0.0)
+
+
+def test_a_plan_that_only_replaces_a_queue_of_a_modulus_exchange_moves_no_key_in_the_end() -> None:
+    exchange = ExchangeDefinition("m", "x-modulus-hash")
+    live = LiveTopology.of_file(
+        Topology((exchange,), (QueueDefinition("a"),), (BindingDefinition("m", "a"),)), Release("4.3.6")
+    )
+    planned = plan(Topology((), (QueueDefinition("a", "quorum"),)), live).rings["m"]
+    matrix = planned.matrix()
+    assert matrix is not None
+    assert (planned.moved, matrix.moved, planned.moved_at_worst) == (0.0, 0.0, 1.0)
