@@ -14,7 +14,7 @@ from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option,
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import LivePlan
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.read_rings import store_read_rings
+from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Verbatim
@@ -39,7 +39,7 @@ def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, 
 def arrange(
     *,
     file: str = argument(),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
 ) -> Outcome:
@@ -68,7 +68,7 @@ def arrange(
         )
     with at.open() as opened:
         read = LivePlan.read(opened, given, vhost)
-        store_read_rings(at, read.live, opened)
+        say_unrecorded_rings(read.live)
     plan = read.plan
     better = {
         name: (ring, order)

@@ -192,7 +192,7 @@ def balance(
         metavar="QUEUE=WEIGHT",
         help="The weight of a queue; 0 removes all its slots.  [default: 1 for each queue with slots]",
     ),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys"),
 ) -> Outcome:
     """Propose slots to move so that no queue has too much load. Nothing is changed.
