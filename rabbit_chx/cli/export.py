@@ -11,7 +11,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.read_rings import store_read_rings
+from rabbit_chx.cli.read_rings import say_without_record
 from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
@@ -56,7 +56,7 @@ def export(
     if live:
         with live.open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
-            store_read_rings(live, topology, opened)
+        say_without_record(topology)
         topology = _without_exclusive(topology)
         is_guessed, is_partial = False, bool(topology.facts.oddities)
     else:

@@ -1,21 +1,16 @@
-"""Store the rings that a command has read, so that the next one knows their order without the ring source."""
+"""The rings that a command has read, and that no record on the broker fits: only `record`, `apply` and `repair` store one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.errors import AccessRefusedError, RabbitChxError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.routing import HashRing
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
-    from rabbit_chx.broker import Broker
     from rabbit_chx.topology import LiveTopology
     from rabbit_chx.topology.live.reading import LiveExchange
 
@@ -42,52 +37,13 @@ def how_to_record(names: Sequence[str], **options: str) -> Fix:
     )
 
 
-def store_read_rings(
-    at: BrokerAddresses, live: LiveTopology, broker: Broker, *, exchanges: Collection[str] = ()
-) -> None:
-    """Store the order of the rings of a live topology that a ring source has read and that have no record: those of `exchanges`, or all."""
-    from rabbit_chx.topology.ring_records import records_of
-
-    rings = {name: ring for name, ring in live.rings.items() if not records_of(name, live.facts.records)}
-    if exchanges:
-        rings = {name: ring for name, ring in rings.items() if name in exchanges}
-    _store(at, rings, broker)
+def say_without_record(live: LiveTopology) -> None:
+    """Write to stderr which rings were read, and that the broker has no record of them."""
+    if names := read_without_record(live):
+        say(how_to_record(names))
 
 
 def say_unrecorded(live: LiveExchange) -> None:
     """Write to stderr that the order of a live exchange was read, and that the broker has no record of it."""
     if live.ring.provenance == "read" and live.record is None:
         say(how_to_record([live.name]))
-
-
-def store_read_ring(at: BrokerAddresses, live: LiveExchange) -> None:
-    """Store the order of the ring of a live exchange, if a ring source has read it and it has no record."""
-    if live.ring.provenance == "read" and live.record is None:
-        _store(at, {live.name: live.ring})
-
-
-def _store(at: BrokerAddresses, rings: Mapping[str, HashRing], broker: Broker | None = None) -> None:
-    """Store the order of the rings that were read, and say so, or why not: what the command answers does not depend on it."""
-    read = {name: ring for name, ring in rings.items() if ring.provenance == "read"}
-    if not read or not at.stores_records or at.settings.protocol != "amqp":  # records are declared over AMQP
-        return
-    try:
-        with sign_of_life("storing the order of the rings"):
-            if broker is None:
-                with at.open() as opened:
-                    stored = opened.record(read, keep=True)
-            else:
-                stored = broker.record(read, keep=True)
-    except AccessRefusedError:
-        say(
-            "the order of the ring is not stored on the broker (--no-record accepts that): the user needs configure on rabbit-chx.*, exchanges "
-            "and queues"
-        )
-        return
-    except RabbitChxError as error:
-        say(Fix("the order of the ring is not stored on the broker (--no-record accepts that): ", str(error)))
-        return
-    if stored:
-        say(
-            f"stored on the broker: the order of {listed(list(stored))}, in exchange{'s' * (len(stored) > 1)} rabbit-chx.ring.NAME"
-        )
