@@ -62,9 +62,9 @@ _SHAPES = {
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
     "shown": "exchange: text  vhost: text  whole?  destinations?: [place]  name?: text  client?: text  routing?: text?  partitions?: [text]"
     "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
-    "  members: [{destination: place queue: text? weights: [text] buckets: int share: number load: number?"
+    "  members: [{destination: place queue: text? weights: [text] buckets: int? share: number? possible_share?: [number] load: number?"
     " rate: number? state: text?}]"
-    "  queues?: [{queue: text? slots: int share: number load: number? rate: number? state: text?}]"
+    "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number? state: text?}]"
     "  sample: {source: text messages: int nowhere: int}?"
     "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]  sharding?: sharding",
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
@@ -148,6 +148,7 @@ _SAYS = {
     "parked": "The messages in parking queues of slots.",
     "pinned": "The exchanges whose members now list their slots.",
     "planned": "The number of changes of the plan.",
+    "possible_share": "The least and the greatest share, if the order of the bindings is not known.",
     "provenance": "The source of the ring.",
     "reachable": "The lowest possible target.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",

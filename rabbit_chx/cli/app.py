@@ -51,7 +51,6 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import FORMATS
-from rabbit_chx.words import listed
 
 _BROKEN_PIPE = 141
 
@@ -129,9 +128,14 @@ class Program(click.Group):
         """Return the command of the arguments; the error for an unknown command suggests a similar one."""
         if args and args[0] not in _TABLE and not args[0].startswith("-"):
             from rabbit_chx.checks import similar
+            from rabbit_chx.words import listed
 
             meant = similar(args[0], _TABLE)
-            hint = f" Did you mean {meant}?" if meant else f" The commands are {listed([*_TABLE])}."
+            hint = (
+                f" Did you mean {meant}?"
+                if meant
+                else f" The commands are {listed([*_TABLE], most=len(_TABLE))}."
+            )
             ctx.fail(f"No such command {args[0]!r:.60}.{hint}")
         return super().resolve_command(ctx, args)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, expand_
 from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, read_load, slot_name
 from rabbit_chx.cli.plan_report import LivePlan
 from rabbit_chx.cli.printed import in_words, to_type
-from rabbit_chx.cli.read_rings import say_without_record
+from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, Verbatim, sign_of_life
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
-from rabbit_chx.topology.file.toml_file import members_of, members_text, rearrange
+from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.targets import reordered
@@ -189,7 +189,7 @@ def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, 
 def arrange(
     *,
     file: str = argument(),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
     load: BalanceOptions = options(BalanceOptions),
@@ -207,13 +207,15 @@ def arrange(
 
     The exit code is 3 if a list with variables is not written; stderr has it. It is 1 if the target of the load is not reached.
     """
+    if write and file == STDIN:
+        raise InputError("stdin cannot be written: leave --write out, or pass a file")
     at = broker.live()
     vhost = at.settings.vhost
     given = read_topology(file, vhost, variables=variables)
-    _check_file(given, file, write=write)
+    _check_file(given, file)
     with at.open() as opened:
         read = LivePlan.read(opened, given, vhost)
-    say_without_record(read.live)
+    say_unrecorded_rings(read.live)
     plan, balanced = read.plan, load.balance(given, read.live)
     better = {
         name: (ring, order)
@@ -234,14 +236,8 @@ def arrange(
         say(f"{name}: its members already list their slots")
     for name in pinned:
         say(f"{name}: each member lists its slots")
-    for name in done.unwritten:
-        better.pop(name, None)
-        say(
-            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables or is not in "
-            f"brackets: write by hand {members_text(members[name])}"
-        )
-    for name in done.uncommented:
-        say(f"{name}: its list of members was rewritten without its comments")
+    _report_unwritten(done, members)
+    better = {name: order for name, order in better.items() if name not in done.unwritten}
     if write:
         if done.text != given.text:
             _replace(Path(file), done.text)
@@ -258,9 +254,7 @@ def arrange(
     return Outcome(Document("arrange", [Data(fields), *shown]), code)
 
 
-def _check_file(given: TopologyInput, file: str, *, write: bool) -> None:
-    if write and file == STDIN:
-        raise InputError("stdin cannot be written: leave --write out, or pass a file")
+def _check_file(given: TopologyInput, file: str) -> None:
     if given.is_definitions:
         raise InputError(
             Fix(
@@ -282,6 +276,16 @@ def _members_with_slots(balanced: Balanced, given: TopologyInput) -> tuple[RingM
         if member.destination not in queues:
             say(f"{balanced.exchange}: {member.destination} gets no slot, and is left out")
     return members
+
+
+def _report_unwritten(done: RingText, members: Mapping[str, Sequence[RingMember]]) -> None:
+    for name in done.unwritten:
+        say(
+            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables or is not in "
+            f"brackets: write by hand {members_text(members[name])}"
+        )
+    for name in done.uncommented:
+        say(f"{name}: its list of members was rewritten without its comments")
 
 
 def _report_moves(ring: KeyMapPlan, order: RingProposal | None) -> None:

@@ -212,8 +212,7 @@ class BrokerOptions:
         section=OWN,
         is_rare=True,
         is_flag=True,
-        help="Do not store the order of rings on the broker, in exchanges rabbit-chx.ring.NAME. Without it, a command stores the rings that it "
-        "changes, and those that --ring-via reads and that have no record.",
+        help="Do not store the order of the rings that change on the broker, in exchanges rabbit-chx.ring.NAME.",
     )
     wait: float = option(
         is_rare=True,

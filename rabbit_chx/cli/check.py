@@ -445,7 +445,7 @@ def check_broker(
     subjects: tuple[str, ...] = argument(nargs=-1, metavar="[FILE] [EXCHANGE]..."),
     given: CheckOptions = options(CheckOptions),
     observed: ObservedOptions = options(ObservedOptions),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     output: str,
 ) -> Outcome:

@@ -11,7 +11,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.read_rings import say_without_record
+from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.report import say_doubts
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
@@ -39,7 +39,7 @@ def export(
         metavar="FILE",
         help="Convert this topology file or definitions file instead of the live topology; - is stdin.",
     ),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
 ) -> Outcome:
     """Write the live topology as a topology file, whose plan is empty. With EXCHANGE only that exchange and
@@ -56,7 +56,7 @@ def export(
     if live:
         with live.open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
-        say_without_record(topology)
+            say_unrecorded_rings(topology)
         topology = _without_exclusive(topology)
         is_guessed, is_partial = False, bool(topology.facts.oddities)
     else:

@@ -14,7 +14,7 @@ from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option,
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import LivePlan, unknown_order, whole_option
 from rabbit_chx.cli.printed import in_words, to_type
-from rabbit_chx.cli.read_rings import say_without_record
+from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.topology import Plan
@@ -27,7 +27,7 @@ from rabbit_chx.topology import Plan
 def plan(
     *,
     file: str = argument(),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     permissions: Permissions = options(Permissions),
     plan_out: str | None = option(metavar="FILE", help="Also write the plan to this file, as JSON."),
@@ -46,7 +46,7 @@ def plan(
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
     with at.open() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
-    say_without_record(live.live)
+        say_unrecorded_rings(live.live)
     remaining = live.plan.refused(**permissions.arguments(without="allow_loss"))
     live = replace(live, plan=replace(live.plan, refusals=remaining))
     made, permitting = live.plan, options_to_permit(remaining)

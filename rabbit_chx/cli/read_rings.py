@@ -1,4 +1,4 @@
-"""The rings that a command has read, and that no record on the broker fits: only `record`, `apply` and `repair` store one."""
+"""The rings that a command has read and that no record on the broker fits. A command that reads stores none: it names the one that does."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def read_without_record(live: LiveTopology) -> list[str]:
 
     found = []
     for name, ring in live.rings.items():
+        if len(ring.destinations) < 2:  # it needs no order
+            continue
         bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
         records = records_of(name, live.facts.records)
         if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
@@ -37,13 +39,13 @@ def how_to_record(names: Sequence[str], **options: str) -> Fix:
     )
 
 
-def say_without_record(live: LiveTopology) -> None:
-    """Write to stderr which rings were read, and that the broker has no record of them."""
+def say_unrecorded_rings(live: LiveTopology) -> None:
+    """Write to stderr that rings of a live topology were read, and that no record on the broker fits them."""
     if names := read_without_record(live):
         say(how_to_record(names))
 
 
 def say_unrecorded(live: LiveExchange) -> None:
-    """Write to stderr that the order of a live exchange was read, and that the broker has no record of it."""
-    if live.ring.provenance == "read" and live.record is None:
+    """Write to stderr that the ring of a live exchange was read, and that no record on the broker fits it."""
+    if live.ring.provenance == "read" and len(live.ring.destinations) > 1 and not live.is_recorded:
         say(how_to_record([live.name]))

@@ -43,7 +43,7 @@ def record(
     ),
     observed: ObservedOptions = options(ObservedOptions),
     yes: bool = option(is_flag=True, help="Replace records that differ, without asking."),
-    broker: BrokerOptions = options(BrokerOptions),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
 ) -> Outcome:
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
@@ -60,8 +60,6 @@ def record(
         broker = replace(broker, ring_from=source, ring_via=None)
     if observed.observed is not None and (source is not None or len(exchanges) != 1):
         raise InputError("--observed has the keys of one exchange: pass one EXCHANGE, and no --from")
-    if broker.no_record:
-        raise InputError("record stores the order of rings: leave --no-record out")
     at = broker.live()
     with at.open() as opened, sign_of_life("reading the broker"):
         live = opened.topology()

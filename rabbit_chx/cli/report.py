@@ -72,7 +72,11 @@ def exchange_facts(
         ("hashes", hashes_text(arguments)),
         ("ring", ring_text(ring)),
     ]
-    return [*facts, ("not determined", NEED_RING)] if ring.ground.is_assumed else facts
+    return (
+        [*facts, ("not determined", Fix("the member of a key: ", NEED_RING))]
+        if ring.ground.is_assumed
+        else facts
+    )
 
 
 def say_doubts(rings: Mapping[str, KeyMap]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,15 @@ from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, sign_of_life
 from rabbit_chx.result_fields import Shown, to_json
-from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.topology import LiveTopology, check
 from rabbit_chx.topology.live.reading import PublishRates
 from rabbit_chx.topology.live.recording import record_of
 from rabbit_chx.topology.live_rings import find_live_ring
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, order_of_name
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, order_of_name, order_of_place
 from rabbit_chx.topology.ring_records import record_arguments
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
@@ -262,14 +263,17 @@ class ShownExchange:
         buckets, shares = self.map.beneath.buckets, self.map.beneath.shares()
         ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
         owners = self.map if isinstance(self.map, SlotTable) else None
-        for place in dict.fromkeys((*ranges, *(self.keys or ()))):
+        places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
+        for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
+            is_known = possible is None
             yield (
                 place,
                 None if owners is None else _text_or_none(owners.queue_of(place)),
                 () if self.keys is None or place is None else self.keys.get(place, ()),
-                ranges.get(place, ""),
-                counts[place],
-                shares.get(place, 0.0),
+                ranges.get(place, "") if is_known else None,
+                counts[place] if is_known else None,
+                shares.get(place, 0.0) if is_known else None,
+                None if possible is None else possible(counts[place]),
                 *self._figures(place, (place,)),
             )
 
@@ -277,9 +281,32 @@ class ShownExchange:
         """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
         shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
         named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
+        possible = self._possible_shares()
         for queue in (*named, *([None] if held[None] else [])):
             places = [place for place in slots.ring.destinations if slots.queue_of(place) == queue]
-            yield queue, held[queue], shares.get(queue, 0.0), *self._figures(queue, places)
+            count = sum(place in places for place in slots.ring.buckets)
+            yield (
+                queue,
+                held[queue],
+                shares.get(queue, 0.0) if possible is None else None,
+                None if possible is None else possible(count),
+                *self._figures(queue, places),
+            )
+
+    def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
+        """Return what returns the least and the greatest share of a number of buckets in any order; None if the order is known.
+
+        It returns None if the bindings do not show how many buckets there are: which of two bindings of one destination counts depends on
+        their order.
+        """
+        ring = None if self.map is None else self.map.beneath
+        if not (isinstance(ring, HashRing) and ring.ground.is_assumed and self.keys is not None):
+            return None
+        if not ring.release.follows(DUPLICATES_APPEND) and any(len(keys) > 1 for keys in self.keys.values()):
+            return lambda _: None
+        numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
+        each = sorted(numbered.shares().values())
+        return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
 
     def _figures(
         self, place: Place, places: Sequence[Place]
@@ -343,7 +370,7 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
 def _record_text(live: LiveExchange) -> str:
     """Return what is known about the record of a ring, and how to store one that fits."""
     stored = "none" if live.record is None else f"of {live.record.about}"
-    if live.ring.provenance != "read" or live.is_recorded:
+    if live.ring.provenance != "read" or len(live.ring.destinations) < 2 or live.is_recorded:
         return stored if live.record is not None else ""
     fault = "" if live.record is None else ", which does not fit the ring"
     return Fix(f"{stored}{fault}: store it with ", to_type("record", live.name))
@@ -353,8 +380,20 @@ def _text_or_none(place: Place) -> str | None:
     return None if place is None else str(place)
 
 
+def _span(shares: tuple[float, float] | None) -> str:
+    """Return the least and the greatest share as text, once if they are shown alike."""
+    return "" if shares is None else " to ".join(dict.fromkeys(map(percent, shares)))
+
+
+def _rounded_span(shares: tuple[float, float] | None) -> list[float | None] | None:
+    return None if shares is None else [rounded(share) for share in shares]
+
+
 _SHARED = {
-    "share": Shown("share", percent, number=True, as_json=rounded),
+    "share": Shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True),
+    "possible_share": Shown(
+        "possible share", _span, number=True, as_json=_rounded_span, sparse=True, optional=True
+    ),
     "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
     "rate": Shown("messages/s", rate_text, number=True, sparse=True),
     "state": Shown("state", lambda state: state or "", sparse=True),
@@ -363,8 +402,8 @@ _MEMBERS = {
     "destination": Shown("member", place_text),
     "queue": Shown("queue", sparse=True),
     "weights": Shown("weight", " and ".join, number=True, sparse=True),
-    "places": Shown("buckets", json=None),
-    "buckets": Shown("count", number=True),
+    "places": Shown("buckets", sparse=True, json=None),
+    "buckets": Shown("count", number=True, sparse=True),
     **_SHARED,
 }
 _SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -46,6 +47,11 @@ def test_each_command_agrees_with_where_the_broker_puts_messages(
 
     routed = answer("route", "tenants", *VALUES, *of[1:])
     assert {answer["key"]: answer["destination"] for answer in routed["answers"]} == found
+    ring = tmp_path / "ring.json"
+    ring.write_text(json.dumps(answer("show", *of)))
+    assert answer("route", str(ring), *VALUES)["answers"] == routed["answers"]
+    ring.write_text(json.dumps(answer("show", "orders", *of)))
+    assert answer("route", f"{ring}#tenants", *VALUES)["answers"] == routed["answers"]
     assert {answer["destination"] for answer in routed["answers"] if answer["slot"] == "slot"} == {"q4"}
     assert routed["ring"]["slots"] == {"slot": "q4"}
     assert routed["ring"]["provenance"] == "read"

@@ -9,7 +9,7 @@ from command_line import Ran
 from modelled_commands import ModelledCommands
 from slot_files import live_of
 
-from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.topology import Topology
 
@@ -142,3 +142,29 @@ def test_what_is_no_exchange_of_a_broker_names_the_command_that_takes_it(
     code, _, err = ran("show", name)
     assert code == 2
     assert says in err
+
+
+def test_what_needs_no_order_is_shown_without_it(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(Topology.from_toml(RING))
+    *at, option, via = modelled.of_broker("show", "orders")
+    assert (option, via) == ("--ring-via", "")
+    code, out, _ = ran(*at, "-o", "json")
+    report = json.loads(out)
+    assert (code, report["provenance"]) == (0, "assumed")
+    members = {member["destination"]: member for member in report["members"]}
+    assert [*members] == ["q1", "q2"]
+    assert [members[name]["weights"] for name in ("q1", "q2")] == [["1"], ["3"]]
+    true = HashRing.from_buckets(["q2", "q2", "q2", "q1"]).shares()
+    for name, member in members.items():
+        assert (member["buckets"], member["share"]) == (None, None)
+        least, greatest = member["possible_share"]
+        assert least - 1e-9 <= true[name] <= greatest + 1e-9
+    _, out, _ = ran(*at)
+    assert "not determined  the member of a key: pass --ring-via to read it" in out
+    assert "buckets   count" not in out
+
+
+def test_a_sole_member_has_all_keys_in_any_order(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(Topology.from_toml(RING.replace('{ queue = "q2", weight = 3 }, ', "")))
+    code, out, _ = ran(*modelled.of_broker("show", "orders")[:-2])
+    assert (code, "100.000%\n" in out) == (0, True)
