@@ -415,7 +415,7 @@ def expand_ranges(texts: Sequence[str]) -> list[str]:
 
 
 def parse_bindings(texts: Sequence[str]) -> list[tuple[Destination, str]]:
-    """Parse the values of ``--bind``; a range is several bindings."""
+    """Parse bindings as `parse_binding`; a range is several of them."""
     return list(map(parse_binding, expand_ranges(texts)))
 
 

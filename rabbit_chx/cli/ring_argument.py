@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
 #: A file is known by its suffix, or by a path that begins with a slash or with a dot and a slash.
 _FILE = re.compile(r"(-|.*?\.(?:toml|json)|\.{0,2}/.*?)(?:#(.*))?", re.IGNORECASE | re.DOTALL)
+#: ``exchange:NAME=WEIGHT`` is a binding.
+_WEIGHT = re.compile(r"=\d+(,|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def parse_ring(text: str) -> RingArgument:
             return RingArgument(text, "super-stream", exchange=rest)
         pairs = (name if "=" in name else f"{name}={number}" for number, name in enumerate(names))
         return RingArgument(text, "super-stream", tuple(pairs))
-    if colon and prefix == "exchange" and "=" not in rest:
+    if colon and prefix == "exchange" and not _WEIGHT.search(rest):
         return RingArgument(text, exchange=rest)
     if file := _FILE.fullmatch(text):
         return RingArgument(text, path=file[1], exchange=file[2], content=read_whole(file[1], "ring"))

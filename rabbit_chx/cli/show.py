@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
@@ -106,6 +108,8 @@ def _refuse_pairs(
         )
     if keys is not None and (len(exchanges) != 1 or group.consumers):
         raise InputError("a sample has the keys of one exchange: pass one EXCHANGE, and no --consumers")
+    if click.get_current_context().params["plot"] is not None and (len(exchanges) != 1 or group.consumers):
+        raise InputError("--plot draws the shares of one exchange: pass one EXCHANGE, and no --consumers")
     if output == "prometheus" and not group.consumers:
         raise InputError("-o prometheus has the figures of consumers: pass --consumers, or another form")
 

@@ -168,3 +168,27 @@ def test_a_sole_member_has_all_keys_in_any_order(ran: Ran, modelled: ModelledCom
     modelled.holds(Topology.from_toml(RING.replace('{ queue = "q2", weight = 3 }, ', "")))
     code, out, _ = ran(*modelled.of_broker("show", "orders")[:-2])
     assert (code, "100.000%\n" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("orders", "--all-vhosts"), "--all-vhosts lists the exchanges of all vhosts"),
+        (("--consumers", "--all-vhosts"), "--all-vhosts lists the exchanges of all vhosts"),
+        (("--keys", "k{1..9}"), "a sample has the keys of one exchange"),
+        (("a", "b", "--keys", "k{1..9}"), "a sample has the keys of one exchange"),
+        (("a", "--consumers", "--keys", "k{1..9}"), "a sample has the keys of one exchange"),
+        (("a", "-o", "prometheus"), "pass --consumers"),
+        (("a", "--journal", "j"), "--journal is about the consumers of an exchange: pass --consumers too"),
+        (("a", "--stream-group", "g"), "--stream-group is about the consumers"),
+        (("a", "--consumers", "--address", "a:1=b:2"), "pass --stream-group too"),
+        (("--consumers",), "pass one EXCHANGE"),
+        (("a", "b", "--plot", "p.svg"), "--plot draws the shares of one exchange"),
+        (("a", "--consumers", "--plot", "p.svg"), "--plot draws the shares of one exchange"),
+    ],
+)
+def test_options_that_have_no_effect_together_are_refused(
+    ran: Ran, words: tuple[str, ...], says: str
+) -> None:
+    code, out, err = ran("show", *words, "--url", "amqp://127.0.0.1:1")
+    assert (code, out, says in err) == (2, "", True), err
