@@ -21,7 +21,7 @@ from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Table, Verbatim, sign_of_life
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, Verbatim, sign_of_life
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
@@ -243,15 +243,18 @@ def arrange(
             _replace(Path(file), done.text)
         say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
     code = ExitCode.PARTLY if done.unwritten else ExitCode.DONE
-    text, loads = None if write else done.text, Document("", [])
+    text = None if write else done.text
     fields: dict[str, object] = {"rings": _shares(better.values()), "pinned": pinned, "text": text}
+    parts: list[Part] = [] if text is None else [Verbatim(text)]
     if balanced is not None:
-        loads = Document("", list(balance_parts(balanced)))
-        fields["balance"] = loads.as_json(in_words)
         say(f"{balanced.exchange}: {result_text(balanced.made)}")
         code = code or (ExitCode.DIFFERENCE if balanced.made.obstacles else ExitCode.DONE)
-    shown = loads.blocks(in_words) if text is None else [Verbatim(text)]
-    return Outcome(Document("arrange", [Data(fields), *shown]), code)
+        loads = Section("", list(balance_parts(balanced)), key="balance")
+        if text is None:
+            parts.append(loads)
+        else:  # people read the file
+            fields |= Document("", [loads]).as_json(in_words)
+    return Outcome(Document("arrange", [Data(fields), *parts]), code)
 
 
 def _check_file(given: TopologyInput, file: str) -> None:

@@ -34,6 +34,7 @@ from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.planning.plan_value import count_kind
+from rabbit_chx.topology.planning.refusals import KNOW_RINGS
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.words import listed, plural
 
@@ -452,15 +453,15 @@ def check_broker(
     """Compare the ring of each EXCHANGE with its bindings, queues and record, and the broker with FILE. Nothing is changed.
 
     Without an EXCHANGE each exchange of the vhost that hashes is checked, and with FILE each of its objects is compared. An
-    argument that ends in .toml or .json, or is - or the name of a file, is FILE. A file with hash exchanges requires their rings:
-    by --ring-via, because only the buckets show the order of a ring, or by the records on the broker. A
+    argument that ends in .toml or .json, or is - or the name of a file, is FILE. The order of a ring is known
+    by --ring-via, because only the buckets show it, or by the record on the broker; all else is checked without it. A
     definitions file has no order. An x-modulus-hash exchange has no ring: its bindings and queues are checked.
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
     neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.
 
-    Each finding has its effect on messages, the exact share of keys, and a fix. The exit code is 1 if there are findings, 2 if
-    nothing was checked: stderr says whether the plugin, the vhost or a permission is missing. With --offline each argument is a
+    Each finding has its effect on messages, the exact share of keys, and a fix. The exit code is 1 if there are findings, 3 if
+    only the order of a ring is not known, 2 if nothing was checked: stderr says whether the plugin, the vhost or a permission is missing. With --offline each argument is a
     FILE, a finding is a name that is probably misspelled, or an argument that the release ignores, and the exit code is 2
     if a file is invalid.
     """
@@ -623,4 +624,12 @@ def _outcome(
 
     report = CheckReport(live.address, checks, exchanges, time.time(), file, given.all_vhosts, given.ignored)
     code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
+    if unknown := [name for ended in report.ended.values() for name in ended.of_provenance("assumed")]:
+        say(
+            Fix(
+                f"the order of {listed(unknown)} is not known, and what depends on it was not checked: ",
+                KNOW_RINGS,
+            )
+        )
+        code = code or ExitCode.PARTLY
     return Outcome(report.document(), code, finish=fail if errors else None)

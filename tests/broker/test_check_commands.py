@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from canary import CANARY, canary_user
 from checked_orders import live_ring, share_lost
+from declared import with_login
 from exchange_types import CHX, FANOUT
 from pika.exchange_type import ExchangeType
 from shop import Shop
 
+from rabbit_chx.cli import main
 from rabbit_chx.routing import ExchangeRef, Release
 
 pytestmark = pytest.mark.broker
@@ -66,3 +69,20 @@ def test_the_predicted_share_of_the_keys_is_lost(
     assert share_lost(orders, "front") == (0 if alternate else count / 2000)
     there = channel.queue_declare("orders.3", passive=True).method.message_count
     assert there == (count if alternate else 0)
+
+
+def test_a_user_of_management_only_gets_what_needs_no_order(
+    orders: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with canary_user(orders.management, orders.settings.vhost, tags="management", read="^$") as user:
+        live = [with_login(text, user, CANARY) if "//" in text else text for text in orders.live]
+        assert main(["check", "orders", *live]) == 3
+        said = capsys.readouterr()
+        assert "not determined: orders" in said.out
+        assert "the order of orders is not known, and what depends on it was not checked" in said.err
+        orders.channel.queue_declare("late", durable=True, arguments={"x-expires": 600_000})
+        orders.channel.queue_bind("late", "orders", "1")
+        found = answer("check", "orders", *live, "--ignore", "odd-member", code=1)["findings"]
+        assert [(each["kind"], each["destination"], each["share"]) for each in found] == [
+            ("expiring-destination", "late", None)
+        ]

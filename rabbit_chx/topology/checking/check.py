@@ -29,7 +29,7 @@ from rabbit_chx.topology.checking.check_rings import (
 from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_findings
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
-from rabbit_chx.topology.live_rings import live_hash_exchange
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
@@ -49,6 +49,8 @@ from rabbit_chx.topology.rules.policies import find_applying_policy
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
 
+#: The kinds of findings that are about the order, if they are about no destination.
+_OF_ORDER = ("order", "different")
 #: The types of exchanges that send a message to each queue that matches.
 _COPYING = ("direct", "fanout", "topic", "headers")
 
@@ -117,7 +119,7 @@ def check(
 ) -> TopologyCheck:
     """Return the findings of a check of the live topology.
 
-    Only rings that were read or recorded are checked, because an assumed ring proves nothing.
+    A ring whose order is not known is checked for what does not depend on the order. A ring of one destination has one order.
 
     Args:
         live: the live topology, with the rings that were read.
@@ -128,24 +130,31 @@ def check(
         observed: keys and the queues that received them, by exchange, which are compared with its key map. A key is the hashed value.
 
     Raises:
-        InputError: the ring of an exchange was neither read nor recorded, or an argument is of another type.
+        InputError: an argument is of another type.
         NotDeterminedError: none of the observed keys of an exchange can be compared.
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
     live = as_live(live)
-    context = CheckContext(live, None if wanted is None else compare(wanted, live), file)
     names, moduli = _hash_exchanges(live, wanted, exchange)
-    unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
+    unread = [name for name in names if name not in live.rings]
+    unreadable = [name for name in unread if name in live.sources_left_out]
+    if guessed := {*unread} - {*unreadable}:
+        live = live.with_rings(
+            {name: find_live_ring(live, live.exchange(name), name).ring for name in guessed}
+        )
+    context = CheckContext(live, None if wanted is None else compare(wanted, live), file)
     rings = [
-        CheckedExchange(live_hash_exchange(live, name), certain_ring(live, name), context)
+        CheckedExchange(live_hash_exchange(live, name), _known_ring(live, name), context)
         for name in names
         if name not in unreadable
     ]
     misplaced = {
         ring.name: share
         for ring in rings
-        if ring.is_listed and (share := ring.comparison.share_misplaced()) is not None
+        if ring.is_listed
+        and not ring.ring.ground.is_assumed
+        and (share := ring.comparison.share_misplaced()) is not None
     }
     objects: Iterable[Finding] = ()
     if context.compared is not None and exchange is None:
@@ -173,7 +182,11 @@ def check(
             for name, pairs in (observed or {}).items()
             if (found := one_key_finding(name, pairs)) is not None
         ),
-        *(finding for ring in rings for finding in _ring_findings(ring)),
+        *(
+            finding
+            for ring in rings
+            for finding in (_unordered_findings if ring.ring.ground.is_assumed else _ring_findings)(ring)
+        ),
         *objects,
         *(finding for name in moduli for finding in _modulus_findings(name, context)),
         *(finding for name in (*names, *moduli) for finding in _find_transience(name, live, wanted)),
@@ -182,7 +195,7 @@ def check(
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
-        {ring.name: ring.unroutable.share for ring in rings},
+        {ring.name: ring.unroutable.share for ring in rings if not ring.ring.ground.is_assumed},
         misplaced,
         {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
         {
@@ -208,6 +221,8 @@ def _with_doubt(ring: HashRing, contradicted: Iterable[Finding], exchange: str) 
 
 def _why_unordered(checked: CheckedExchange) -> str:
     """Return why the order of a ring is compared with nothing; empty if it is compared, or if there is only one order."""
+    if checked.ring.ground.is_assumed:
+        return checked.ring.ground.doubt or "the order of the ring is not known"
     if len(checked.ring.destinations) < 2 or (
         checked.listed is None and number_slots(checked.name, checked.bound)
     ):
@@ -347,6 +362,28 @@ def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[st
         for side in (live, wanted or live)
     ]
     return [name for name in names[0] if name in names[1]]
+
+
+def _known_ring(live: LiveTopology, name: str) -> HashRing:
+    """Return the ring of a live exchange: an assumed one if its order is not known. Bindings of one destination determine it."""
+    ring = live.rings[name]
+    if ring.ground.is_certain:
+        return ring
+    if len({member.destination for member in find_live_ring(live, live.exchange(name), name).bound}) < 2:
+        return replace(ring, ground=Ground("replayed"))
+    return ring if ring.ground.is_assumed else replace(ring, ground=Ground("assumed", ring.ground.text))
+
+
+def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield the faults of a ring that do not depend on its order, which is not known."""
+    for finding in _ring_findings(checked):
+        is_of_ring = finding.kind in _OF_ORDER and finding.destination is None
+        if finding.kind in ("ghost-bucket", "hole", "unroutable-share") or is_of_ring:
+            continue
+        if finding.share:
+            message = Fix(finding.message, " (the share is that of an assumed order)")
+            finding = replace(finding, message=message, share=None)  # noqa: PLW2901
+        yield finding
 
 
 def certain_ring(live: LiveTopology, name: str) -> HashRing:

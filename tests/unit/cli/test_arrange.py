@@ -14,7 +14,7 @@ from rabbit_chx.cli.arrange import Balanced, balance_parts
 from rabbit_chx.cli.loads import SlotSample, read_load
 from rabbit_chx.cli.samples import parse_keys
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Data, Document
+from rabbit_chx.rendering import Data, Document, Section
 from rabbit_chx.topology import balance
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.slots.balance import LoadTarget, SlotBalance
@@ -39,9 +39,8 @@ def counted(keys: str | Path, **arguments: str) -> SlotSample:
 
 
 def report(sample: SlotSample, made: SlotBalance) -> Document:
-    loads = Document("", list(balance_parts(Balanced("events", sample, made))))
-    fields = {"rings": [], "pinned": [], "text": None, "balance": loads.as_json()}
-    return Document("arrange", [Data(fields), *loads.blocks()])
+    loads = Section("", list(balance_parts(Balanced("events", sample, made))), key="balance")
+    return Document("arrange", [Data({"rings": [], "pinned": [], "text": None}), loads])
 
 
 def test_the_members_that_are_proposed_are_those_of_a_topology_file(

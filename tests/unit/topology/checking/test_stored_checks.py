@@ -16,11 +16,11 @@ from stored_scenarios import Scenario, read_scenarios, stored_sections, write_se
 
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.cli.printed import in_words
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.routing import Ground, HashRing
 from rabbit_chx.routing.arrays import seeds
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology, check
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, check
 
 pytestmark = pytest.mark.all_seeds
 
@@ -86,12 +86,32 @@ def test_of_a_sound_ring_only_the_shares_are_counted(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("provenance", ["assumed", "replayed", None])
-def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "replayed"] | None) -> None:
+def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(
+    provenance: Literal["assumed", "replayed"] | None,
+) -> None:
     ring = replace(ORDERS.rings["orders"], ground=Ground(provenance or "read"))
     unread = as_live(ORDERS, rings={"orders": ring} if provenance else {})
     for wanted in (WANTED, None):
-        with pytest.raises(InputError, match=r"prove nothing: pass ring_source=PREFIX, such as"):
-            check(unread, wanted)
+        found = check(unread, wanted)
+        assert found.sound
+        assert found.of_provenance("assumed") == tuple(found.unordered) == ("orders",)
+        assert found.unroutable == found.misplaced == {}
+    expiring = tuple(replace(queue, arguments={"x-expires": 60_000}) for queue in unread.queues)
+    findings = check(replace(unread, queues=expiring)).findings
+    assert {(finding.kind, finding.share) for finding in findings} == {("expiring-destination", None)}
+    assert all(finding.message.endswith("(the share is that of an assumed order)") for finding in findings)
+
+
+def test_bindings_of_one_destination_determine_a_ring() -> None:
+    for bindings in ([], [("q1", "2")]):
+        members = tuple(RingMember(*binding) for binding in bindings)
+        declared = replace(ORDERS.exchanges[0], ring=members)
+        ring = replace(HashRing.from_bindings(bindings), ground=Ground("assumed"))
+        found = check(as_live(ORDERS, exchanges=(declared,), rings={"orders": ring}))
+        assert not found.of_provenance("assumed")
+        assert {finding.kind for finding in found.findings} == (
+            set() if bindings else {"hole", "unroutable-share"}
+        )
 
 
 @pytest.mark.parametrize(
