@@ -66,7 +66,7 @@ def planned() -> Figure:
 
 
 def slotted() -> Figure:
-    """The slots of docs/commands/slots-and-shards.md."""
+    """The slots of docs/slots.md."""
     slots = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
     owners = {slot: f"events.{n % 3 + 1}" for n, slot in enumerate(slots)}
     figure = Figure((_WIDTH, 2.0), layout="constrained")

@@ -70,9 +70,6 @@ _SHAPES = {
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
     "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
     "  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
-    "slotted": "exchange: text  vhost: text  provenance: text  rate: number?"
-    "  sample: {source: text messages: int nowhere: int}?"
-    "  heaviest: [{key: text slot: text? queue: text? least: int most: int}]",
     "moves": "refused_before: int  refused_after: int  messages: matrix?"
     "  moves: [{key: text before: outcome after: outcome}]?",
     "upgraded": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
@@ -84,12 +81,13 @@ FORMATS = {
     "apply": "state: applied|unchanged|refused|partly  checksum: text  planned: int  changes: [change]"
     "  rings: [{exchange: text ring: key_map}]  refusals: [refusal]  message: text?"
     "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
-    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  text: text?",
-    "balance": "slotted  state: balanced|proposed|impossible|not-found  target: text  reachable: text?"
-    "  moves: [{slot: text old: text? new: text load: number}]  at_least: int?  moved: {load: number keys: number}"
-    "  queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
-    "  obstacles: [{kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}]"
-    "  members: [{queue: text slots: [int]}]?",
+    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  text: text?"
+    "  balance?: {exchange: text sample: {source: text messages: int nowhere: int} state: balanced|proposed|impossible|not-found"
+    " target: text reachable: text? at_least: int? moved: {load: number keys: number}"
+    " moves: [{slot: text old: text? new: text load: number}]"
+    " queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
+    " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
+    " obstacles: [{kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}]}",
     "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? advice}]"
     "  rings?: [{vhost?: text exchange: text origin buckets: int order_not_checked: text? observed_keys?: int}]",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number?}]"

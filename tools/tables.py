@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
-from rabbit_chx.cli.app import COMMANDS, LazyGroup, app
+from rabbit_chx.cli.app import COMMANDS, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
@@ -190,14 +190,10 @@ def meaning(type_: EntryType, name: str) -> str:
 
 def commands() -> Iterator[tuple[str, click.Context]]:
     """Yield the name of each command, such as ``check``, with its context."""
-    contexts = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
-    for context in contexts:
-        group = context.command
-        if isinstance(group, LazyGroup):
-            names = {name: group.get_command(context, name) for name in group.list_commands(context)}
-            contexts += [click.Context(command, context, name) for name, command in names.items() if command]
-        else:
-            yield context.command_path.removeprefix("rabbit-chx "), context
+    context = app.make_context("rabbit-chx", [], resilient_parsing=True)
+    for name in app.list_commands(context):
+        if command := app.get_command(context, name):
+            yield name, click.Context(command, context, name)
 
 
 #: The sections of options that several commands have, each with a command that has all of them.
@@ -214,7 +210,6 @@ SHARED_OPTIONS = {
 _PAGES = {
     "route": "predict",
     "compare": "predict",
-    "slots": "slots-and-shards",
     "show": "rings",
     "check": "rings",
     "record": "rings",

@@ -23,7 +23,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from importlib import import_module
@@ -32,7 +32,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from rabbit_chx.cli.command import ExitCode, Outcome, say, write_example
+from rabbit_chx.cli.command import ExitCode, Outcome, say
 from rabbit_chx.cli.printed import in_words, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
@@ -82,10 +82,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "record": ("Store the order of a ring on the broker.", "record:record"),
         "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
-        "slots balance": (
-            "Propose slot moves that balance the queues.",
-            "slots:balance",
-        ),
     },
     "Predict where keys go": {
         "route": ("Show the destination of each key, or the keys that reach a queue.", "route:route"),
@@ -103,39 +99,26 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "completion": ("Print the completion script of bash, zsh or fish.", "app:completion"),
     },
 }
-_GROUPS = {
-    "slots": (
-        "Propose a better distribution of the slots of a live exchange.",
-        "slots balance events --keys keys.txt --ring-via 'docker exec rabbitmq'",
-    ),
-}
+#: The help line of each command, and its function.
+_TABLE = {name: command for commands in COMMANDS.values() for name, command in commands.items()}
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported on use: its help lists this table.
+class Program(click.Group):
+    """The whole program. Its help lists the commands by purpose; a command is imported on use."""
 
-    Args:
-        table: the help line of each command, and a group or ``module:function``.
-        example: a command line, which the help shows.
-    """
-
-    def __init__(
-        self, *, table: Mapping[str, tuple[str, str | click.Group]], example: str = "", **attributes: Any
-    ) -> None:  # as click has them
+    def __init__(self, **attributes: Any) -> None:  # as click has them
         super().__init__(invoke_without_command=True, **attributes)
-        self._table, self._example = table, example
         self.callback = self._usage_error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of the commands."""
-        return sorted(self._table)
+        return sorted(_TABLE)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import and return a command; None for an unknown name."""
-        _, target = self._table.get(cmd_name, ("", None))
-        if not isinstance(target, str):
-            return target
-        module, _, function = target.partition(":")
+        if cmd_name not in _TABLE:
+            return None
+        module, _, function = _TABLE[cmd_name][1].partition(":")
         command: click.Command = getattr(import_module(f"rabbit_chx.cli.{module}"), function)
         return command
 
@@ -143,89 +126,51 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command of the arguments; the error for an unknown command suggests a similar one."""
-        if args and args[0] not in self._table and not args[0].startswith("-"):
-            meant = _meant(args[0], self._table)
-            hint = f" Did you mean {meant}?" if meant else ""
+        if args and args[0] not in _TABLE and not args[0].startswith("-"):
+            from rabbit_chx.checks import similar
+            from rabbit_chx.words import listed
+
+            meant = similar(args[0], _TABLE)
+            hint = (
+                f" Did you mean {meant}?"
+                if meant
+                else f" The commands are {listed([*_TABLE], most=len(_TABLE))}."
+            )
             ctx.fail(f"No such command {args[0]!r:.60}.{hint}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._table[name][0]) for name in self.list_commands(ctx)])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example."""
-        if self._example:
-            write_example(formatter, self._example)
-        super().format_epilog(ctx, formatter)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the matching commands and options without importing a command."""
-        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        commands = [CompletionItem(name, help=self._table[name][0]) for name in names]
-        return commands + click.Command.shell_complete(self, ctx, incomplete)
-
-    @staticmethod
-    @click.pass_context
-    def _usage_error(context: click.Context) -> None:
-        """Show the help of a group without a command. Usage goes to stderr with exit code 2."""
-        if context.invoked_subcommand is None:
-            click.echo(context.get_help(), err=True)
-            context.exit(ExitCode.WRONG_USAGE)
-
-
-def _meant(name: str, table: Mapping[str, object]) -> str:
-    """Return the commands that may be meant by a name that a group does not have: one of the group, or those of other groups."""
-    from rabbit_chx.checks import similar
-
-    paths = [path for commands in COMMANDS.values() for path in commands]
-    last = {path.rpartition(" ")[2] for path in paths}
-    near = name if name in last else similar(name, table)
-    if near is not None and near in table:
-        return near
-    near = near or similar(name, last)
-    return " or ".join(path for path in paths if path.rpartition(" ")[2] == near)
-
-
-class _Program(LazyGroup):
-    """The whole program. Its help lists the commands of its groups by purpose."""
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands by purpose; the usage has the options."""
-        width = max(len(name) for commands in COMMANDS.values() for name in commands)
+        """Write the commands by purpose, without importing them; the usage has the options."""
+        width = max(map(len, _TABLE))
         for purpose, commands in COMMANDS.items():
             rows = [(name.ljust(width), line) for name, (line, _) in commands.items()]
             with formatter.section(purpose):
                 formatter.write_dl(rows)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the matching commands and options without importing a command."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=_TABLE[name][0]) for name in names]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
-def _app() -> LazyGroup:
-    table: dict[str, tuple[str, str | click.Group]] = {}
-    by_group: dict[str, dict[str, tuple[str, str]]] = {}
-    for commands in COMMANDS.values():
-        for path, command in commands.items():
-            group, _, name = path.rpartition(" ")
-            if group:
-                by_group.setdefault(group, {})[name] = command
-            else:
-                table[name] = command
-    for name, (text, example) in _GROUPS.items():
-        subcommands = LazyGroup(help=text, example=f"rabbit-chx {example}", table=by_group[name])
-        table[name] = (text, subcommands)
-    return _Program(
-        help="Predict and control where RabbitMQ's x-consistent-hash exchange routes keys.",
-        epilog="Broker: AMQP_URL, RABBIT_CHX_MANAGEMENT_URL and RABBIT_CHX_RING_VIA, or --url, --management-url and --ring-via. "
-        "Exit codes: 0 done, 1 difference found or messages lost, 2 usage error, 3 partly done or not determined, "
-        "4 unsafe plan refused, 69 no broker, 70 failed, 77 refused by the broker.",
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        subcommand_metavar="COMMAND [ARGS]...",
-        options_metavar="[-V | --version] [-h | --help]",
-        table=table,
-    )
+    @staticmethod
+    @click.pass_context
+    def _usage_error(context: click.Context) -> None:
+        """Show the help without a command. Usage goes to stderr with exit code 2."""
+        if context.invoked_subcommand is None:
+            click.echo(context.get_help(), err=True)
+            context.exit(ExitCode.WRONG_USAGE)
 
 
-app = _app()
+app = Program(
+    help="Predict and control where RabbitMQ's x-consistent-hash exchange routes keys.",
+    epilog="Broker: AMQP_URL, RABBIT_CHX_MANAGEMENT_URL and RABBIT_CHX_RING_VIA, or --url, --management-url and --ring-via. "
+    "Exit codes: 0 done, 1 difference found or messages lost, 2 usage error, 3 partly done or not determined, "
+    "4 unsafe plan refused, 69 no broker, 70 failed, 77 refused by the broker.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="COMMAND [ARGS]...",
+    options_metavar="[-V | --version] [-h | --help]",
+)
 click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
 
 

@@ -4,24 +4,174 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.wording import rounded
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, expand_ranges, read_topology
+from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, read_load, slot_name
 from rabbit_chx.cli.plan_report import LivePlan
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
+from rabbit_chx.cli.samples import KeySource, keys_option
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Data, Document, Verbatim
-from rabbit_chx.topology.file.toml_file import members_of, members_text, rearrange
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, Verbatim, sign_of_life
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
+from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.targets import reordered
-from rabbit_chx.words import percent
+from rabbit_chx.words import listed, percent, plural
+
+_DEFAULT_TARGET = "1.2"
+_RESULTS = {
+    "balanced": "no slot moves for the load: each queue is within the target",
+    "impossible": "the target cannot be reached by moving slots",
+    "not-found": "the search did not reach the target",
+}
+
+
+class Balanced(NamedTuple):
+    """The slots of an exchange, evened out by the load of a sample."""
+
+    exchange: str
+    sample: SlotSample
+    made: SlotBalance
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceOptions:
+    """The load of slots, and how even it is to be."""
+
+    keys: KeySource | None = keys_option("Also even out the load of the slots, by a sample of keys")
+    target: str | None = option(
+        type=TEXT,
+        metavar="TARGET",
+        help="With --keys: the load limit of a queue: 1.2 is 1.2 times its share by weight, 30% is that share of all load.  [default: 1.2]",
+    )
+    weights: tuple[str, ...] = option(
+        "--weight",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE=WEIGHT",
+        help="With --keys: the weight of a member; 0 removes all its slots.  [default: that of the file, or 1]",
+    )
+
+    def balance(self, file: TopologyInput, live: LiveTopology) -> Balanced | None:
+        """Return the slots of the file's exchange that has some, evened out; None without a sample.
+
+        Raises:
+            InputError: the file does not have one exchange with slots, the broker does not have these slots, their order is not known, or
+                an option does not fit.
+        """
+        if self.keys is None:
+            for flag in (*(["--target"] if self.target else []), *(["--weight"] if self.weights else [])):
+                raise InputError(
+                    f"{flag} is about the load of slots, which --keys shows: pass --keys, or leave {flag} out"
+                )
+            return None
+        aim = LoadTarget.from_text(self.target or _DEFAULT_TARGET)
+        slotted = [exchange for exchange in file.topology.exchanges if exchange.slots is not None]
+        if len(slotted) != 1:
+            names = listed([exchange.name for exchange in slotted]) if slotted else "no exchange"
+            raise InputError(
+                f"--keys shows the load of the slots of one exchange, and {file.name} has slots for {names}: leave --keys out, or pass a file "
+                "with one of them"
+            )
+        (exchange,) = slotted
+        there = live.exchange(exchange.name)
+        if there is None:
+            raise InputError(
+                f"{exchange.name} is not on the broker, so its slots have no load: apply {file.name} first"
+            )
+        table = live.slots(exchange.name)
+        if len(table.slots) != exchange.slots:
+            raise InputError(
+                f"{exchange.name} has {plural(len(table.slots), 'slot')}, and {exchange.slots} in {file.name}: apply the file first"
+            )
+        check_certain(exchange.name, table)
+        arguments = {name: str(value) for name, value in there.arguments.items()}
+        sample = read_load(self.keys, arguments, table)
+        with sign_of_life("balancing"):
+            made = balance(table, sample.load, self._weights(exchange), target=aim)
+        if made.moves and made.members(exchange.name) is None:
+            raise InputError(
+                f"the ring of {exchange.name} has destinations other than the slots of a file, or a slot without a queue: bind and unbind "
+                "its slots by hand"
+            )
+        return Balanced(exchange.name, sample, made)
+
+    def _weights(self, exchange: ExchangeDefinition) -> dict[str, int]:
+        """Return the weights of the queues that are to have slots."""
+        weights = {str(member.destination): member.weight for member in exchange.members or ()}
+        for text in expand_ranges(self.weights):
+            queue, equals, weight = text.rpartition("=")
+            if not equals or not queue or not weight.isascii() or not weight.isdigit():
+                raise InputError(f"{text!r:.80} is not a weight: write QUEUE=WEIGHT, as in events.1=2")
+            if queue not in weights:
+                raise InputError(
+                    f"{queue} is not a member of {exchange.name}: pass one of {listed([*weights])}"
+                )
+            weights[queue] = int(weight)
+        return {queue: weight for queue, weight in weights.items() if weight}
+
+
+def balance_parts(balanced: Balanced) -> Iterator[Part]:
+    """Yield the result, the moves, the queues before and after, and the heaviest keys."""
+    _, sample, made = balanced
+    target = made.target
+    if target.kind == "share":
+        wanted = f"at most {target} of the load in each queue"
+    else:
+        wanted = f"at most {target} times the share of the load that the weight of a queue gives it"
+    nowhere = f", {sample.load.nowhere:,} of them not routed to a slot" if sample.load.nowhere else ""
+    counted = f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"
+    yield Facts([("sample", counted), ("target", wanted), ("result", result_text(made))])
+    yield Data(
+        {
+            "exchange": balanced.exchange,
+            "sample": {"source": sample.source, "messages": sample.messages, "nowhere": sample.load.nowhere},
+            "state": made.state,
+            "target": str(target),
+            "reachable": None if made.reachable is None else str(made.reachable),
+            "at_least": made.at_least,
+            "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
+            "obstacles": list(map(_obstacle_as_json, made.obstacles)),
+        }
+    )
+    yield from (Line(obstacle.text) for obstacle in made.obstacles)
+    yield Table.of(SlotMove, made.moves, key="moves").for_people(made.moves)
+    yield Table.of(QueueLoad, made.queues, key="queues")
+    yield heaviest_keys(made.before, sample)
+
+
+def _obstacle_as_json(obstacle: Finding) -> dict[str, object]:
+    place = obstacle.destination
+    return {
+        "kind": obstacle.kind,
+        "message": obstacle.message,
+        "fix": obstacle.fix,
+        "slot": slot_name(place),
+        "key": obstacle.names[0] if obstacle.names else None,
+        "queue": None if isinstance(place, ExchangeRef) else place,
+    }
+
+
+def result_text(made: SlotBalance) -> str:
+    """Return the result of a balance in words."""
+    if not made.moves:
+        return _RESULTS[made.state]
+    count = len(made.moves)
+    proof = "the minimum" if count == made.at_least else f"the minimum is at least {made.at_least}"
+    changes = "slot moves" if count == 1 else "slots move"
+    return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
 
 
 def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, Any]]:
@@ -42,6 +192,7 @@ def arrange(
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
+    load: BalanceOptions = options(BalanceOptions),
 ) -> Outcome:
     """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
 
@@ -51,25 +202,21 @@ def arrange(
 
     FILE is a topology file; - is stdin. The live rings must be known: by their records, or by --ring-via.
 
-    The exit code is 3 if a list with variables is not written; stderr has it.
+    With --keys the slots move so that no queue has too much of the load of a sample: RabbitMQ does not count the messages of
+    slots. The number of moves is not always minimal.
+
+    The exit code is 3 if a list with variables is not written; stderr has it. It is 1 if the target of the load is not reached.
     """
-    at = broker.live()
-    if write and file == "-":
+    if write and file == STDIN:
         raise InputError("stdin cannot be written: leave --write out, or pass a file")
+    at = broker.live()
     vhost = at.settings.vhost
     given = read_topology(file, vhost, variables=variables)
-    if given.is_definitions:
-        raise InputError(
-            Fix(
-                f"{given.name} is a definitions file, which does not contain the order of rings: convert it with ",
-                replace(to_type("export", **{"from": file}), output="topology.toml"),
-                ", and arrange the result",
-            )
-        )
+    _check_file(given, file)
     with at.open() as opened:
         read = LivePlan.read(opened, given, vhost)
-        say_unrecorded_rings(read.live)
-    plan = read.plan
+    say_unrecorded_rings(read.live)
+    plan, balanced = read.plan, load.balance(given, read.live)
     better = {
         name: (ring, order)
         for name, ring in plan.rings.items()
@@ -77,6 +224,8 @@ def arrange(
         if order.strategy == "least-moving-order"
     }
     members = {exchange.name: members_of(exchange) for exchange in reordered(plan, read.live).exchanges}
+    if balanced is not None and balanced.made.moves:
+        members[balanced.exchange] = _members_with_slots(balanced, given)
     done = rearrange(given.text, members, given.variables)
     slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
     for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):
@@ -87,22 +236,59 @@ def arrange(
         say(f"{name}: its members already list their slots")
     for name in pinned:
         say(f"{name}: each member lists its slots")
-    for name in done.unwritten:
-        better.pop(name, None)
-        say(
-            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables or is not in "
-            f"brackets: write by hand {members_text(members[name])}"
-        )
-    for name in done.uncommented:
-        say(f"{name}: its list of members was rewritten without its comments")
+    _report_unwritten(done, members)
+    better = {name: order for name, order in better.items() if name not in done.unwritten}
     if write:
         if done.text != given.text:
             _replace(Path(file), done.text)
         say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
     code = ExitCode.PARTLY if done.unwritten else ExitCode.DONE
     text = None if write else done.text
-    fields = Data({"rings": _shares(better.values()), "pinned": pinned, "text": text})
-    return Outcome(Document("arrange", [fields, *([] if text is None else [Verbatim(text)])]), code)
+    fields: dict[str, object] = {"rings": _shares(better.values()), "pinned": pinned, "text": text}
+    parts: list[Part] = [] if text is None else [Verbatim(text)]
+    if balanced is not None:
+        say(f"{balanced.exchange}: {result_text(balanced.made)}")
+        code = code or (ExitCode.DIFFERENCE if balanced.made.obstacles else ExitCode.DONE)
+        loads = Section("", list(balance_parts(balanced)), key="balance")
+        if text is None:
+            parts.append(loads)
+        else:  # people read the file
+            fields |= Document("", [loads]).as_json(in_words)
+    return Outcome(Document("arrange", [Data(fields), *parts]), code)
+
+
+def _check_file(given: TopologyInput, file: str) -> None:
+    if given.is_definitions:
+        raise InputError(
+            Fix(
+                f"{given.name} is a definitions file, which does not contain the order of rings: convert it with ",
+                replace(to_type("export", **{"from": file}), output="topology.toml"),
+                ", and arrange the result",
+            )
+        )
+
+
+def _members_with_slots(balanced: Balanced, given: TopologyInput) -> tuple[RingMember, ...]:
+    """Return the members of a balanced exchange with their slots, and say which members of the file get none."""
+    members, before = (
+        balanced.made.members(balanced.exchange) or (),
+        given.topology.exchange(balanced.exchange),
+    )
+    queues = {member.destination for member in members}
+    for member in (before.members if before else None) or ():
+        if member.destination not in queues:
+            say(f"{balanced.exchange}: {member.destination} gets no slot, and is left out")
+    return members
+
+
+def _report_unwritten(done: RingText, members: Mapping[str, Sequence[RingMember]]) -> None:
+    for name in done.unwritten:
+        say(
+            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables or is not in "
+            f"brackets: write by hand {members_text(members[name])}"
+        )
+    for name in done.uncommented:
+        say(f"{name}: its list of members was rewritten without its comments")
 
 
 def _report_moves(ring: KeyMapPlan, order: RingProposal | None) -> None:

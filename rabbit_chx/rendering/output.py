@@ -37,7 +37,7 @@ _PAGE = 100
 
 _WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
 #: A command in a sentence. It ends before a semicolon, a backtick, a parenthesis, a comma with a blank, or the end of the text.
-_COMMAND = re.compile(rf"rabbit-chx (?:slots )?(?!completion)[a-z]+(?: {_WORD})*")
+_COMMAND = re.compile(rf"rabbit-chx (?!completion)[a-z]+(?: {_WORD})*")
 #: The same with what divides it from the rest of the sentence; not in a code span or in parentheses.
 _ALONE = re.compile(rf"(?<![`(])((?>{_COMMAND.pattern}))(?![`)])[,;]?[ ]?")
 #: What no line break may divide: a command, and a number from its unit.

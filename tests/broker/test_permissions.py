@@ -276,10 +276,7 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("export"),
         *map(command, ("plan {file}", "check {file}", "arrange {file}")),
     ],
-    "`show --consumers`, `slots balance`": [
-        command("show orders --consumers"),
-        command("slots balance events --keys k{{1..1000}}"),
-    ],
+    "`show --consumers`": [command("show orders --consumers")],
     "`verify`": [command("verify orders --keys k{{1..20}}")],
 }
 ROWS = re.findall(

@@ -39,7 +39,6 @@ COMMANDS = (
     "check --all-vhosts",
     "record orders",
     "repair orders --apply --yes",
-    "slots balance orders --keys k{1..100}",
     "show sharded",
     "show orders --consumers",
     "verify orders --keys k{1..100}",

@@ -47,13 +47,10 @@ def test_an_error_is_one_line_on_stderr_and_a_code(
     assert re.search(message, found.err)
 
 
-@pytest.mark.parametrize("group", [[], ["slots"]])
-def test_a_group_without_a_command_shows_its_help(
-    capsys: pytest.CaptureFixture[str], group: list[str]
-) -> None:
-    assert main([*group, "--help"]) == 0
+def test_the_program_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert main(group) == 2
+    assert main([]) == 2
     found = capsys.readouterr()
     assert (found.out, found.err) == ("", shown)
     assert len(shown.splitlines()) > 7

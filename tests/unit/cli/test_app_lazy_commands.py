@@ -41,7 +41,7 @@ def floors(modules: set[str]) -> set[str]:
     return {name.split(".")[1] for name in modules if name.startswith("rabbit_chx.")}
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("slots", "--help"), ("--version",)])
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
 def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
     modules = loaded_by(*arguments)
     assert not modules & HEAVY

@@ -59,6 +59,6 @@ def test_the_help_of_the_program_fits_on_a_screen(
 
 
 def test_the_help_of_a_command_has_its_options_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["slots", "balance", "--help"]) == 0
+    assert main(["arrange", "--help"]) == 0
     headings = re.findall(r"^(\w.*) options:$", capsys.readouterr().out, re.MULTILINE)
-    assert headings == ["Command", "Sample", "Broker", "Output"]
+    assert headings == ["Command", "Sample", "Variable", "Broker", "Output"]

@@ -105,7 +105,7 @@ def test_every_command_of_a_text_is_one_with_all_broker_options(command: Command
 
 
 def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
-    files = {"remedies.py", "plan.py", "upgrade.py", "slots.py", "arrange.py"}
+    files = {"remedies.py", "plan.py", "upgrade.py", "arrange.py"}
     assert files <= {file for file, _ in PRINTED}, "the search has found no less"
     known = {
         option for names in COMMANDS.values() for name in names for option in options_of(parsed(name.split()))

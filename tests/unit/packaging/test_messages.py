@@ -47,7 +47,7 @@ def texts(node: ast.AST, kind: str = "message") -> Iterator[tuple[int, str, str]
         match child:
             case ast.Expr(value=ast.Constant()):
                 continue
-            case ast.Call(func=ast.Name(id=name)) if name == "option" or name.endswith(("Group", "_Program")):
+            case ast.Call(func=ast.Name(id=name)) if name in {"option", "Program"}:
                 yield from texts(child, "help")
             case ast.keyword(arg="help"):
                 yield from texts(child, "help")

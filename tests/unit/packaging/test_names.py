@@ -36,7 +36,6 @@ OVER_SEVERAL = {
 TESTED_IN = {
     "rabbit_chx/broker/message_carrier.py": "broker/test_message_carrier.py",
     "rabbit_chx/cli/applying.py": "unit/cli/test_apply.py",
-    "rabbit_chx/cli/arrange.py": "broker/test_topology_command.py",
     "rabbit_chx/cli/record.py": "broker/test_observed_rings.py",
     "rabbit_chx/cli/ring_argument.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/cli/ring_options.py": "unit/cli/test_transcripts.py",

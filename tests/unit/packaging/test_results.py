@@ -29,7 +29,7 @@ def test_only_rendering_has_the_forms_of_a_result() -> None:
 
 
 def test_no_command_renders_its_result() -> None:
-    """A plan is also written into a file; a page of the plan and a table for the question come before the result."""
+    """A plan is also written into a file; a page of the plan and a table for the question come before the result; a RING is read anew."""
     rendering = {"dumps", "render_table", "ConsoleOutput", "MarkdownOutput", "JsonOutput", "PrometheusOutput"}
     found = {
         path.name: names
@@ -43,4 +43,8 @@ def test_no_command_renders_its_result() -> None:
             }
         )
     }
-    assert found == {"applying.py": {"ConsoleOutput", "MarkdownOutput"}, "plan.py": {"dumps"}}
+    assert found == {
+        "applying.py": {"ConsoleOutput", "MarkdownOutput"},
+        "plan.py": {"dumps"},
+        "ring_argument.py": {"dumps"},
+    }

@@ -60,7 +60,11 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
     assert shown["slots"] == {slot.name: queue for slot, queue in owners.items()}
     assert sum(member["load"] for member in shown["members"]) == pytest.approx(1)
     assert sum(member["share"] for member in shown["members"]) == pytest.approx(1)
-    made = answer("slots", "balance", "e", "--keys", key_file, *live, code=1)
+    file = tmp_path / "topology.toml"
+    members = tuple(map(RingMember, QUEUES))
+    wanted = ExchangeDefinition("e", CHX, slots=16, members=members)
+    file.write_text(Topology((wanted,), tuple(map(QueueDefinition, QUEUES))).to_toml())
+    made = answer("arrange", str(file), "--write", "--keys", key_file, *live)["balance"]
     before = published(shop, KEYS)
     for name, document in (("load", shown), ("before", made)):
         assert {each["queue"]: round(each[name] * len(KEYS)) for each in document["queues"]} == before
@@ -68,10 +72,6 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
     assert made["state"] == "proposed"
     assert len(made["moves"]) == made["at_least"] == 2
 
-    file = tmp_path / "topology.toml"
-    members = tuple(RingMember(member["queue"], slots=member["slots"]) for member in made["members"])
-    wanted = ExchangeDefinition("e", CHX, slots=16, members=members)
-    file.write_text(Topology((wanted,), tuple(map(QueueDefinition, QUEUES))).to_toml())
     (ring,) = answer("plan", str(file), *live, code=1)["rings"]
     assert ring["moved"] == pytest.approx(made["moved"]["keys"])
     answer("apply", str(file), "--yes", *live)
@@ -83,22 +83,36 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
 
 
 @pytest.mark.usefixtures("owners")
-def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
-    shop: Shop, key_file: str, capsys: pytest.CaptureFixture[str]
+def test_a_sample_needs_the_true_ring_and_one_exchange_with_slots(
+    shop: Shop, key_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.channel.exchange_declare("plain", CHX, durable=True)
     shop.channel.queue_bind("e.1", "plain", "1")
-    live, balance = (*shop.live, *shop.via), ("balance", "e", "--keys", key_file)
+    queues, live = tuple(map(QueueDefinition, QUEUES)), (*shop.live, *shop.via)
+
+    def file(name: str, **of: int) -> str:
+        made = [
+            ExchangeDefinition(one, CHX, slots=count, members=(RingMember("e.1"),))
+            for one, count in of.items()
+        ]
+        path = tmp_path / name
+        path.write_text(Topology(tuple(made), queues).to_toml())
+        return str(path)
+
+    one, sample = file("one.toml", e=16), ("--keys", key_file)
     for arguments, says in (
-        ((*balance, *shop.live), "pass --ring-via PREFIX"),
-        (("balance", "e", *live), "pass a sample of keys, as --keys FILE or --keys 'user-{1..1000}'"),
-        ((*balance, "--url", shop.live[1], *shop.via), "pass --management-url"),
-        (("balance", "plain", "--keys", key_file, *live), "does not have slots"),
-        ((*balance, "--weight", "e.1", *live), "write QUEUE=WEIGHT"),
-        ((*balance, "--weight", "e.11=0", *live), "e.11 does not have slots of e to remove: pass one of e.1"),
-        ((*balance, "--weight", "e.park=1", *live), "e.park is the parking queue of e"),
+        ((one, *sample, *shop.live), "pass --ring-via"),
+        ((one, "--target", "1.1", *live), "--target is about the load of slots, which --keys shows"),
+        ((one, "--weight", "e.1=2", *live), "--weight is about the load of slots, which --keys shows"),
+        ((file("none.toml"), *sample, *live), "has slots for no exchange"),
+        ((file("two.toml", e=16, f=16), *sample, *live), "has slots for e and f"),
+        ((file("new.toml", f=16), *sample, *live), "f is not on the broker"),
+        ((file("plain.toml", plain=16), *sample, *live), "does not have slots"),
+        ((file("fewer.toml", e=8), *sample, *live), "e has 16 slots, and 8 in"),
+        ((one, *sample, "--weight", "e.1", *live), "write QUEUE=WEIGHT"),
+        ((one, *sample, "--weight", "e.11=0", *live), "e.11 is not a member of e: pass one of e.1"),
     ):
-        assert main(["slots", *arguments]) == 2, capsys.readouterr()
+        assert main(["arrange", *arguments]) == 2, (says, capsys.readouterr())
         assert says in capsys.readouterr().err
 
 
