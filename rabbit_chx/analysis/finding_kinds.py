@@ -104,6 +104,11 @@ CHECK_KINDS = _by_name(
         "an argument of the exchange or of a queue that the broker's release accepts and ignores, as `x-hash-on` of another product: "
         "what it is meant for does not happen",
     ),
+    FindingKind(
+        "odd-object",
+        "in a comparison with a file: objects of the broker that no client can declare or name, or of a definitions file that RabbitMQ imports "
+        "otherwise than written",
+    ),
 )
 
 #: The kinds of ``show --consumers``, by descending severity: findings are listed in this order.

@@ -497,9 +497,11 @@ def _check(
     variables: VariableOptions,
 ) -> TopologyCheck:
     """Return the check of a vhost. A ring that was read and that no record fits is named."""
-    wanted = None
+    wanted: Topology | None = None
+    oddities: tuple[Finding, ...] = ()
     if file is not None:
-        wanted = read_topology(file, at.settings.vhost, variables=variables, is_compared=True).topology
+        read = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
+        wanted, oddities = read.topology, read.oddities
     with at.open() as opened, sign_of_life("reading the broker"):
         live = opened.topology()
     if observed.observed is not None:
@@ -507,7 +509,8 @@ def _check(
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
         say(how_to_record(names, **({"vhost": at.settings.vhost} if given.all_vhosts else {})))
     with sign_of_life("comparing"):
-        return check(live, wanted, exchange=exchanges or None, file=file)
+        found = check(live, wanted, exchange=exchanges or None, file=file)
+    return replace(found, findings=(*oddities, *found.findings))
 
 
 def _validate(

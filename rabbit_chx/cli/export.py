@@ -62,7 +62,7 @@ def export(
     else:
         given = read_topology(str(source), broker.vhost or "/", variables=variables)
         topology = LiveTopology.of_file(given.topology)
-        is_guessed, is_partial = given.is_definitions, given.has_oddities
+        is_guessed, is_partial = given.is_definitions, bool(given.oddities)
     if exchanges:
         topology = _select(topology, exchanges, live=live is not None)
     topology = without_plugin_objects(without_shards(topology))

@@ -27,6 +27,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis import Finding
     from rabbit_chx.analysis.key_routing import Hashing
     from rabbit_chx.topology import Imported, Topology
     from rabbit_chx.topology.ring_records import RingRecord
@@ -109,7 +110,7 @@ class TopologyInput(NamedTuple):
         text: the file's text, unchanged.
         name: the file's name for messages.
         is_definitions: True for a RabbitMQ definitions file, False for TOML.
-        has_oddities: True for a definitions file that RabbitMQ imports otherwise than written.
+        oddities: a finding of what RabbitMQ imports from a definitions file otherwise than written.
         variables: the values of its variables.
     """
 
@@ -117,7 +118,7 @@ class TopologyInput(NamedTuple):
     text: str
     name: str
     is_definitions: bool
-    has_oddities: bool
+    oddities: tuple[Finding, ...]
     variables: Mapping[str, Any]
 
 
@@ -146,7 +147,7 @@ def read_topology(
     exported = _toml_of_export(text, name)
     text = exported or text
     values: dict[str, Any] = {}
-    has_oddities = False
+    oddities: tuple[Finding, ...] = ()
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
         given = _from_environment() if variables is None else variables
@@ -163,13 +164,13 @@ def read_topology(
             imported = Imported.from_definitions(text, vhost)
         except TopologyError as error:
             raise TopologyError(error.problems, file=name) from None
-        topology, has_oddities = imported.topology, bool(imported.oddities)
-        if is_strict and has_oddities:
-            raise TopologyError(imported.oddities, file=name)
+        topology, oddities = imported.topology, imported.oddities
+        if is_strict and oddities:
+            raise TopologyError(oddities, file=name)
         _report_definitions(name, imported)
     for sentence in (*topology.misspellings, *(() if is_compared else topology.ignored_arguments(release))):
         say(f"{name}: {sentence}")
-    return TopologyInput(topology, text, name, is_definitions, has_oddities, values)
+    return TopologyInput(topology, text, name, is_definitions, oddities, values)
 
 
 def _from_environment() -> VariableOptions:

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 from sides import as_live
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, LiveTopology, PolicyDefinition, RingMember, Topology
 from rabbit_chx.topology.objects.ranges import expand as expand_ranges
@@ -159,6 +160,7 @@ def _typed(facts: Table) -> Table:
     """Return facts with the types of `BrokerFacts`."""
     types: dict[str, Callable[[Any], Any]] = {
         "operator_policies": _policies,
+        "oddities": lambda found: tuple(Finding(*finding) for finding in found),
         "applied_policies": lambda names: {queue: name or None for queue, name in names.items()},
         "priorities": lambda listed: {queue: tuple(some) for queue, some in listed.items()},
     }

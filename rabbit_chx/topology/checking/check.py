@@ -191,6 +191,7 @@ def check(
         *(finding for name in moduli for finding in _modulus_findings(name, context)),
         *(finding for name in (*names, *moduli) for finding in _find_transience(name, live, wanted)),
         *(_find_copies_in_shards(live, wanted) if exchange is None else ()),
+        *(live.facts.oddities if exchange is None and wanted is not None else ()),
     )
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
