@@ -64,6 +64,13 @@ class BalanceOptions:
         help="With --keys: the weight of a member; 0 removes all its slots.  [default: that of the file, or 1]",
     )
 
+    def __post_init__(self) -> None:
+        for flag, given in (("--target", self.target), ("--weight", self.weights)):
+            if given and self.keys is None:
+                raise InputError(
+                    f"{flag} is about the load of slots, which --keys shows: pass --keys, or leave {flag} out"
+                )
+
     def balance(self, file: TopologyInput, live: LiveTopology) -> Balanced | None:
         """Return the slots of the file's exchange that has some, evened out; None without a sample.
 
@@ -72,10 +79,6 @@ class BalanceOptions:
                 an option does not fit.
         """
         if self.keys is None:
-            for flag in (*(["--target"] if self.target else []), *(["--weight"] if self.weights else [])):
-                raise InputError(
-                    f"{flag} is about the load of slots, which --keys shows: pass --keys, or leave {flag} out"
-                )
             return None
         aim = LoadTarget.from_text(self.target or _DEFAULT_TARGET)
         slotted = [exchange for exchange in file.topology.exchanges if exchange.slots is not None]

@@ -105,7 +105,7 @@ def test_a_sample_needs_the_true_ring_and_one_exchange_with_slots(
         ((one, "--target", "1.1", *live), "--target is about the load of slots, which --keys shows"),
         ((one, "--weight", "e.1=2", *live), "--weight is about the load of slots, which --keys shows"),
         ((file("none.toml"), *sample, *live), "has slots for no exchange"),
-        ((file("two.toml", e=16, f=16), *sample, *live), "has slots for e and f"),
+        ((file("two.toml", e=16, f=16), *sample, *live), "has slots for e, f"),
         ((file("new.toml", f=16), *sample, *live), "f is not on the broker"),
         ((file("plain.toml", plain=16), *sample, *live), "does not have slots"),
         ((file("fewer.toml", e=8), *sample, *live), "e has 16 slots, and 8 in"),
