@@ -51,7 +51,7 @@ def unbind() -> Figure:
 
 
 def planned() -> Figure:
-    """The plan of docs/commands/topology.md."""
+    """The plan of docs/commands/change.md."""
     wanted, there = (
         Topology.from_toml(
             _PLANNED.replace("MEMBERS", f'{more}{{ queue = "q1", weight = 10 }}, {{ queue = "q2" }}')

@@ -206,24 +206,23 @@ SHARED_OPTIONS = {
 }
 
 
-#: The page in docs/commands/ of each group of commands in the help.
+#: The page in docs/commands/ of each command, if it is not `predict`.
 _PAGES = {
-    "route": "predict",
-    "compare": "predict",
-    "show": "rings",
-    "check": "rings",
-    "record": "rings",
-    "repair": "rings",
-    "export": "topology",
-    "plan": "topology",
-    "arrange": "topology",
-    "apply": "topology",
+    "show": "look",
+    "check": "look",
+    "record": "repair",
+    "repair": "repair",
+    "export": "change",
+    "plan": "change",
+    "arrange": "change",
+    "apply": "change",
+    "completion": "README",
 }
 
 
 def page_of(command: str) -> str:
     """Return the page of a command in docs/commands, with the anchor of its section."""
-    page = _PAGES.get(command.split(maxsplit=1)[0], "consumers-and-streams")
+    page = _PAGES.get(command, "predict")
     return f"{page}.md#{command.replace(' ', '-')}"
 
 

@@ -74,28 +74,30 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
-    "Inspect and repair live exchanges": {
+    "Look at exchanges": {
         "show": ("Show the exchanges that hash: members, shares, slots, consumers.", "show:show"),
         "check": (
             "Find what is wrong, also by a file: keys that are lost, changed orders.",
             "check:check_broker",
         ),
-        "record": ("Store the order of a ring on the broker.", "record:record"),
-        "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
     },
-    "Predict where keys go": {
+    "Predict where keys go, and verify it": {
         "route": ("Show the destination of each key, or the keys that reach a queue.", "route:route"),
         "compare": ("Show the shares of a ring, and the keys that a change moves.", "compare:compare"),
+        "verify": ("Compare real messages with the prediction.", "verify:verify"),
+        "replay": ("Read the messages of keys since a time.", "replay:replay"),
     },
-    "Manage a topology file": {
+    "Change exchanges by a topology file": {
         "export": ("Write the live topology as a file.", "export:export"),
         "plan": ("Show the changes that a file requires, and the keys that move.", "plan:plan"),
         "arrange": ("Rewrite each ring in the order that moves the fewest keys.", "arrange:arrange"),
         "apply": ("Apply the plan.", "apply:apply"),
     },
-    "Consumers, messages, streams and the shell": {
-        "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "replay": ("Read the messages of keys since a time.", "replay:replay"),
+    "Repair and record rings": {
+        "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
+        "record": ("Store the order of a ring on the broker.", "record:record"),
+    },
+    "The shell": {
         "completion": ("Print the completion script of bash, zsh or fish.", "app:completion"),
     },
 }

@@ -13,7 +13,7 @@ MEASURED = "".join(
         "bench/README.md",
         "docs/spark.md",
         "docs/publishing.md",
-        "docs/commands/consumers-and-streams.md",
+        "docs/commands/predict.md",
     )
 )
 

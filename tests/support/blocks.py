@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: The pages of docs/, as paths from the root.
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))
 #: The pages of the commands.
-COMMAND_PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/commands/*.md"))
+#: In the order in which their examples are run.
+COMMAND_PAGES = [f"docs/commands/{name}.md" for name in ("README", "predict", "look", "repair", "change")]
 
 #: What a shell takes as it is, and what only a shell understands.
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
