@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
-from rabbit_chx.cli.command import OWN, TEXT, option, say
+from rabbit_chx.cli.command import OWN, option, say
 from rabbit_chx.cli.inputs import file_name, hashed_value
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.observations import Observation
@@ -38,32 +38,27 @@ class ObservedOptions:
     observed: str | None = option(
         metavar="FILE",
         help="Keys and the queues that received them, as .csv or .parquet, such as consumers write. A key is the hashed value. "
-        "Only messages that were published to the exchange after the last change of its ring may be in the file.",
-    )
-    columns: tuple[str, ...] = option(
-        "--column",
-        type=TEXT,
-        multiple=True,
-        metavar="WHAT=NAME",
-        help="The column of the file with the key, the queue, the time or the exchange, such as queue=destination. Repeatable.  "
-        "[default: key, queue, time and exchange]",
+        "Only messages that were published to the exchange after the last change of its ring may be in the file. Its columns are key, queue, "
+        "time and exchange; FILE#key=NAME,queue=NAME names others.",
     )
 
     def __post_init__(self) -> None:
-        if self.columns and self.observed is None:
-            raise InputError(
-                f"--column {self.columns[0]:.60} is a column of a file: pass --observed FILE too"
-            )
         self._names()
+
+    @property
+    def path(self) -> str:
+        """The file, without the names of its columns."""
+        return (self.observed or "").partition("#")[0]
 
     def _names(self) -> dict[str, str]:
         """Return the names that are given, by what the column contains."""
         names: dict[str, str] = {}
-        for given in self.columns or ():
+        path, _, columns = (self.observed or "").partition("#")
+        for given in filter(None, columns.split(",")):
             what, equals, name = given.partition("=")
             if not equals or what not in _COLUMNS or (not name and what in _NEEDED):
                 raise InputError(
-                    f"--column {given!r:.60} names no column: write key=NAME and queue=NAME; time=NAME and exchange=NAME are optional"
+                    f"{given!r:.60} names no column: write {path}#key=NAME,queue=NAME; time=NAME and exchange=NAME are optional"
                 )
             names[what] = name
         return names
@@ -80,7 +75,7 @@ class ObservedOptions:
         """
         from rabbit_chx.cli.samples import check_columns, table_rows
 
-        path = str(self.observed)
+        path = self.path
         file = file_name(path)
         chosen: dict[str, str] = {}
 
@@ -89,7 +84,7 @@ class ObservedOptions:
             try:
                 check_columns(file, chosen.values(), names)
             except InputError as error:
-                raise InputError(f"{error}; write --column key=NAME --column queue=NAME") from None
+                raise InputError(f"{error}; write {path}#key=NAME,queue=NAME") from None
             return list(chosen.values())
 
         found: dict[tuple[str, str], Observation] = {}
@@ -122,7 +117,7 @@ class ObservedOptions:
         for name, count in Counter(chosen.values()).items():
             if count > 1:
                 whats = " and ".join(what for what in chosen if chosen[what] == name)
-                raise InputError(f"the column {name!r:.60} belongs to {whats}: name each by --column")
+                raise InputError(f"the column {name!r:.60} belongs to {whats}: name another for one of them")
         return chosen
 
 
@@ -131,7 +126,7 @@ def _say_left_out(file: str, exchange: str, others: Counter[str], early: int) ->
         names = ", ".join(repr(name) for name, _ in others.most_common(_MOST_NAMED))
         say(
             f"{file}: {plural(others.total(), 'message')} of other exchanges left out ({names}); if {exchange!r} gets messages from them, "
-            "pass --column exchange="
+            f"pass {file}#exchange="
         )
     if early:
         say(
@@ -213,5 +208,5 @@ def _texts(file: str, batch: pa.RecordBatch, name: str) -> list[str | None]:
         return list(values.cast(string()).to_pylist())
     except ArrowException:
         raise InputError(
-            f"the column {name!r} of {file} has the type {values.type}, which is no text: pass it as text, or leave it out, as with --column time="
+            f"the column {name!r} of {file} has the type {values.type}, which is no text: pass it as text, or leave it out, as with {file}#time="
         ) from None

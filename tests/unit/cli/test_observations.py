@@ -39,7 +39,7 @@ def read(
         path.write_text(content)
     else:
         parquet.write_table(content, path)
-    return ObservedOptions(str(path), columns).read(exchange, Hashing(), started)
+    return ObservedOptions(f"{path}#{','.join(columns)}").read(exchange, Hashing(), started)
 
 
 def test_each_pair_of_the_exchange_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,7 @@ def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
     first, second = read(path, pa.table(table), "orders", "key=user", "queue=to", "time=at")
     assert (first.key, first.queue, str(first.time)[:16]) == ("7", "q1", "2026-11-26 03:02")
     assert second == Observation("8", "q2")
-    options = ObservedOptions(str(path), ("key=user", "queue=to"))
+    options = ObservedOptions(f"{path}#key=user,queue=to")
     stamps = options.read("x", Hashing(hash_property="timestamp"))
     assert [each.key for each in stamps] == [7, 8]
 
@@ -92,11 +92,11 @@ def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "columns", "message"),
     [
-        ("f.csv", "key,destination\na,q1\n", (), "does not contain the column 'queue': it has key, destination; write --column"),
+        ("f.csv", "key,destination\na,q1\n", (), "does not contain the column 'queue': it has key, destination; write .*#key=NAME,queue=NAME"),
         ("f.csv", "key,queue\na,q1\n", ("time=at",), "does not contain the column 'at'"),
         ("f.csv", "key,queue\na\n", (), "cannot be read: CSV parse error"),
         ("f.txt", "a q1\n", (), "is not a table: pass one as .csv or .parquet"),
-        ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write key=NAME and queue=NAME"),
+        ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write .*#key=NAME,queue=NAME"),
         ("f.csv", "key,queue\na,q1\n", ("key=",), "names no column"),
         ("f.csv", "key,queue\na,q1\n", ("key=queue",), "the column 'queue' belongs to key and queue"),
         ("f.csv", "key,queue\na,q1\nb,\n", (), "row 2 of .* has no queue"),
@@ -107,8 +107,3 @@ def test_mistakes_are_named(
 ) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path / name, content, "x", *columns)
-
-
-def test_a_column_without_a_file_is_refused() -> None:
-    with pytest.raises(InputError, match="pass --observed FILE too"):
-        ObservedOptions(None, ("key=k",))
