@@ -80,12 +80,12 @@ def test_a_pod_has_the_least_privileges(job: dict[str, Any]) -> None:
 def test_the_commands_are_those_of_the_program_and_the_names_those_of_the_page() -> None:
     for job in jobs().values():
         (container,) = job["template"]["spec"]["containers"]
-        command: Any = app
-        rest = list(container["args"])
-        while hasattr(command, "get_command"):
-            name = rest.pop(0)
-            command = command.get_command(None, name)
-        command.make_parser(command.make_context(name, [], resilient_parsing=True)).parse_args([*rest])
+        name, *rest = container["args"]
+        program = app.make_context("rabbit-chx", [], resilient_parsing=True)
+        command: Any = app.get_command(program, name)
+        # Without its parent the command would keep a help option without -h.
+        context = command.make_context(name, [], parent=program, resilient_parsing=True)
+        command.make_parser(context).parse_args([*rest])
         (secret,) = container["envFrom"]
         assert f"secret generic {secret['secretRef']['name']} " in PAGE
         topology = job["template"]["spec"]["volumes"][0]
