@@ -24,7 +24,7 @@ from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRef
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number, one_of
 from rabbit_chx.rendering import Block, Data, Document, Facts, Section
-from rabbit_chx.topology import Plan, QueueDefinition
+from rabbit_chx.topology import Plan
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
@@ -222,10 +222,7 @@ def apply(
     with at.open() as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
-        refusals = (
-            *plan.refused(**given.permissions.arguments(without="allow_loss")),
-            *_exclusive(plan),
-        )
+        refusals = live.refused(given.permissions)
         if expected is not None and plan.checksum != expected:
             raise PlanOutdatedError(
                 f"the plan of {wanted.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
@@ -271,14 +268,3 @@ def _apply(at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions,
             raise
         return ApplyReport("refused", plan, refusals=error.refusals, problem=str(error))
     return ApplyReport("applied", plan, applied)
-
-
-def _exclusive(plan: Plan) -> Iterator[Finding]:
-    for change in plan.changes:
-        queue = change.wanted
-        if isinstance(queue, QueueDefinition) and queue.exclusive:
-            yield Finding(
-                "exclusive",
-                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
-                'leave it out of the file, or write owner = "external", as its client declares it',
-            )

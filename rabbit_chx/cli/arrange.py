@@ -54,14 +54,14 @@ class BalanceOptions:
     target: str | None = option(
         type=TEXT,
         metavar="TARGET",
-        help="With --keys: the load limit of a queue: 1.2 is 1.2 times its share by weight, 30% is that share of all load.  [default: 1.2]",
+        help="The load limit of a queue, for --keys: 1.2 is 1.2 times its share by weight, 30% is that share of all load.  [default: 1.2]",
     )
     weights: tuple[str, ...] = option(
         "--weight",
         type=TEXT,
         multiple=True,
         metavar="QUEUE=WEIGHT",
-        help="With --keys: the weight of a member; 0 removes all its slots.  [default: that of the file, or 1]",
+        help="The weight of a member, for --keys; 0 removes all its slots.  [default: that of the file, or 1]",
     )
 
     def __post_init__(self) -> None:

@@ -201,13 +201,6 @@ class BrokerOptions:
         help="How to reach rabbitmqctl, which reads the true ring: 'docker exec NAME', "
         "'kubectl exec POD --', or 'env' on the broker's host.  [default: $RABBIT_CHX_RING_VIA]",
     )
-    ring_from: str | None = option(
-        is_rare=True,
-        envvar="RABBIT_CHX_RING_FROM",
-        metavar="FILE",
-        help="A ring in a file: the output of `show -o json`, or a record of a ring. It counts if the broker has its bindings, "
-        "and no record contradicts it.  [default: $RABBIT_CHX_RING_FROM]",
-    )
     no_record: bool = option(
         section=OWN,
         is_rare=True,
@@ -233,6 +226,7 @@ class BrokerOptions:
     def _read(self, *, streams: bool) -> BrokerAddresses:
         from rabbit_chx.amqp import ConnectionSettings
         from rabbit_chx.amqp.settings import parse_stream_uri
+        from rabbit_chx.broker import DiagnosticsRing
 
         url = _with_passwords(self.url or None, "AMQP_URL")
         management_url = _with_passwords(self.management_url or None, "RABBIT_CHX_MANAGEMENT_URL")
@@ -255,7 +249,7 @@ class BrokerOptions:
             url,
             settings,
             management_url,
-            self._source(),
+            None if self.ring_via is None else DiagnosticsRing(self.ring_via),
             stores_records=not self.no_record,
             management_from="--management-url" if is_typed else "$RABBIT_CHX_MANAGEMENT_URL",
         )
@@ -266,23 +260,6 @@ class BrokerOptions:
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return broker.in_vhost(self.vhost)
         return broker
-
-    def _source(self) -> Source | None:
-        """Return the ring source; an option precedes the environment."""
-        from rabbit_chx.broker import DiagnosticsRing
-        from rabbit_chx.cli.inputs import read_ring_record
-
-        given = {"--ring-via": self.ring_via, "--ring-from": self.ring_from or None}
-        names = [name for name, value in given.items() if value is not None]
-        if len(names) > 1:
-            names = [name for name in names if name in typed(BrokerOptions)] or names
-        if len(names) > 1:
-            raise InputError(
-                "the rings are given twice, by --ring-via and by --ring-from: leave one of them out"
-            )
-        if "--ring-via" in names:
-            return DiagnosticsRing(self.ring_via or "")
-        return read_ring_record(self.ring_from or "") if names else None
 
 
 def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:

@@ -416,7 +416,7 @@ class CheckOptions:
     offline: bool = option(is_flag=True, help="Validate each FILE; no broker is needed.")
     release: str | None = option(
         metavar=RELEASE,
-        help="With --offline: the RabbitMQ release that gets the files, such as 4.3 or 3.10.8.  [default: the newest]",
+        help="The RabbitMQ release that gets the files, for --offline, such as 4.3 or 3.10.8.  [default: the newest]",
     )
     all_vhosts: bool = option(
         is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."

@@ -218,7 +218,7 @@ def read_ring_record(path: str) -> RingRecord:
     if not isinstance(document, dict) or document.get("format") == _TOPOLOGY_FORMAT:
         raise InputError(
             Fix(
-                f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --ring-from out: "
+                f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --from out: "
                 "apply keeps the order on the broker; or read the ring with --ring-via and keep it with ",
                 to_type("record", "EXCHANGE"),
             )

@@ -47,7 +47,7 @@ def plan(
     with at.open() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
         say_unrecorded_rings(live.live)
-    remaining = live.plan.refused(**permissions.arguments(without="allow_loss"))
+    remaining = live.refused(permissions)
     live = replace(live, plan=replace(live.plan, refusals=remaining))
     made, permitting = live.plan, options_to_permit(remaining)
     ending = []

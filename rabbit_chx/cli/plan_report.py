@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import place_text, refusals_as_json
+from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.command import ExitCode, option, say
 from rabbit_chx.cli.inputs import TopologyInput
 from rabbit_chx.cli.printed import in_words
@@ -334,6 +335,10 @@ class LivePlan:
         with sign_of_life("planning"):
             return cls(file, live, planned(wanted, live), vhost)
 
+    def refused(self, permissions: Permissions) -> tuple[Finding, ...]:
+        """Return the reasons to refuse the plan that are not permitted."""
+        return *self.plan.refused(**permissions.arguments(without="allow_loss")), *_exclusive(self.plan)
+
     def report(
         self,
         refusals: Sequence[Finding] | None = None,
@@ -364,3 +369,15 @@ def unknown_order(plan: Plan) -> ExitCode | None:
         )
     )
     return ExitCode.PARTLY
+
+
+def _exclusive(plan: Plan) -> Iterator[Finding]:
+    """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
+    for change in plan.changes:
+        queue = change.wanted
+        if isinstance(queue, QueueDefinition) and queue.exclusive:
+            yield Finding(
+                "exclusive",
+                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
+                'leave it out of the file, or write owner = "external", as its client declares it',
+            )

@@ -9,6 +9,7 @@ import click
 from rabbit_chx.cli.applying import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError
@@ -56,11 +57,11 @@ def record(
     """
     if bool(exchanges) == every:
         raise InputError("pass an EXCHANGE, or --all for every x-consistent-hash exchange")
-    if source is not None:
-        broker = replace(broker, ring_from=source, ring_via=None)
     if observed.observed is not None and (source is not None or len(exchanges) != 1):
         raise InputError("--observed has the keys of one exchange: pass one EXCHANGE, and no --from")
     at = broker.live()
+    if source is not None:
+        at = replace(at, ring_source=read_ring_record(source))
     with at.open() as opened, sign_of_life("reading the broker"):
         live = opened.topology()
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)

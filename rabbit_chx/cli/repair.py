@@ -163,7 +163,7 @@ class RepairOptions:
 
     file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
     applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
-    yes: bool = option(is_flag=True, help="With --apply: do not ask.")
+    yes: bool = option(is_flag=True, help="Do not ask, with --apply.")
 
 
 @command(example="rabbit-chx repair orders --file topology.toml --ring-via 'docker exec rabbitmq'")

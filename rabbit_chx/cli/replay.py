@@ -66,7 +66,7 @@ def replay(
         "value are found.",
     ),
     stream: StreamOptions = options(StreamOptions),
-    broker: BrokerOptions = options(BrokerOptions, without=("ring_from", "no_record")),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
 ) -> Outcome:
     """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream
     of a KEY is read.

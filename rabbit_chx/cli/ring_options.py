@@ -36,7 +36,7 @@ class RingOptions:
         is_flag=True,
         help="Accept a ring that is assumed: exit with 0 instead of 3. The answer says that it is assumed.",
     )
-    broker: BrokerOptions = options(BrokerOptions, without=("ring_from", "no_record"))
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",))
 
     def check(self, *rings: RingArgument) -> None:
         """Raise an error for an option of a broker if no ring is that of a broker; a definitions file has vhosts."""

@@ -152,7 +152,7 @@ class ScratchReport:
 def verify(
     *,
     exchange: str = argument(),
-    broker: BrokerOptions = options(BrokerOptions, without=("ring_from", "no_record")),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option(f"Keys instead of {_DEFAULT_KEYS}"),
 ) -> Outcome:
     """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE

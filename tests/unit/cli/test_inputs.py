@@ -62,7 +62,7 @@ ASSUMED = json.loads(HashRing.from_bindings([("a", 1)], None, "assumed").to_json
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[exchanges]]", " is not the record of a ring: .* Leave --ring-from out"),
+        ("[[exchanges]]", " is not the record of a ring: .* Leave --from out"),
         (json.dumps(EXPORT), " is not the record of a ring"),
         ('{"format": "rabbit-chx/plan"}', ": this JSON is not a ring"),
         (json.dumps(ASSUMED), " is assumed, so it is not a record"),

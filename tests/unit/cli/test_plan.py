@@ -72,3 +72,14 @@ def test_a_plan_with_permissions_exits_as_its_apply_would(ran: Ran, modelled: Mo
     _, out, _ = ran(*modelled.arguments("plan", text % "1..3", *allowed))
     assert "--allow moved=0.3332" in out.partition("Apply it with: ")[2]
     assert ran(*modelled.arguments("apply", text % "1..3", *allowed, "--yes"))[0] == 0
+
+
+def test_a_plan_is_refused_as_its_apply_for_an_exclusive_queue(ran: Ran, modelled: ModelledCommands) -> None:
+    text = '[[queues]]\nname = "q"\nexclusive = true\n'
+    modelled.holds(live_of(Topology()))
+    code, out, _ = ran(*modelled.arguments("plan", text, "-o", "json"))
+    (refusal,) = json.loads(out)["refusals"]
+    assert (code, refusal["allow_with"]) == (4, None)
+    assert "is exclusive" in refusal["message"]
+    code, out, _ = ran(*modelled.arguments("apply", text, "--yes", "-o", "json"))
+    assert (code, json.loads(out)["refusals"]) == (4, [refusal])
