@@ -52,6 +52,8 @@ _SHAPES = {
     "change": "action: create|update|replace|delete|bind|unbind  kind: exchange|queue|binding|policy  name: text"
     "  fields: [{field: text old: any new: any}]",
     "share": "moved: number  moved_at_worst: number",
+    "repaired": "state: planned|unchanged|refused|applied|partly  exchange: text  plan: {format: text format_version: int plan}"
+    "  refusals: [refusal]  done: int  ring: key_map?  longest_gap: {operations: int seconds: number?}  left: [text]  message: text?",
     "handed": "slot: text  old: place  new: place",
     "planned": "exchange: text  share  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
     "  after: key_map  matrix: matrix?  handed_over?: [handed]",
@@ -102,8 +104,8 @@ FORMATS = {
     "plan": "plan",
     "records": "vhost: text"
     "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
-    "repair": "state: planned|unchanged|refused|applied|partly  exchange: text  plan: {format: text format_version: int plan}"
-    "  refusals: [refusal]  done: int  ring: key_map?  longest_gap: {operations: int seconds: number?}  left: [text]  message: text?",
+    "repair": "repaired",
+    "repairs": "repairs: [repaired]",
     "rings": "exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin findings: [finding]?}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
     "route": "source  determined: bool  answers: [answer]",

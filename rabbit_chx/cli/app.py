@@ -94,7 +94,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "apply": ("Apply the plan.", "apply:apply"),
     },
     "Repair and record rings": {
-        "repair": ("Restore the order of a ring; a dry run without --apply.", "repair:repair"),
+        "repair": ("Restore the order of a ring: shows the steps, asks, does them.", "repair:repair"),
         "record": ("Store the order of a ring on the broker.", "record:record"),
     },
     "The shell": {

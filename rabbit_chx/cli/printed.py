@@ -73,7 +73,7 @@ def _words(part: CommandLine | Argument) -> str:
     if isinstance(part, Argument):
         return part.option
     own = {option.flag for option in part.options}
-    reads_file = part.name in ("plan", "arrange", "apply") or "--file" in own
+    reads_file = part.name in ("plan", "arrange", "apply")
     reads_file |= part.name == "check" and any(map(names_file, part.arguments))
     words = ["rabbit-chx", part.name, *map(shlex.quote, part.arguments)]
     words += [shlex.join(option.words) for option in part.options]

@@ -12,8 +12,8 @@ from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.plan_report import plan_parts
+from rabbit_chx.cli.printed import in_words
 from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
@@ -22,15 +22,12 @@ from rabbit_chx.topology import (
     BindingDefinition,
     LiveTopology,
     Plan,
-    Topology,
     check,
     healed,
     plan,
-    restricted,
 )
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
-from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
@@ -96,7 +93,7 @@ class RepairReport:
                 f"{plural(self.gap.operations, 'operation')} ({self.gap.member!s})."
             )
         if self.state == "planned" and not asks:
-            ending.append("Nothing was changed: --apply makes the changes.")
+            ending.append("Nothing was changed.")
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
@@ -159,88 +156,89 @@ class RepairReport:
 
 @dataclass(frozen=True, slots=True)
 class RepairOptions:
-    """The wanted ring of a repair, and its permissions."""
+    """Whether a repair is done, and its permissions."""
 
-    file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
-    applies: bool = option("--apply", is_flag=True, help="Perform the steps; at a terminal, ask first.")
-    yes: bool = option(is_flag=True, help="Do not ask, with --apply.")
+    dry_run: bool = option(is_flag=True, help="Only show the steps, and what they move.")
+    yes: bool = option(is_flag=True, help="Do not ask. Required without a terminal.")
+    permissions: Permissions = options(Permissions)
+
+    def __post_init__(self) -> None:
+        if self.yes and self.dry_run:
+            raise InputError(
+                "--dry-run changes nothing, so --yes has nothing to answer: leave one of them out"
+            )
 
 
-@command(example="rabbit-chx repair orders --file topology.toml --ring-via 'docker exec rabbitmq'")
+@command(example="rabbit-chx repair orders --ring-via 'docker exec rabbitmq'")
 def repair(
     *,
-    exchange: str = argument(),
+    exchanges: tuple[str, ...] = argument(nargs=-1, required=True, metavar="EXCHANGE..."),
     given: RepairOptions = options(RepairOptions),
-    permissions: Permissions = options(Permissions),
     broker: BrokerOptions = options(BrokerOptions),
-    variables: VariableOptions = options(VariableOptions),
     output: str,
 ) -> Outcome:
-    """Restore the ring of EXCHANGE by unbind and bind. Only the bindings of EXCHANGE change.
+    """Show the steps that restore the ring of each EXCHANGE, ask, and do them. Only the bindings of EXCHANGE change.
 
-    With --file the ring gets the members and the order of the topology file. Without it, ghost buckets, holes
-    and second bindings are removed, and bindings without buckets are made again. The members get the order of
-    the record on the broker, which a restart on Mnesia has changed; without a record they keep their order.
-    Slots get the order of their numbers.
+    Ghost buckets, holes and second bindings are removed, and bindings without buckets are made again. The members get
+    the order of the record on the broker, which a restart on Mnesia has changed; without a record they keep their order.
+    Slots get the order of their numbers. The order of a topology file is restored by apply.
 
-    By default the steps are only shown (exit code 1; 0 if the ring is sound). --apply performs them over one
-    channel, then reads and compares the ring. At a terminal it asks first, unless --yes is given.
+    The steps are done over one channel; then the ring is read and compared. A refusal names the --allow that permits the repair.
 
-    The file's max_share_moved applies. A refusal names the option that permits the repair.
+    The exit code is 0 if the ring is sound, 1 if --dry-run shows steps, 3 if a part was done, 4 if nothing was changed.
     """
-    if given.yes and not given.applies:
-        raise InputError("--yes answers the question of --apply: pass --apply too, or leave --yes out")
+    if not (given.yes or given.dry_run or has_terminal()):
+        raise InputError(
+            "repair asks before it changes the broker, and needs a terminal to ask: pass --yes, or --dry-run to see the steps"
+        )
     at = broker.live()
-    vhost = at.settings.vhost
-    wanted = None if given.file is None else read_topology(given.file, vhost, variables=variables).topology
     with at.open() as opened:
-        with sign_of_life("reading the broker"):
-            live = opened.topology()
-        with sign_of_life("planning"):
-            target = healed(live, exchange) if wanted is None else restricted(wanted, live, exchange)
-            certain_ring(live, exchange)
-            made = plan(target, live)
-        refusals = (
-            *(
-                _absent_member(refusal, wanted, given.file)
-                for refusal in made.refused(**permissions.arguments(without="allow_loss"))
-            ),
-            *_locked(made, live),
-        )
-        gaps = MemberGaps(made, exchange)
-        restored = _heal_text(live, exchange) if given.file is None else f"the ring of {given.file}"
-        unknown = "" if given.file is not None else why_order_unknown(live, exchange)
-        about = (
-            ("exchange", exchange),
-            ("vhost", vhost),
-            ("wanted", restored),
-            *([("order", f"not checked, {unknown}")] if unknown else []),
-        )
-        report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
-        if refusals:
-            report = replace(report, state="refused")
-            if given.applies:
-                say("the repair is refused, and nothing was changed")
-        elif not made.changes:
-            left = check(live, wanted, exchange=exchange, file=given.file).findings
-            report = replace(report, state="unchanged", left=left)
-        elif given.applies:
-            if not given.yes and has_terminal():
-                show_planned(report.document(asks=True), output)
-                if not ask(made):
-                    report = replace(report, state="refused", problem=DECLINED)
-                    return Outcome(report.document() if output == "json" else None, code=report.code)
-            report = _applied(at, opened, report, gaps=gaps, wanted=wanted, permissions=permissions)
-    return Outcome(report.document(), code=report.code)
+        reports = [_repaired(at, opened, name, given, output) for name in dict.fromkeys(exchanges)]
+    codes = {report.code for report in reports}
+    is_part = ExitCode.PARTLY in codes or ({ExitCode.DONE, ExitCode.REFUSED} <= codes and not given.dry_run)
+    code = ExitCode.PARTLY if is_part else max(codes)
+    if len(reports) == 1:
+        declined = reports[0].problem == DECLINED and output != "json"
+        return Outcome(None if declined else reports[0].document(), code=code)
+    documents = [report.document() for report in reports]
+    fields = [Document("", document.parts).as_json(in_words) for document in documents]
+    shown = [block for document in documents for block in document.blocks(in_words)]
+    return Outcome(Document("repairs", [Data({"repairs": fields}), *shown]), code=code)
 
 
-def _absent_member(refusal: Finding, wanted: Topology | None, file: str | None) -> Finding:
-    """Return the refusal of a member that the file declares and the broker does not have, with the command that declares it."""
-    place = refusal.destination
-    if wanted is None or file is None or refusal.kind != "missing" or place in (None, *wanted.unlisted):
-        return refusal
-    message = f"{place!s} is in {file} and not on the broker, and a repair changes only bindings"
-    return replace(refusal, message=message, fix=apply_fix(file))
+def _repaired(
+    at: BrokerAddresses, opened: Broker, exchange: str, given: RepairOptions, output: str
+) -> RepairReport:
+    """Show the steps of an exchange, ask, and do them."""
+    with sign_of_life("reading the broker"):
+        live = opened.topology()
+    with sign_of_life("planning"):
+        target = healed(live, exchange)
+        certain_ring(live, exchange)
+        made = plan(target, live)
+    refusals = (*made.refused(**given.permissions.arguments(without="allow_loss")), *_locked(made, live))
+    gaps = MemberGaps(made, exchange)
+    unknown = why_order_unknown(live, exchange)
+    about = (
+        ("exchange", exchange),
+        ("vhost", at.settings.vhost),
+        ("wanted", _heal_text(live, exchange)),
+        *([("order", f"not checked, {unknown}")] if unknown else []),
+    )
+    report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
+    if refusals:
+        if not given.dry_run:
+            say("the repair is refused, and nothing was changed")
+        return replace(report, state="refused")
+    if not made.changes:
+        return replace(report, state="unchanged", left=check(live, exchange=exchange).findings)
+    if given.dry_run:
+        return report
+    if not given.yes:
+        show_planned(report.document(asks=True), output)
+        if not ask(made):
+            return replace(report, state="refused", problem=DECLINED)
+    return _applied(at, opened, report, gaps=gaps, permissions=given.permissions)
 
 
 def _heal_text(live: LiveTopology, exchange: str) -> str:
@@ -263,7 +261,6 @@ def _applied(
     report: RepairReport,
     *,
     gaps: MemberGaps,
-    wanted: Topology | None,
     permissions: Permissions,
 ) -> RepairReport:
     try:
@@ -278,7 +275,7 @@ def _applied(
         say(str(error))
         return replace(report, state="partly", applied=error.applied, problem=str(error))
     with sign_of_life("reading the broker"):
-        left = check(opened.topology(), wanted, exchange=report.exchange).findings
+        left = check(opened.topology(), exchange=report.exchange).findings
     return replace(
         report,
         state="applied",

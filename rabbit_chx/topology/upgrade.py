@@ -23,7 +23,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.release import Rule
 from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE
-from rabbit_chx.topology.checking.remedies import repair_command, repair_fix
+from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.rules.reach import transient_destinations
@@ -271,12 +271,12 @@ def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
     """Return the commands that restore the order of a ring. Without a file it must be exported before the upgrade."""
     external = exchange.owner == "external"
     if file is not None or external:
-        return repair_fix(exchange.name, file, external=external)
+        return apply_fix(file, external=external)
     exported = f"{exchange.name}.toml"
     export = CommandLine("export", "Broker.topology().to_toml()", (exchange.name,), output=exported)
     return Fix(
         "before the upgrade, run: ",
         export,
         "; and after it: ",
-        repair_command(exchange.name, exported, does_it=True),
+        CommandLine("apply", "Broker.apply(plan(wanted, live))", (exported,)),
     )

@@ -246,12 +246,18 @@ def consume_streams(site: Site) -> None:
 
 
 def repair(site: Site) -> None:
-    """The ring in another order than the file says, so that there is something to repair."""
-    for queue in ("orders.1", "orders.2"):
-        site.channel.queue_unbind(queue, "orders", "1")
-    for queue in ("orders.2", "orders.1"):
-        site.channel.queue_bind(queue, "orders", "1")
-    command("repair orders --file {file} --allow moved=1 --apply")(site)
+    """The ring in another order than the record says, so that there is something to repair."""
+
+    def bind(*queues: str) -> None:
+        for queue in queues:
+            site.channel.queue_unbind(queue, "orders", "1")
+        for queue in queues:
+            site.channel.queue_bind(queue, "orders", "1")
+
+    bind("orders.1", "orders.2")
+    command("record orders --yes")(site)
+    bind("orders.2", "orders.1")
+    command("repair orders --allow moved=1 --yes")(site)
 
 
 #: What each row of the table stands for.
@@ -268,10 +274,17 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
     "`show`, `check`, `repair`": [
         *map(
             command,
-            ("show", "show --all-vhosts", "show orders", "show events", "check orders", "repair orders"),
+            (
+                "show",
+                "show --all-vhosts",
+                "show orders",
+                "show events",
+                "check orders",
+                "repair orders --dry-run",
+            ),
         ),
     ],
-    "`repair --apply` that moves `orders.2`": [repair],
+    "`repair` that moves `orders.2`": [repair],
     "`plan`, `check`, `arrange`, `export`": [
         command("export"),
         *map(command, ("plan {file}", "check {file}", "arrange {file}")),

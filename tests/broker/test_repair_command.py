@@ -22,24 +22,25 @@ from rabbit_chx.testing import docker_broker
 pytestmark = pytest.mark.broker
 
 
-def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
-    orders: Shop, orders_file: str, answer: Callable[..., Any]
+def test_a_dry_run_changes_nothing_and_a_repair_restores_the_order_of_the_record(
+    orders: Shop, answer: Callable[..., Any]
 ) -> None:
     before = live_ring(orders)
+    answer("record", "orders", *orders.live, *orders.via)
     orders.channel.queue_unbind("orders.1", "orders", "1")
     orders.channel.queue_bind("orders.1", "orders", "1")  # its bucket is the last one now
     there = live_ring(orders)
-    command = ("repair", "orders", "--file", orders_file, *orders.live, *orders.via)
-    document = answer(*command, code=1)
+    command = ("repair", "orders", *orders.live, *orders.via)
+    document = answer(*command, "--dry-run", code=1)
     assert (document["state"], document["done"], document["longest_gap"]["seconds"]) == ("planned", 0, None)
     assert document["plan"]["rings"][0]["moved"] == there.share_moved(before)
     assert live_ring(orders) == there
-    applied = answer(*command, "--apply")
+    applied = answer(*command, "--yes")
     assert (applied["state"], applied["left"]) == ("applied", [])
     assert applied["longest_gap"]["operations"] >= 1
     assert 0 < applied["longest_gap"]["seconds"] < 60
     assert live_ring(orders) == before
-    assert answer(*command, "--apply")["state"] == "unchanged"
+    assert answer(*command, "--yes")["state"] == "unchanged"
 
 
 @pytest.mark.slow
@@ -62,7 +63,7 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             found = answer("check", orders_file, *shop.live, *shop.via, code=1)
             ghosts, lost = live_ring(shop), share_lost(shop, "orders")
             with numbered_load(broker.url, "orders"):
-                repaired = answer("repair", "orders", *shop.live, *shop.via, "--apply")
+                repaired = answer("repair", "orders", *shop.live, *shop.via, "--yes")
             sound = answer("check", orders_file, *shop.live, *shop.via)
             ring, left = live_ring(shop), share_lost(shop, "orders")
     kinds = [(finding["kind"], finding["destination"]) for finding in found["findings"]]

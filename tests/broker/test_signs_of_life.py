@@ -38,7 +38,7 @@ COMMANDS = (
     "check orders",
     "check --all-vhosts",
     "record orders",
-    "repair orders --apply --yes",
+    "repair orders --yes",
     "show sharded",
     "show orders --consumers",
     "verify orders --keys k{1..100}",

@@ -14,19 +14,19 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError, PlanRefusedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix, joined
 
-_REPAIR = CommandLine("repair", "plan(healed(live, 'my x'), live)", ("my x",), (Argument("file", "a b"),))
-_FIX = Fix("run: ", _REPAIR, "; or allow it with ", Argument("allow_moved", 0.25))
+_COMPARE = CommandLine("compare", "simulate(ring)", ("my x",), (Argument("to", "a b"),))
+_FIX = Fix("run: ", _COMPARE, "; or allow it with ", Argument("allow_moved", 0.25))
 
 
 def test_a_fix_is_a_text_in_the_words_of_python() -> None:
-    assert _FIX == "run: plan(healed(live, 'my x'), live); or allow it with allow_moved=0.25"
+    assert _FIX == "run: simulate(ring); or allow it with allow_moved=0.25"
     assert str(InputError(_FIX)) == _FIX
     assert str(Argument("hand_over", "parked")) == "hand_over='parked'"
     assert str(Argument("allow_loss")) == "allow_loss=True"
 
 
 def test_the_command_line_has_its_own_words() -> None:
-    says = "run: rabbit-chx repair 'my x' --file 'a b'; or allow it with --allow moved=0.25"
+    says = "run: rabbit-chx compare 'my x' --to 'a b'; or allow it with --allow moved=0.25"
     assert in_words(_FIX) == says
     assert in_words(Fix("first: ", _FIX, ".")) == f"first: {says}."
     assert in_words(joined("; ", ["no", _FIX])) == f"no; {says}"
@@ -42,7 +42,7 @@ def test_the_command_line_has_its_own_words() -> None:
 @pytest.mark.parametrize("error", [InputError(_FIX), PlanRefusedError(Fix("refused: ", _FIX), [])])
 def test_an_error_keeps_the_words_of_its_message(error: Exception) -> None:
     for other in (error, copy.deepcopy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301  # our own
-        assert "rabbit-chx repair" in in_words(str(other))
+        assert "rabbit-chx compare" in in_words(str(other))
         assert str(other) == str(error)
 
 

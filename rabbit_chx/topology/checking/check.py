@@ -39,7 +39,7 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, as_live, compare
+from rabbit_chx.topology.planning.comparison import Comparison, as_live, check_wanted, compare
 from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
 from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
@@ -136,6 +136,8 @@ def check(
         MismatchError: the exchange is of a type that does not hash.
     """
     live = as_live(live)
+    if wanted is not None:
+        check_wanted(wanted)
     names, moduli = _hash_exchanges(live, wanted, exchange)
     unread = [name for name in names if name not in live.rings]
     unreadable = [name for name in unread if name in live.sources_left_out]

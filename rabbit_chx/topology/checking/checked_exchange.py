@@ -194,12 +194,10 @@ class CheckedExchange:
 
     @property
     def repair_command(self) -> str:
-        """The command that repairs the ring; the one that applies the topology if a repair has no steps, or a wanted member does not exist."""
-        has_members = all(self.context.reach.exists(member.destination) for member in self.wanted or ())
-        if not (has_members and self.needs_repair):
+        """The command that repairs the ring; the one that applies the topology if that has its order, or if a repair has no steps."""
+        if self.wanted is not None or not self.needs_repair:
             return self.apply_command
-        file = None if self.wanted is None else self.file
-        return repair_fix(self.name, file, external=self.external)
+        return repair_fix(self.name, external=self.external)
 
     def is_fixed_by_repair(self, finding: Finding) -> bool:
         """Return True if a repair of the ring is the fix of a finding."""

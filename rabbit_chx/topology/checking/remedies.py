@@ -21,23 +21,10 @@ def apply_fix(file: str | None, *options: Argument, external: bool = False) -> s
     )
 
 
-def repair_fix(exchange: str, file: str | None, *, external: bool = False) -> str:
-    """Return the command that repairs the ring: in the order of a file, or without a file by itself."""
+def repair_fix(exchange: str, *, external: bool = False) -> str:
+    """Return the command that repairs the ring of an exchange by itself; that of a file is made true by an apply."""
     if external:
         return _ASK_OWNER
     return Fix(
-        "run: ",
-        repair_command(exchange, file),
-        "; it shows the steps, and does them with ",
-        Argument("apply", call="Broker.apply"),
+        "run: ", CommandLine("repair", f"Broker.apply(plan(healed(live, {exchange!r}), live))", (exchange,))
     )
-
-
-def repair_command(exchange: str, file: str | None, *, does_it: bool = False) -> CommandLine:
-    """Return the command that repairs the ring of an exchange in the order of a file: it shows the steps, or does them."""
-    target = f"healed(live, {exchange!r})" if file is None else f"restricted(wanted, live, {exchange!r})"
-    ordered = () if file is None else (Argument("file", file),)
-    call = f"plan({target}, live)"
-    if does_it:
-        return CommandLine("repair", f"Broker.apply({call})", (exchange,), (*ordered, Argument("apply")))
-    return CommandLine("repair", call, (exchange,), ordered)

@@ -261,12 +261,12 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
 
 
 def test_options_are_those_of_the_command_that_runs(ran: Ran) -> None:
-    repair, check = Fix(to_type("repair", "o", file="f")), Fix(to_type("check", "o"))
+    of_file, check = Fix(to_type("plan", "f")), Fix(to_type("check", "o"))
     given = parsed(["plan", "t.toml", "--vhost", "v", "--set", "name=a b"])
     context = copy_context()
     context.run(remember_options, given)
-    words = "rabbit-chx repair o --file f --vhost v --set 'name=a b'"
-    assert context.run(in_words, repair) == words
+    words = "rabbit-chx plan f --vhost v --set 'name=a b'"
+    assert context.run(in_words, of_file) == words
     assert context.run(in_words, check) == "rabbit-chx check o --vhost v"
     assert ran("check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69
     assert in_words(check) == "rabbit-chx check o"

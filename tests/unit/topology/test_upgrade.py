@@ -109,7 +109,7 @@ def test_without_a_file_the_order_is_saved_before() -> None:
     (upgrade,) = predict_upgrade(hashing(*"ab", name="the x"), OLD, NEW)
     assert in_words(upgrade.findings[0].fix) == (
         "before the upgrade, run: rabbit-chx export 'the x' > 'the x.toml'; and after it: "
-        "rabbit-chx repair 'the x' --file 'the x.toml' --apply"
+        "rabbit-chx apply 'the x.toml'"
     )
 
 

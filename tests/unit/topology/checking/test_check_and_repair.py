@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,14 +12,12 @@ from rabbit_chx.topology import (
     LiveTopology,
     QueueDefinition,
     RingMember,
-    Topology,
     check,
     healed,
     plan,
-    restricted,
 )
 
-NAME, TYPE, FILE = "orders", "x-consistent-hash", "f.toml"
+NAME, TYPE = "orders", "x-consistent-hash"
 RELEASES = tuple(map(Release, ("3.8.9", "3.10.8", "4.0.5", "4.3.6")))
 #: `exclusive` is an exclusive queue, `gone` does not exist.
 PLACES: tuple[Destination, ...] = ("a", "b", "c", "exclusive", ExchangeRef("audit"))
@@ -72,25 +69,16 @@ def live_topology(ring: HashRing, bound: tuple[RingMember, ...]) -> LiveTopology
     return LiveTopology(exchanges, queues, bindings, release=ring.release, rings={NAME: ring})
 
 
-@pytest.mark.parametrize("by_file", [False, pytest.param(True, marks=pytest.mark.extended)])
 @settings(deadline=None, max_examples=400)
 @given(data=st.data(), release=st.sampled_from(RELEASES))
 def test_a_repair_has_steps_exactly_if_it_is_the_fix_of_a_finding(
-    data: st.DataObject, release: Release, *, by_file: bool
+    data: st.DataObject, release: Release
 ) -> None:
-    """By a topology file, too."""
     ring, bound = data.draw(rings(release))
     live = live_topology(ring, bound)
-    wanted = None
-    if by_file:
-        in_file = st.one_of(st.just(bound), st.permutations(bound).map(tuple), members(PLACES[:3]))
-        wanted = Topology((ExchangeDefinition(NAME, TYPE, ring=data.draw(in_file)),))
-    found = check(live, wanted, exchange=NAME, file=FILE if by_file else None)
-    target = healed(live, NAME) if wanted is None else restricted(wanted, live, NAME)
-    made = plan(target, live)
-    is_fix = any(
-        finding.fix.startswith(("run: plan(healed(", "run: plan(restricted(")) for finding in found.findings
-    )
+    found = check(live, exchange=NAME)
+    made = plan(healed(live, NAME), live)
+    is_fix = any(finding.fix.startswith("run: Broker.apply(plan(healed(") for finding in found.findings)
     assert is_fix == bool(made.changes or made.refusals), (found.findings, made.changes, made.refusals)
     if not ring.bucket_count:
         assert found.unroutable == {NAME: 1.0}
