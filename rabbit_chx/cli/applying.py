@@ -51,9 +51,8 @@ class Permissions:
         type=ValueKind("permission", parse=_read_permission),
         multiple=True,
         metavar="WHAT",
-        help="Permit what is refused otherwise: delete (deletions and replacements), moved=SHARE (the share of keys that may move in "
-        "each ring, instead of max_share_moved), loss (deleting queues with messages, without a wait), vhost (another than the file's), "
-        "unlink (cutting federation links).",
+        help="Permit delete, moved=SHARE, loss, vhost or unlink: deletions and replacements; the share of keys that may move in each ring, "
+        "instead of max_share_moved; deleting queues with messages, without a wait; another vhost than the file's; cutting federation links.",
     )
 
     def arguments(self, *, without: str = "") -> dict[str, Any]:
