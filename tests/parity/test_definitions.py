@@ -94,9 +94,9 @@ class Site:
         code, out, said = self._run("plan", vhost, str(self._path))
         assert code == 0, ("the plan of an imported file", out, said, text)
         assert not json.loads(out)["changes"]
-        code, out, said = self._run("check", vhost, str(self._path), group="topology")
+        code, out, said = self._run("check", vhost, str(self._path))
         assert code in (0, 1), (said, text)
-        nothing, rings, _ = self._run("check", vhost, "--all", group="ring")
+        nothing, rings, _ = self._run("check", vhost)
         by_itself = [] if nothing == 2 else json.loads(rings)["findings"]  # 2: no exchange hashes
         found = [
             finding
@@ -118,7 +118,6 @@ class Site:
         command: str,
         vhost: str,
         *arguments: str,
-        group: str = "",
         output: str = "json",
         live: bool = True,
     ) -> tuple[int, str, str]:
@@ -127,7 +126,6 @@ class Site:
         options += ["--ring-via", " ".join(quick_prefix(broker))] if live else []
         code = main(
             [
-                *group.split(),
                 command,
                 *options,
                 "--vhost",
