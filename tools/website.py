@@ -189,7 +189,7 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
         source[0] = source[0].replace("(../rabbit_chx/routing/rules.py)", "(rules.md)") + _tree("", ["rules"])
     elif page == "docs/commands/README":
         source[0] += _tree(
-            "", [*dict.fromkeys(re.findall(r"\]\(([\w-]+)\.md#", text)), "options", "findings"]
+            "", [*dict.fromkeys(re.findall(r"\]\((?!README)([\w-]+)\.md#", text)), "options", "findings"]
         )
     elif page == "tests/README":
         source[0] += _tree("", [link for link in _pages(text) if not link.startswith("..")])
