@@ -193,6 +193,11 @@ def repair(
         )
     at = broker.live()
     with at.open() as opened:
+        if len(exchanges) > 1:  # a wrong name ends the command before the first change
+            live = opened.topology()
+            for name in exchanges:
+                live_hash_exchange(live, name)
+                certain_ring(live, name)
         reports = [_repaired(at, opened, name, given, output) for name in dict.fromkeys(exchanges)]
     codes = {report.code for report in reports}
     is_part = ExitCode.PARTLY in codes or ({ExitCode.DONE, ExitCode.REFUSED} <= codes and not given.dry_run)

@@ -179,3 +179,9 @@ def test_an_unknown_argument_is_rejected_with_the_similar_one(made: Any, name: s
     with pytest.raises(InputError) as caught:
         made("amqp://localhost", **{name: "x"})
     assert str(caught.value) == f"{made.__name__} has no argument {name!r}: {remedy}"
+
+
+@pytest.mark.parametrize("flag", ["false", 0, None])
+def test_a_flag_is_true_or_false_and_nothing_that_counts_as_one(flag: Any) -> None:
+    with pytest.raises(InputError, match=r"mandatory is .*: pass True or False"):
+        SharedPublisher("amqp://h", exchange="x", mandatory=flag)

@@ -141,6 +141,7 @@ def test_a_row_that_closes_the_channel_is_a_bad_row(monkeypatch: pytest.MonkeyPa
     [
         ("k", "exchange", 1, 4),
         (str(RING.destination_for("k")), "client", 1, 4),
+        ("\\xff\\x00", "exchange", 1, 0),  # the sample of bytes that are not UTF-8 does not have the key
         ("k", "exchange", 2, 0),  # an exchange that refuses every message: only the first key is known
     ],
 )

@@ -145,3 +145,20 @@ def test_a_plan_that_only_replaces_a_queue_of_a_modulus_exchange_moves_no_key_in
     matrix = planned.matrix()
     assert matrix is not None
     assert (planned.moved, matrix.moved, planned.moved_at_worst) == (0.0, 0.0, 1.0)
+
+
+def test_a_ring_with_a_member_that_no_client_can_name_differs_only_where_the_order_counts() -> None:
+    def of(*members: str) -> Topology:
+        ring = None if not members else tuple(map(RingMember, members))
+        exchange = ExchangeDefinition("x", "x-consistent-hash", ring=ring)
+        return Topology((exchange,), (QueueDefinition("q1"), QueueDefinition("q2")))
+
+    live = as_live(of(), sources_left_out=frozenset({"x"}))
+    wanted = of("q1", "q2")
+    unordered = replace(wanted, file=replace(wanted.file, unordered=frozenset({"x"})))
+    for side, kind in ((wanted, "different"), (unordered, "odd-member")):
+        is_different = kind == "different"
+        made = plan(side, live)
+        assert bool(made.changes or made.refusals) == is_different
+        assert [one.kind for one in diff(side, live)] == ["different"] * is_different
+        assert [finding.kind for finding in check(live, side).findings] == [kind]
