@@ -460,22 +460,22 @@ class Broker:
         )
         return apply_plan(plan, self._live, permission, progress, waiting)
 
-    def record(self, rings: Mapping[str, HashRing], *, keep: bool = False) -> dict[str, RingRecord]:
+    def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:
         """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the new records.
 
         Args:
             rings: the rings by their exchanges, as `topology` or `HashRing.from_observations` returned them.
-            keep: True: leave out exchanges that have a record. Otherwise existing records are replaced.
 
         Raises:
             InputError: the broker is not open, or a ring is assumed.
             PlanOutdatedError: a ring has changed, or a plan is being applied.
             ManagementNeededError: the management URL is not set.
-            AccessRefusedError: the user may not declare exchanges ``rabbit-chx.*``.
+            AccessRefusedError: the user may not declare exchanges ``rabbit-chx.*`` or the queue ``rabbit-chx.mark``, or not publish to it.
+            MismatchError: that queue does not keep its messages.
             RingSourceError: the rings could not be read.
             UnreachableError: the broker does not answer.
         """
-        return record_rings(rings, self._live, keep=keep)
+        return record_rings(rings, self._live)
 
     @property
     def _live(self) -> _Connected:

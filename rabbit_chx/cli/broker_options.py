@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
     from rabbit_chx.broker.facade import Source
     from rabbit_chx.broker.management import Management
+    from rabbit_chx.topology.live.live_broker import QueueCounts
     from rabbit_chx.topology.live.reading import LiveExchange
 
 _T = TypeVar("_T")
@@ -103,9 +104,19 @@ class BrokerAddresses:
         vhost, source = self.settings.vhost, self.ring_source
         if isinstance(source, RingRecord):
             of_file = source if source.exchange == name else None
-            return LiveExchange(self.management(why), vhost, name, file_record=of_file)
+            return LiveExchange(self.management(why), vhost, name, file_record=of_file, count=self._count)
         read_rings = None if source is None else partial(rings_by, source, vhost)
-        return LiveExchange(self.management(why), vhost, name, read_rings=read_rings)
+        return LiveExchange(self.management(why), vhost, name, read_rings=read_rings, count=self._count)
+
+    def _count(self, queue: str) -> QueueCounts:
+        """Return the counts of a queue over a connection of its own."""
+        from rabbit_chx.broker.pika_connection import PikaConnection
+
+        connection = PikaConnection(self.settings)
+        try:
+            return connection.count(queue)
+        finally:
+            connection.close()
 
     def broker(self) -> Broker:
         """Return a `Broker` with all options; it is not yet open."""

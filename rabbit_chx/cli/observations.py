@@ -149,7 +149,7 @@ def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> li
     """Read the pairs of a live exchange. On Mnesia those from before the last start of the broker are left out."""
     exchange = live.exchange(name)
     is_kept = exchange is None or (live.release or NEWEST_COMPARED).follows(RESTART_KEEPS)
-    return options.read(name, _hashing(exchange), None if is_kept else live.facts.start.last_start())
+    return options.read(name, _hashing(exchange), None if is_kept else live.facts.last_start)
 
 
 def with_observed_ring(live: LiveTopology, name: str, pairs: Sequence[Observation]) -> LiveTopology:

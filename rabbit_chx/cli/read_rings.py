@@ -26,7 +26,7 @@ def read_without_record(live: LiveTopology) -> list[str]:
             continue
         bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
         records = records_of(name, live.facts.records)
-        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
+        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.mark):
             found.append(name)
     return found
 

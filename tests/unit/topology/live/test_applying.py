@@ -28,7 +28,7 @@ from rabbit_chx.topology.live import applying
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.live.reading import APPLY_LOCK
-from rabbit_chx.topology.ring_records import START_MARK
+from rabbit_chx.topology.mark import MARK
 
 OLD = ["old"]
 DELETED = Topology(owns=("old",))
@@ -102,6 +102,8 @@ class Script(ModelClient):
         return True
 
     def count(self, queue: str) -> QueueCounts:
+        if queue == MARK:
+            return super().count(queue)
         self.steps.append(queue)
         return self._counts.pop(0) if len(self._counts) > 1 else self._counts[0]
 
@@ -116,11 +118,11 @@ class Script(ModelClient):
         return [{**entry, **self._counted} for entry in listed] if kind == "queues" else listed
 
     def operations(self) -> list[Any]:
-        """Return the operations after the lock and before its end, without the mark of the broker's start."""
+        """Return the operations after the lock and before its end."""
         return [
             step
             for step in self.steps
-            if not isinstance(step, Operation) or step.subject.name not in (APPLY_LOCK, START_MARK)
+            if not (isinstance(step, Operation) and step.subject.name == APPLY_LOCK)
         ]
 
     def apply(self, made: Plan, **permission: Any) -> Applied:
@@ -140,10 +142,10 @@ def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
     script = Script()
     done = script.apply(plan(WANTED, script.live()))
 
-    ahead, together, settled = script.operations()
+    ahead, together, final = script.operations()
     names = ["rabbit-chx.ring.orders", "rabbit-chx.next.orders"]
     assert (ahead.action, ahead.subject.name) == ("declare", names[0])
-    assert [(operation.action, operation.subject.name) for operation in settled] == [
+    assert [(operation.action, operation.subject.name) for operation in final] == [
         ("declare", names[1]),
         ("delete", names[0]),
         ("declare", names[0]),
