@@ -217,6 +217,11 @@ class Broker:
                 self._release = Release(live.amqp.server_version)
         return self._release
 
+    @property
+    def cluster(self) -> str | None:
+        """The name of the cluster; None if the broker does not tell it."""
+        return self._live.amqp.cluster_name
+
     def declare(
         self,
         exchange: str,

@@ -147,6 +147,7 @@ class ShownExchange:
         record_arguments: the record that this ring makes; None if it is assumed.
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
+        cluster: the name of the broker's cluster.
     """
 
     name: str
@@ -159,6 +160,7 @@ class ShownExchange:
     record_arguments: Mapping[str, Any] | None = None
     sharding: ShardedExchange | None = None
     sample: SlotSample | None = None
+    cluster: str | None = None
 
     @classmethod
     def read(cls, at: BrokerAddresses, name: str, keys: KeySource | None = None) -> ShownExchange:
@@ -166,8 +168,8 @@ class ShownExchange:
         findings = []
         if at.ring_source is not None and at.management_url is None:
             with at.open() as opened, sign_of_life("reading the ring"):
-                ring = opened.ring(name)
-            findings, shown = ring_findings(ring), cls(name, at.settings.vhost, ring)
+                ring, cluster = opened.ring(name), opened.cluster
+            findings, shown = ring_findings(ring), cls(name, at.settings.vhost, ring, cluster=cluster)
         else:
             with sign_of_life("reading the exchange"):
                 live = at.exchange(name, "AMQP alone does not show bindings")
@@ -197,6 +199,7 @@ class ShownExchange:
             _record_text(live) if is_ring else "",
             record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
             sharding,
+            cluster=live.cluster,
         )
 
     def with_load(self, keys: KeySource) -> ShownExchange:
@@ -227,6 +230,7 @@ class ShownExchange:
                 **({} if release is None else {"release": release}),
                 "exchange": self.name,
                 "vhost": self.vhost,
+                "cluster": self.cluster,
                 "arguments": self.arguments,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,

@@ -132,9 +132,12 @@ def record_names(exchange: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{digest}" for prefix in RECORD_PREFIXES)
 
 
-def is_own_exchange(name: object) -> bool:
-    """Return True if an exchange of this name belongs to this program and not to the user. An import can make a name that is no text."""
-    return isinstance(name, str) and name.startswith(RECORD_PREFIXES)
+def is_own(name: object) -> bool:
+    """Return True if an exchange or a queue of this name belongs to this program and not to the user.
+
+    An import can make a name that is no text.
+    """
+    return isinstance(name, str) and (name == MARK or name.startswith(RECORD_PREFIXES))
 
 
 # -- steps

@@ -65,7 +65,7 @@ from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
     Records,
     RingRecord,
-    is_own_exchange,
+    is_own,
     is_recorded,
     record_names,
     records_in,
@@ -130,10 +130,8 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     release = read_release(api, str(overview["rabbitmq_version"]))
     objects = _LiveObjects()
     entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
-    own = [entry for entry in entries if is_own_exchange(entry["name"])]
-    exchanges = objects.read(
-        ExchangeDefinition, [entry for entry in entries if not is_own_exchange(entry["name"])]
-    )
+    own = [entry for entry in entries if is_own(entry["name"])]
+    exchanges = objects.read(ExchangeDefinition, [entry for entry in entries if not is_own(entry["name"])])
     queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
     all_queues = queues
     queues = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
@@ -603,12 +601,17 @@ class LiveExchange:
         )
 
     @cached_property
+    def cluster(self) -> str | None:
+        """The name of the broker's cluster."""
+        name: str | None = self._api.get("overview", fields=OVERVIEW).get("cluster_name")
+        return name
+
+    @cached_property
     def mark(self) -> Mark:
         """The mark of the vhost, for records. All queues are listed only if a restart may have changed a ring."""
-        overview = self._api.get("overview", fields=OVERVIEW)
         with contextlib.suppress(NotFoundError):
             entry = self._api.get("queues", self.vhost, MARK, fields=_QUEUE)
-            mark = _read_mark([entry], overview.get("cluster_name"), self.vhost, self._count)
+            mark = _read_mark([entry], self.cluster, self.vhost, self._count)
             starts = {record.stamp.start for record in self._valid_records}
             if self.release.follows(RESTART_KEEPS) and mark.holds and starts <= {mark.stamp.start}:
                 return mark
@@ -620,7 +623,7 @@ class LiveExchange:
             for kind in ("policies", "operator-policies")
         )
         mark = _with_restart(
-            _read_mark(queues, overview.get("cluster_name"), self.vhost, self._count),
+            _read_mark(queues, self.cluster, self.vhost, self._count),
             queues,
             (
                 *objects.read(QueueDefinition, map(_plain_queue, queues)),

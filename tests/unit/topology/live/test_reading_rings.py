@@ -19,7 +19,7 @@ from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.reading import read_release, read_ring
 from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.mark import Stamp
-from rabbit_chx.topology.ring_records import RingRecord, is_own_exchange, make_record
+from rabbit_chx.topology.ring_records import RingRecord, is_own, make_record
 
 FILE = """
 [[exchanges]]
@@ -119,7 +119,7 @@ def _restart(site: Site) -> None:
 @given(sites())
 def test_one_exchange_and_its_vhost_tell_the_same_ring(site: Site) -> None:
     rings = site.client().live().rings
-    assert rings.keys() == {name for name in site.model.rings if not is_own_exchange(name)}
+    assert rings.keys() == {name for name in site.model.rings if not is_own(name)}
     for name, ring in rings.items():
         alone = read_ring(site.client(), name, read_release(site.client()))
         assert (alone, alone.bindings, alone.ground, alone.end_known) == (
