@@ -12,7 +12,7 @@ from stored_cases import stored_cases
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.topology import ring_records
-from rabbit_chx.topology.mark import MARK, Mark, Stamp, mark_arguments, stamp_in
+from rabbit_chx.topology.mark import MARK, Mark, Stamp
 from rabbit_chx.topology.ring_records import RingRecord, Step, make_record, prove_ring
 
 NEWEST = Release("4.3.6")
@@ -144,25 +144,6 @@ def release_of(text: str) -> Release:
 
 def none_or(text: str) -> str | None:
     return None if text == "-" else text
-
-
-def test_a_mark_that_is_made_again_keeps_its_identity_only_after_a_restart() -> None:
-    """So records from before are those of the same broker, which has restarted since; after an import they are void."""
-    restarted = replace(HERE, messages=1).renewed().stamp
-    assert (restarted.identity, restarted.cluster, restarted.vhost) == ("m", "rabbit@one", "/")
-    assert restarted.start != HERE.stamp.start
-    for messages in (0, 3, None):
-        assert replace(HERE, messages=messages).renewed().stamp.identity != "m"
-    assert Mark(Stamp("rabbit@one", "/")).renewed().stamp.identity is not None
-
-
-def test_a_stamp_has_what_the_mark_proves() -> None:
-    assert HERE.stamp_now == HERE.stamp
-    assert replace(HERE, messages=1).stamp_now == replace(HERE.stamp, start=None)
-    for messages in (0, 3, None):
-        assert replace(HERE, messages=messages).stamp_now == Stamp("rabbit@one", "/")
-    assert stamp_in(mark_arguments(HERE.stamp), "rabbit@one", "/") == HERE.stamp
-    assert stamp_in({}, None, "/") == Stamp(None, "/")
 
 
 def test_a_large_record_is_compressed_and_read_again() -> None:
