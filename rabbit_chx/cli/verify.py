@@ -15,6 +15,7 @@ from rabbit_chx.broker.scratch import COPY, declare_copy, find_routes, scratch_v
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options, say
 from rabbit_chx.cli.inputs import hashed_value
+from rabbit_chx.cli.pictures import draw_map
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.cli.report import exchange_facts, outcome_text, ring_text, source_as_json
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
@@ -134,7 +135,9 @@ class ScratchReport:
             [
                 Data(fields),
                 Facts(facts),
-                Table.of(_DESTINATIONS, counts, key="destinations").for_people(compared),
+                replace(
+                    Table.of(_DESTINATIONS, counts, key="destinations"), pictures=lambda: draw_map(self.ring)
+                ).for_people(compared),
                 Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
             ],
         )
@@ -147,7 +150,8 @@ class ScratchReport:
 
 @command(
     example="rabbit-chx verify orders --management-url http://guest:guest@localhost:15672 "
-    "--ring-via 'docker exec rabbitmq'"
+    "--ring-via 'docker exec rabbitmq'",
+    has_pictures=True,
 )
 def verify(
     *,
