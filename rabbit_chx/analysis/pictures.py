@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering.pictures import MOST_FLOWS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
 from rabbit_chx.routing import SlotTable
@@ -77,8 +77,8 @@ def draw_movement(matrix: MovementMatrix, of: str = "all keys") -> Flows:
         moved = matrix.moved / total
         amounts[_OTHERS, _ELSEWHERE] = max(0.0, moved - sum(amounts.values()))
         amounts[_STAYS, _STAYS] = 1.0 - moved
-    moved = percent(matrix.moved / total)
-    return Flows("movement between the destinations", (moved, f"of {of} move"), amounts)
+    share = percent(matrix.moved / total)
+    return Flows("movement between the destinations", (share, f"of {of} move"), amounts)
 
 
 def _name(place: Place) -> str:
