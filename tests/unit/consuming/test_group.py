@@ -371,7 +371,8 @@ async def test_however_a_hook_ends_it_is_its_end_and_logged(
         calls.append(queue)
         await end()
 
-    site.group._member = replace(site.group._member, **{hook: ends})
+    hooks: dict[str, Any] = {hook: ends}
+    site.group._member = replace(site.group._member, **hooks)
     async with asyncio.timeout(10), handling(site):
         await eventually(lambda: "ends 1" in site.told, "the queue moves")
     assert 1 <= len(calls) <= 2, "only a hook that cancels its own task is called again, once"
