@@ -240,12 +240,11 @@ def _plan_reset(
     if new.refusals:
         return replace(plan, refusals=new.refusals)
     is_impossible = may_keep_buckets(live.ring.release) or (exchange is not None and exchange.auto_delete)
-    steps = {"early_steps": unbind_all(live), "late_steps": new.late_steps}
+    early, late = unbind_all(live), new.late_steps
     if not any(member.destination in compared.replaced_refs for member in live.bound):
-        steps = {
-            "late_steps": (*unbind_all(live), *new.late_steps)
-        }  # so that the ring is empty for a short time
-    return _as_reset(replace(plan, after=new.after, is_impossible=is_impossible, **steps))
+        early, late = (), (*early, *late)  # so that the ring is empty for a short time
+    plan = replace(plan, after=new.after, early_steps=early, late_steps=late, is_impossible=is_impossible)
+    return _as_reset(plan)
 
 
 def _as_reset(plan: KeyMapPlan) -> KeyMapPlan:
