@@ -12,7 +12,7 @@ from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan_report import LivePlan, unknown_order, whole_option
+from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
@@ -22,7 +22,7 @@ from rabbit_chx.topology import Plan
 
 @command(
     example="rabbit-chx plan topology.toml --ring-via 'docker exec rabbitmq'",
-    plot_help="Draw the share of keys that each proposal moves, and max_share_moved, into this file.",
+    has_pictures=True,
 )
 def plan(
     *,
@@ -72,8 +72,7 @@ def plan(
         if made.changes or made.parked_messages
         else unknown_order(made) or ExitCode.DONE
     )
-    plotted = f"Plan of {'standard input' if file == STDIN else file}, vhost {at.settings.vhost}"
-    return Outcome(report, code, plot=("movement", made), plotted=plotted)
+    return Outcome(report, code)
 
 
 def _can_move_less(plan: Plan) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
 
@@ -58,6 +59,7 @@ class Table:
         narrow: a narrower form of the table, for where this one does not fit.
         key: its name in JSON; None: only people read it.
         value: makes its value in JSON.
+        pictures: makes pictures of it, for a form that can draw.
     """
 
     columns: Sequence[TableColumn]
@@ -66,6 +68,7 @@ class Table:
     narrow: Table | None = None
     key: str | None = None
     value: Callable[[], Any] = list
+    pictures: Callable[[], Sequence[Picture]] = tuple
 
     @classmethod
     def of(
@@ -183,7 +186,7 @@ class Document:
         return found
 
     def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
-        """Yield what people see, in order; `words` makes texts those of the reader, and leaves tables and files alone."""
+        """Yield what people see, in order; `words` makes texts those of the reader, and leaves files alone."""
         return _blocks(self.parts, words)
 
 
@@ -243,8 +246,11 @@ def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Bloc
                 yield replace(part, parts=list(inner))
             else:
                 yield from inner
-        elif isinstance(part, Verbatim) or (isinstance(part, Table) and part.columns):
+        elif isinstance(part, Verbatim):
             yield part
+        elif isinstance(part, Table) and part.columns:
+            rows = [[words(cell) if isinstance(cell, str) else cell for cell in row] for row in part.rows]
+            yield replace(part, rows=rows)
 
 
 def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iterator[Gauge]:
