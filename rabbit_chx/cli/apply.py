@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
 from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
@@ -18,8 +19,7 @@ from rabbit_chx.cli.broker_options import (
 )
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan_report import LivePlan, changes_table, unknown_order, whole_option
-from rabbit_chx.cli.report import ring_text
+from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number, one_of
@@ -29,6 +29,7 @@ from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
 from rabbit_chx.topology.planning.plan_value import count_changes, no_change, order_facts
+from rabbit_chx.topology.reports.plan_report import changes_table
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:

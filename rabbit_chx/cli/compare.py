@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.report_parts import (
+    matrix_table,
+    moved_keys,
+    numbers,
+    source_as_json,
+    source_fact,
+    texts,
+)
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, Change, PlaceShare, SampleCounts, Simulation
 from rabbit_chx.analysis.wording import finding_as_json, place_text
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
@@ -18,14 +26,6 @@ from rabbit_chx.cli.inputs import (
     hashed_value,
     parse_bindings,
     parse_unbind,
-)
-from rabbit_chx.cli.report import (
-    matrix_table,
-    moved_keys,
-    numbers,
-    source_as_json,
-    source_fact,
-    texts,
 )
 from rabbit_chx.cli.ring_argument import RingArgument, RingInput, parse_ring, say_ignored, say_unpinned
 from rabbit_chx.cli.ring_options import (

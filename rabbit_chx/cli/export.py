@@ -11,8 +11,7 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.read_rings import say_unrecorded_rings
-from rabbit_chx.cli.report import say_doubts
+from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Verbatim, sign_of_life

@@ -12,7 +12,7 @@ from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.plan_report import LivePlan, unknown_order, whole_option
+from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError

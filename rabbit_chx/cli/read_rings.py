@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.fixes import Fix
+from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -49,3 +51,10 @@ def say_unrecorded(live: LiveExchange) -> None:
     """Write to stderr that the ring of a live exchange was read, and that no record on the broker fits it."""
     if live.ring.provenance == "read" and len(live.ring.destinations) > 1 and not live.is_recorded:
         say(how_to_record([live.name]))
+
+
+def say_doubts(rings: Mapping[str, KeyMap]) -> None:
+    """Write to stderr why the records of rings are not certain."""
+    for exchange, ring in rings.items():
+        if ring.ground.doubt and ring.ground != UNORDERED:
+            say(f"the ring of {exchange} is {ring.ground}")

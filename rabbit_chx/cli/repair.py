@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.plan_report import plan_parts
 from rabbit_chx.cli.printed import in_words
-from rabbit_chx.cli.report import ring_text
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
 from rabbit_chx.routing import HashRing
@@ -33,6 +32,7 @@ from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.plan_value import count_changes
+from rabbit_chx.topology.reports.plan_report import plan_parts
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent, plural
 
@@ -97,7 +97,7 @@ class RepairReport:
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
-        yield from plan_parts(plan, self.about, self.refusals, ending=ending)
+        yield from plan_parts(plan, self.about, self.refusals, ending=ending, words=in_words)
 
     def _applied(self) -> Iterator[tuple[str, str]]:
         yield "repaired", f"{plural(len(self.changes), 'change')}: {count_changes(self.changes)}"

@@ -33,7 +33,6 @@ from rabbit_chx.cli.inputs import (
 )
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_unrecorded
-from rabbit_chx.cli.report import NEED_RING
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
@@ -361,6 +360,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+    from rabbit_chx.topology.planning.refusals import KNOW_RINGS
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -399,7 +399,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         say(f"exchange {exchange!r}: {finding.message}")
     unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
     doubt = (
-        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", NEED_RING)
+        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", KNOW_RINGS)
         if ring.ground.is_assumed
         else ""
     )

@@ -7,11 +7,11 @@ from typing import ClassVar, cast, get_args
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
 from rabbit_chx.cli.inputs import parse_header_type
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_argument import RingArgument, RingInput
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix

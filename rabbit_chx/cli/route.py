@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
+from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import (
@@ -19,7 +20,6 @@ from rabbit_chx.cli.inputs import (
     parse_header,
     parse_property,
 )
-from rabbit_chx.cli.report import source_as_json, source_fact, texts
 from rabbit_chx.cli.ring_argument import RingInput, Routing, parse_ring
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys

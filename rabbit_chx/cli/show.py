@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rabbit_chx.analysis import ring_findings
+from rabbit_chx.analysis.report_parts import bucket_ranges
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, rate_text, read_load, slot_text
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.read_rings import how_to_record, read_without_record
-from rabbit_chx.cli.report import bucket_ranges, exchange_facts, say_doubts
+from rabbit_chx.cli.read_rings import how_to_record, read_without_record, say_doubts
 from rabbit_chx.cli.samples import KeySource, keys_option
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError, MismatchError
@@ -32,6 +32,7 @@ from rabbit_chx.topology.live.reading import PublishRates
 from rabbit_chx.topology.live.recording import record_of
 from rabbit_chx.topology.live_rings import find_live_ring
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, order_of_name, order_of_place
+from rabbit_chx.topology.reports.exchange_report import exchange_facts
 from rabbit_chx.topology.ring_records import record_arguments
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
-from rabbit_chx.cli.report import hashes_text
 from rabbit_chx.cli.ring_argument import RingArgument, RingInput
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.report_parts import outcome_text, ring_text, source_as_json
 from rabbit_chx.analysis.wording import finding_as_json, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import COPY, declare_copy, find_routes, scratch_vhost
@@ -16,7 +17,6 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options, say
 from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.cli.read_rings import say_unrecorded
-from rabbit_chx.cli.report import exchange_facts, outcome_text, ring_text, source_as_json
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Table, sign_of_life
@@ -24,6 +24,7 @@ from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
+from rabbit_chx.topology.reports.exchange_report import exchange_facts
 from rabbit_chx.words import percent, plural
 
 _MOST_SHOWN = 20

@@ -183,7 +183,7 @@ class Document:
         return found
 
     def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
-        """Yield what people see, in order; `words` makes texts those of the reader, and leaves tables and files alone."""
+        """Yield what people see, in order; `words` makes texts those of the reader, and leaves files alone."""
         return _blocks(self.parts, words)
 
 
@@ -243,8 +243,11 @@ def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Bloc
                 yield replace(part, parts=list(inner))
             else:
                 yield from inner
-        elif isinstance(part, Verbatim) or (isinstance(part, Table) and part.columns):
+        elif isinstance(part, Verbatim):
             yield part
+        elif isinstance(part, Table) and part.columns:
+            rows = [[words(cell) if isinstance(cell, str) else cell for cell in row] for row in part.rows]
+            yield replace(part, rows=rows)
 
 
 def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iterator[Gauge]:

@@ -125,4 +125,4 @@ def test_each_option_of_a_command_has_a_value_here() -> None:
                 for option in context.command.get_params(context)
                 if getattr(option, "section", "Output") not in shared and option.param_type_name == "option"
             }
-            assert own - {"--plan", "--checksum", "--observed"} <= LINES[name][1].keys(), name
+            assert own - {"--plan", "--checksum", "--observed", "--waited"} <= LINES[name][1].keys(), name

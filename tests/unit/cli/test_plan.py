@@ -12,10 +12,11 @@ from slot_files import live_of
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.plan import options_to_permit
-from rabbit_chx.cli.plan_report import plan_parts, plan_report
+from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Argument
 from rabbit_chx.topology import LiveTopology, Topology, plan
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, allow_moved
+from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,8 @@ def test_many_refusals_say_how_to_see_the_rest() -> None:
     made = plan(Topology(), LiveTopology())
 
     def shown(*, whole: bool) -> str:
-        return console_text(plan_report(made, list(plan_parts(made, refusals=refusals, whole=whole))))
+        parts = plan_parts(made, refusals=refusals, whole=whole, words=in_words)
+        return console_text(plan_report(made, list(parts)), words=in_words)
 
     assert "6 more; --all shows them" in shown(whole=False)
     whole = shown(whole=True)

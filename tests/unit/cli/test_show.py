@@ -160,7 +160,7 @@ def test_what_needs_no_order_is_shown_without_it(ran: Ran, modelled: ModelledCom
         least, greatest = member["possible_share"]
         assert least - 1e-9 <= true[name] <= greatest + 1e-9
     _, out, _ = ran(*at)
-    assert "not determined  the member of a key: pass --ring-via to read it" in out
+    assert "not determined  the member of a key: pass --ring-via PREFIX, such as" in out
     assert "buckets   count" not in out
 
 

@@ -16,11 +16,11 @@ import pytest
 from plan_scenarios import SCENARIOS
 from stored_scenarios import Scenario, read_scenarios, stored_sections, write_sections
 
-from rabbit_chx.cli.plan_report import plan_parts, plan_report
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import plan
+from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
 
 pytestmark = pytest.mark.all_seeds
 
@@ -41,7 +41,7 @@ _PAGES = {
 def stored_texts(name: str) -> dict[str, str]:
     """Return the stored plan of a scenario by file ending: JSON, text for a terminal, and of some scenarios Markdown."""
     made = plan(*SCENARIOS[name])
-    report = plan_report(made, list(plan_parts(made, [("file", "topology.toml")])))
+    report = plan_report(made, list(plan_parts(made, [("file", "topology.toml")], words=in_words)))
     console, page = io.StringIO(), io.StringIO()
     ConsoleOutput(console, _WIDTH).show(report, in_words)
     texts = {".json": _lines(report.as_json(in_words)), ".txt": console.getvalue()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rabbit_chx.cli.plan_report import changes_table
 from rabbit_chx.topology import QueueDefinition
 from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.reports.plan_report import changes_table
 
 
 def test_of_created_objects_only_non_default_fields_are_shown() -> None:

@@ -1,50 +1,29 @@
-"""The plan of a topology file and a broker, and its report, which `plan`, `apply`, `arrange` and `repair` share."""
+"""The report of a plan: its changes, the keys that move in each ring, and the refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
 from rabbit_chx.analysis.wording import place_text, refusals_as_json
-from rabbit_chx.cli.applying import Permissions
-from rabbit_chx.cli.command import ExitCode, option, say
-from rabbit_chx.cli.inputs import TopologyInput
-from rabbit_chx.cli.printed import in_words
-from rabbit_chx.cli.report import NEED_RING, matrix_table, numbers, ring_text, texts
-from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import (
-    Block,
-    Data,
-    Document,
-    Facts,
-    Line,
-    Lines,
-    Section,
-    Table,
-    TableColumn,
-    sign_of_life,
-)
+from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.rendering import Block, Data, Document, Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.result_fields import to_json
-from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, RingMember
-from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
-from rabbit_chx.topology.objects.objects import QueueDefinition
+from rabbit_chx.topology.objects.objects import BindingDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
-from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, count_kind, plan_facts
+from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, Plan, count_kind, plan_facts
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 from rabbit_chx.words import listed, percent, plural
 
-if TYPE_CHECKING:
-    from rabbit_chx.broker import Broker
-
+_SHOW_ALL = Fix(Argument("all"), " shows them")
 _FOLDED_ROWS = 20
 _MOST_NAMES = 30
 _MOST_MOVES = 20
@@ -57,11 +36,6 @@ _ORDERED = ("least-moving-order", "fewest-steps")
 _NAMED = ("source", "destination", "routing_key")
 
 
-def whole_option() -> Any:  # a field's default
-    """Return a field that is the option for long plans."""
-    return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
-
-
 def plan_parts(
     plan: Plan,
     about: Sequence[tuple[str, str]] = (),
@@ -70,6 +44,7 @@ def plan_parts(
     whole: bool = False,
     ending: Sequence[str] = (),
     drain_s: float | None = DRAIN_S,
+    words: Callable[[str], str] = str,
 ) -> Iterator[Block]:
     """Yield what people see of a plan: the changes, each ring, the unmanaged objects, and the refusals.
 
@@ -80,6 +55,7 @@ def plan_parts(
         whole: True: long lists are not shortened.
         ending: lines at the end, such as the command that applies it.
         drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
+        words: makes the refusals those of the reader, before alike ones are folded.
     """
     refusals = plan.refusals if refusals is None else refusals
     new = {change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")}
@@ -99,14 +75,16 @@ def plan_parts(
             shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
             yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
     if unmanaged := _list_unmanaged(plan):
-        counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all lists them")
+        counts = Line(
+            Fix(f"{', '.join(counted for counted, _ in unmanaged)}; ", Argument("all"), " lists them")
+        )
         yield Section(
             "Not in the file, unchanged",
             [Facts(unmanaged) if whole else counts],
             folded=True,
         )
     if refusals:
-        yield Section("Refused", [Facts(_refusal_facts(refusals, whole=whole))])
+        yield Section("Refused", [Facts(_refusal_facts(refusals, words, whole=whole))])
     if ending:
         yield Lines(ending)
 
@@ -153,7 +131,11 @@ def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
     ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
     if drain_s is not None and ends:
         yield Line(
-            f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (--drain of apply)."
+            Fix(
+                f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (",
+                Argument("drain", call="drain_s"),
+                " of apply).",
+            )
         )
 
 
@@ -202,7 +184,7 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
     ]
     rows = [(entry["slot"], entry["old"], entry["new"]) for entry in fold(entries, ["slot"])]
     if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
-        rows[_MOST_MOVES:] = [(f"{hidden:,} more rows", "", "--all shows them")]
+        rows[_MOST_MOVES:] = [(f"{hidden:,} more rows", "", _SHOW_ALL)]
     return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
 
 
@@ -231,17 +213,16 @@ def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _refusal_facts(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
+def _refusal_facts(
+    refusals: Sequence[Finding], words: Callable[[str], str], *, whole: bool
+) -> list[tuple[str, str]]:
     entries = fold(
-        [
-            {"text": in_words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED}
-            for refusal in refusals
-        ],
+        [{"text": words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED} for refusal in refusals],
         ["text"],
     )
     pairs = [(entry["flag"], entry["text"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:
-        return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; --all shows them")]
+        return [*pairs[:_MOST_REFUSALS], ("...", Fix(f"{len(pairs) - _MOST_REFUSALS:,} more; ", _SHOW_ALL))]
     return pairs
 
 
@@ -256,7 +237,7 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
         rows += [(steps, change, name, first), *(("", "", "", field) for field in others)]
     hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
     if hidden > 1 and not whole:
-        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} more rows", "", "--all shows them")]
+        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} more rows", "", _SHOW_ALL)]
     columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
     if any(field for *_, field in rows):
         return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
@@ -310,74 +291,3 @@ def _value(field: FieldChange, side: ArgumentValue) -> str:
     if value is None:
         return "none"
     return value if isinstance(value, str) and "." not in field.field else toml_value(value)
-
-
-@dataclass(frozen=True, slots=True)
-class LivePlan:
-    """A topology file and a broker; `plan` turns `live` into the topology of the file."""
-
-    file: TopologyInput
-    live: LiveTopology
-    plan: Plan
-    vhost: str
-
-    @classmethod
-    def read(cls, opened: Broker, file: TopologyInput, vhost: str) -> LivePlan:
-        """Read a broker, and plan. Nothing is changed."""
-        with sign_of_life("reading the broker"):
-            live, wanted = opened.topology(), file.topology
-            kept = {queue.name for queue in wanted.queues}
-            unwanted = [
-                queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)
-            ]
-            if unwanted:
-                live = replace(live, facts=replace(live.facts, consumer_tags=opened.consumers(unwanted)))
-        with sign_of_life("planning"):
-            return cls(file, live, planned(wanted, live), vhost)
-
-    def refused(self, permissions: Permissions) -> tuple[Finding, ...]:
-        """Return the reasons to refuse the plan that are not permitted."""
-        return *self.plan.refused(**permissions.arguments(without="allow_loss")), *_exclusive(self.plan)
-
-    def report(
-        self,
-        refusals: Sequence[Finding] | None = None,
-        *,
-        whole: bool,
-        ending: Sequence[str] = (),
-        drain_s: float | None = DRAIN_S,
-    ) -> Document:
-        """Return the plan of this file and this broker; the arguments are those of `plan_parts`."""
-        live = self.live
-        where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
-        about = [("file", self.file.name), ("broker", where)]
-        parts = plan_parts(self.plan, about, refusals, whole=whole, ending=ending, drain_s=drain_s)
-        broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
-        return plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
-
-
-def unknown_order(plan: Plan) -> ExitCode | None:
-    """Return the exit code for rings whose order is not known, and say what shows it; None if all are known."""
-    if not plan.guessed_orders:
-        return None
-    say(
-        Fix(
-            "whether the order of ",
-            listed(list(plan.guessed_orders)),
-            " is that of the file is not known: ",
-            NEED_RING,
-        )
-    )
-    return ExitCode.PARTLY
-
-
-def _exclusive(plan: Plan) -> Iterator[Finding]:
-    """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
-    for change in plan.changes:
-        queue = change.wanted
-        if isinstance(queue, QueueDefinition) and queue.exclusive:
-            yield Finding(
-                "exclusive",
-                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
-                'leave it out of the file, or write owner = "external", as its client declares it',
-            )

@@ -1,4 +1,4 @@
-"""The words, tables and JSON of rings and movements: the same in every command."""
+"""The words, tables and JSON of rings and movements: the same in every report."""
 
 from __future__ import annotations
 
@@ -9,20 +9,15 @@ from typing import Any
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.command import say
-from rabbit_chx.cli.printed import to_type
-from rabbit_chx.fixes import Fix, joined
+from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Line, Part, Table, TableColumn
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import plural
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
-#: What determines the ring of a live exchange that is assumed.
-NEED_RING = Fix("pass --ring-via to read it; to keep it on the broker: ", to_type("record", all=True))
 
 
 def texts(*headings: str) -> list[TableColumn]:
@@ -43,7 +38,7 @@ def outcome_text(outcome: Place | Refused) -> str:
 def hashes_text(arguments: Mapping[str, str] | None) -> str:
     """Return the description of the hashed value."""
     if arguments is None:
-        return "not known over AMQP alone: pass --management-url"
+        return Fix("not known over AMQP alone: pass ", Argument("management_url", call="management_url"))
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
 
 
@@ -60,30 +55,6 @@ def source_fact(source: KeyMap) -> tuple[str, str]:
 def source_as_json(source: KeyMap) -> dict[str, Any]:
     """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
     return {"ring": None, source.traits.json_field: ring_as_json(source)}
-
-
-def exchange_facts(
-    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap
-) -> list[tuple[str, str]]:
-    """Return the facts in the heading of a report about the ring of a live exchange."""
-    facts = [
-        ("exchange", exchange),
-        ("vhost", vhost),
-        ("hashes", hashes_text(arguments)),
-        ("ring", ring_text(ring)),
-    ]
-    return (
-        [*facts, ("not determined", Fix("the member of a key: ", NEED_RING))]
-        if ring.ground.is_assumed
-        else facts
-    )
-
-
-def say_doubts(rings: Mapping[str, KeyMap]) -> None:
-    """Write to stderr why the records of rings are not certain."""
-    for exchange, ring in rings.items():
-        if ring.ground.doubt and ring.ground != UNORDERED:
-            say(f"the ring of {exchange} is {ring.ground}")
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:

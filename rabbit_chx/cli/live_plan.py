@@ -1,0 +1,103 @@
+"""The plan of a topology file and a broker, which `plan`, `apply` and `arrange` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.cli.applying import Permissions
+from rabbit_chx.cli.command import ExitCode, option, say
+from rabbit_chx.cli.inputs import TopologyInput
+from rabbit_chx.cli.printed import in_words
+from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import Document, sign_of_life
+from rabbit_chx.topology import LiveTopology, Plan
+from rabbit_chx.topology import plan as planned
+from rabbit_chx.topology.live.applying import DRAIN_S
+from rabbit_chx.topology.objects.objects import QueueDefinition
+from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
+from rabbit_chx.words import listed
+
+if TYPE_CHECKING:
+    from rabbit_chx.broker import Broker
+
+
+def whole_option() -> Any:  # a field's default
+    """Return a field that is the option for long plans."""
+    return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """A topology file and a broker; `plan` turns `live` into the topology of the file."""
+
+    file: TopologyInput
+    live: LiveTopology
+    plan: Plan
+    vhost: str
+
+    @classmethod
+    def read(cls, opened: Broker, file: TopologyInput, vhost: str) -> LivePlan:
+        """Read a broker, and plan. Nothing is changed."""
+        with sign_of_life("reading the broker"):
+            live, wanted = opened.topology(), file.topology
+            kept = {queue.name for queue in wanted.queues}
+            unwanted = [
+                queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)
+            ]
+            if unwanted:
+                live = replace(live, facts=replace(live.facts, consumer_tags=opened.consumers(unwanted)))
+        with sign_of_life("planning"):
+            return cls(file, live, planned(wanted, live), vhost)
+
+    def refused(self, permissions: Permissions) -> tuple[Finding, ...]:
+        """Return the reasons to refuse the plan that are not permitted."""
+        return *self.plan.refused(**permissions.arguments(without="allow_loss")), *_exclusive(self.plan)
+
+    def report(
+        self,
+        refusals: Sequence[Finding] | None = None,
+        *,
+        whole: bool,
+        ending: Sequence[str] = (),
+        drain_s: float | None = DRAIN_S,
+    ) -> Document:
+        """Return the plan of this file and this broker; the arguments are those of `plan_parts`."""
+        live = self.live
+        where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
+        about = [("file", self.file.name), ("broker", where)]
+        parts = plan_parts(
+            self.plan, about, refusals, whole=whole, ending=ending, drain_s=drain_s, words=in_words
+        )
+        broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
+        return plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
+
+
+def unknown_order(plan: Plan) -> ExitCode | None:
+    """Return the exit code for rings whose order is not known, and say what shows it; None if all are known."""
+    if not plan.guessed_orders:
+        return None
+    say(
+        Fix(
+            "whether the order of ",
+            listed(list(plan.guessed_orders)),
+            " is that of the file is not known: ",
+            KNOW_RINGS,
+        )
+    )
+    return ExitCode.PARTLY
+
+
+def _exclusive(plan: Plan) -> Iterator[Finding]:
+    """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
+    for change in plan.changes:
+        queue = change.wanted
+        if isinstance(queue, QueueDefinition) and queue.exclusive:
+            yield Finding(
+                "exclusive",
+                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
+                'leave it out of the file, or write owner = "external", as its client declares it',
+            )
