@@ -102,14 +102,16 @@ def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
     `eval_expression` prints a single ring. The timeout is that of rabbitmq-server v4.3.6, rabbit_queue_type.erl, ``get_consumer_timeout/2``.
     """
     names = ",".join(map(_binary, exchanges))
+    rings = f"case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end"
     lock = f"rabbit_misc:r({_binary(vhost)}, queue, {_binary(APPLY_LOCK)})"
-    return (
-        f"{{rings, [case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end "
-        f"|| Exchange <- [{names}]], case application:get_env(rabbit, consumer_timeout) of {{ok, Ms}} when is_integer(Ms) -> Ms; "
-        "_ -> undefined end, binary:decode_unsigned(<<1, (rabbit_nodes:cluster_name())/binary>>), "
-        f"case rabbit_amqqueue:lookup({lock}) of {{ok, Queue}} -> [binary:decode_unsigned(<<1, Id/binary>>) || "
-        f"{{Argument, longstr, Id}} <- amqqueue:get_arguments(Queue), Argument =:= {_binary(LOCK_ID)}]; _ -> [] end}}."
-    )
+    ids = f"{{Argument, longstr, Id}} <- amqqueue:get_arguments(Queue), Argument =:= {_binary(LOCK_ID)}"
+    lock_id = f"case rabbit_amqqueue:lookup({lock}) of {{ok, Queue}} -> [{_ID} || {ids}]; _ -> [] end"
+    return f"{{rings, [{rings} || Exchange <- [{names}]], {_TIMEOUT_CASE}, {_CLUSTER}, {lock_id}}}."
+
+
+_TIMEOUT_CASE = "case application:get_env(rabbit, consumer_timeout) of {ok, Ms} when is_integer(Ms) -> Ms; _ -> undefined end"
+_CLUSTER = "binary:decode_unsigned(<<1, (rabbit_nodes:cluster_name())/binary>>)"
+_ID = "binary:decode_unsigned(<<1, Id/binary>>)"
 
 
 def read_eval_of_all(
