@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.ring_records import RingRecord
     from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
+#: The exclusive queue of a connection that applies a plan, which is not part of a topology, and its argument, a random text.
+APPLY_LOCK, LOCK_ID = "rabbit-chx.apply", "x-rabbit-chx-lock"
 _ACCESS_REFUSED = 403
 #: The arguments of a binding that nobody makes.
 _TRIAL = {"rabbit-chx.trial": True}
@@ -282,8 +284,8 @@ class MessageCarrier(Protocol):
         """Close the connection, if there is one."""
 
 
-class LiveBroker(Protocol):
-    """A live broker.
+class BrokerWays(Protocol):
+    """The ways to a broker beside AMQP. Each is refused if it is that of another broker.
 
     Attributes:
         where: its AMQP address without password, for errors.
@@ -299,19 +301,11 @@ class LiveBroker(Protocol):
     file_records: Mapping[str, RingRecord]
 
     @property
-    def amqp(self) -> AmqpChannel:
-        """The AMQP connection."""
-
-    @property
     def api(self) -> ManagementApi:
         """The management API. Raises ManagementNeededError if it is not configured."""
 
-    @property
-    def carrier(self) -> MessageCarrier:
-        """The second connection, which is opened on first use."""
-
     def overview(self) -> dict[str, Any]:
-        """Return the overview of the management API: at least ``rabbitmq_version``. That of another cluster is refused."""
+        """Return the overview of the management API: at least ``rabbitmq_version``."""
 
     def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
         """Read rings by the ring source. Exchanges that do not exist or have another type are not in the mapping."""
@@ -319,6 +313,27 @@ class LiveBroker(Protocol):
     @property
     def consumer_timeout_ms(self) -> int | None:
         """The default consumer timeout of the broker, as the last `read_rings` found it; None if it is not known."""
+
+
+class LiveBroker(BrokerWays, Protocol):
+    """A live broker.
+
+    Attributes:
+        lock_id: the argument of the lock that this connection holds, which the other ways must show; empty without a lock.
+    """
+
+    lock_id: str
+
+    @property
+    def amqp(self) -> AmqpChannel:
+        """The AMQP connection."""
+
+    @property
+    def carrier(self) -> MessageCarrier:
+        """The second connection, which is opened on first use."""
+
+    def check_lock_in(self, queues: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse the queues that the management API lists if they lack the lock."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
