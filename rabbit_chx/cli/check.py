@@ -413,7 +413,7 @@ def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
 class CheckOptions:
     """The options of a check."""
 
-    offline: bool = option(is_flag=True, help="Validate each FILE; no broker is needed.")
+    offline: bool = option(is_flag=True, help="Only validate each FILE, without a broker.")
     release: str | None = option(
         metavar=RELEASE,
         help="The RabbitMQ release that gets the files, for --offline, such as 4.3 or 3.10.8.  [default: the newest]",
@@ -440,6 +440,7 @@ class CheckOptions:
     example="rabbit-chx check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     has_metrics=True,
+    has_pictures=True,
 )
 def check_broker(
     *,
@@ -468,7 +469,9 @@ def check_broker(
     """
     if given.offline:
         if not subjects or observed.observed is not None:
-            raise InputError("--offline validates files: pass a FILE, and leave out --observed")
+            raise InputError(
+                "--offline only validates files, without a broker: pass a FILE, and no --observed"
+            )
         return _validate(subjects, broker.vhost or "/", variables, given, output)
     files = [*filter(names_file, subjects)]
     exchanges = tuple(name for name in subjects if name not in files)
@@ -478,7 +481,7 @@ def check_broker(
     if file is None and variables.is_typed:
         raise InputError("--set and --values are for the variables of a FILE: pass one, or leave them out")
     if subjects and given.all_vhosts:
-        raise InputError(f"--all-vhosts checks all exchanges: leave it out, or {subjects[0]}")
+        raise InputError(f"--all-vhosts checks all exchanges: leave it out, or leave out {subjects[0]}")
     if observed.observed is not None and len(exchanges) != 1:
         raise InputError("--observed has the keys of one exchange: pass one EXCHANGE")
 

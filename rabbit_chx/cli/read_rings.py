@@ -36,7 +36,7 @@ def read_without_record(live: LiveTopology) -> list[str]:
 def how_to_record(names: Sequence[str], **options: str) -> Fix:
     """Return a sentence that names rings without a record that fits them, and the command that stores one."""
     return Fix(
-        f"no record on the broker fits the order of {listed(list(names))}: store it with ",
+        f"no record on the broker fits the order of {listed(list(names))}: if this order is right, store it with ",
         to_type("record", *names, **options),
     )
 

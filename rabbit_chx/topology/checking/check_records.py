@@ -76,7 +76,7 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     if ring.provenance == "recorded" or find_recorded_ring(live, name) is not None:
         return ""
     if not ring.ground.is_certain:
-        return "no file and no record to compare it with"
+        return "no record to compare it with"
     records = [record for record in records_of(name, live.facts.records) if isinstance(record, RingRecord)]
     remedy = "it is compared with nothing; the command record replaces it"
     for record in records:
@@ -87,7 +87,7 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     if records:
         return f"its record does not fit its bindings, so {remedy}"
     if ring.release.follows(RESTART_KEEPS):
-        return "no file and no record to compare it with"
+        return "no record to compare it with"
     bindings = [member.binding for member in live_ring.bound]
     is_sorted = _is_restarted(HashRing.from_bindings(bindings, ring.release), ring)
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""

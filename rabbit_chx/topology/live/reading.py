@@ -38,6 +38,8 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.live.live_broker import (
+    APPLY_LOCK,
+    BrokerWays,
     LiveBroker,
     ManagementApi,
     QueueCounts,
@@ -77,8 +79,6 @@ from rabbit_chx.topology.rules.reach import MADE_BY_BROKER
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
-#: The exclusive queue of a connection that applies a plan.
-APPLY_LOCK = "rabbit-chx.apply"
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK)
 #: The fields of the overview. Usually it also has the name of the cluster.
@@ -133,6 +133,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     own = [entry for entry in entries if is_own(entry["name"])]
     exchanges = objects.read(ExchangeDefinition, [entry for entry in entries if not is_own(entry["name"])])
     queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
+    broker.check_lock_in(queues)
     all_queues = queues
     queues = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
     bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
@@ -194,7 +195,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     if not broker.has_source:
         return topology.with_rings(_rings_by_records(topology, broker))
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
-    if not (hashing or any(map(_is_modulus, topology.exchanges))):
+    if not (hashing or broker.lock_id or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
     facts = replace(facts, consumer_timeout_ms=broker.consumer_timeout_ms)
@@ -510,8 +511,14 @@ class LiveExchange:
         self.type = str(self._entry["type"])
 
     @classmethod
-    def of(cls, broker: LiveBroker, name: str, release: Release) -> Self:
-        """Return an exchange of a broker, whose ring source is used if it has one."""
+    def of(
+        cls,
+        broker: BrokerWays,
+        name: str,
+        release: Release,
+        count: Callable[[str], QueueCounts] | None = None,
+    ) -> Self:
+        """Return an exchange of a broker, whose ring source is used if it has one. `count` is what `LiveExchange` has."""
         read_rings = broker.read_rings if broker.has_source else None
         return cls(
             broker.api,
@@ -520,7 +527,7 @@ class LiveExchange:
             release,
             read_rings,
             file_record=broker.file_records.get(name),
-            count=broker.amqp.count,
+            count=count,
         )
 
     @cached_property
@@ -747,7 +754,7 @@ def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
         RingSourceError: the ring could not be read.
     """
     if broker.has_management or not broker.has_source:
-        return LiveExchange.of(broker, exchange, release).ring
+        return LiveExchange.of(broker, exchange, release, broker.amqp.count).ring
     check_declared_name(exchange, "exchange")
     broker.amqp.check_exchange(exchange)
     return _ring_by_source(broker.read_rings, broker.vhost, exchange, release)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import secrets
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +30,8 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.ring_changes import RingState
-from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
-from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_bindings, read_topology
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, Operation
+from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.mark import BOTH_MESSAGES, MARK, Mark, Stamp, mark_arguments
 from rabbit_chx.topology.model import LiveTopology
@@ -46,7 +47,6 @@ from rabbit_chx.topology.ring_records import (
     prove_ring,
     record_arguments,
     record_names,
-    records_of,
     split_steps,
 )
 
@@ -60,12 +60,16 @@ _NEEDED = "configure on rabbit-chx.*, and write on amq.default"
 def lock(broker: LiveBroker) -> None:
     """Declare the exclusive queue that prevents others from changing rings. The broker deletes it when the connection closes.
 
+    `read_topology` then refuses what it reads from another broker, because its random argument is not there.
+
     Raises:
         PlanOutdatedError: another connection has it.
         AccessRefusedError: the user may not declare it.
     """
+    lock_id = secrets.token_hex(8)
     try:
-        broker.amqp.perform(Operation("declare", _LOCK))
+        broker.amqp.perform(Operation("declare", replace(_LOCK, arguments={LOCK_ID: lock_id})))
+        broker.lock_id = lock_id
     except AccessRefusedError as error:
         raise AccessRefusedError(
             f"{error}: it is an exclusive queue that keeps a second application out; nothing was changed",
@@ -83,6 +87,7 @@ def lock(broker: LiveBroker) -> None:
 
 def unlock(broker: LiveBroker) -> None:
     """Delete the exclusive queue."""
+    broker.lock_id = ""
     # The connection may be closed, which deletes the lock. After Ctrl-C within pika, its state may violate its own checks.
     with contextlib.suppress(Exception):
         broker.amqp.perform(Operation("delete", _LOCK))
@@ -335,15 +340,21 @@ class RingKeeper:
     ) -> Iterator[_Part]:
         exchange = self._live.exchange(name)
         live_ring = find_live_ring(self._live, exchange, name)
-        is_empty = exchange is None or exchange.type != HASH_EXCHANGE
-        if is_empty or live_ring.ring.ground.is_certain:
+        is_known = exchange is None or exchange.type != HASH_EXCHANGE or live_ring.ring.ground.is_certain
+        if is_known:
             early = [step for step in steps if replaced is None or step[0] < replaced]
             yield from _split(name, live_ring.state, early, live_ring.ring)
         late = [step for step in steps if replaced is not None and step[0] > replaced]
-        if replaced is not None:
-            empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
-            for part in _split(name, empty, late, live_ring.ring):
-                yield replace(part, kind="again", before=replaced) if part.kind == "first" else part
+        if replaced is None and _is_reset(self._plan, name):
+            late = [step for step in steps if step[1].action == "bind"]
+        empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
+        for part in _split(name, empty, late, live_ring.ring) if late or replaced is not None else ():
+            if part.kind != "first":
+                yield part
+            elif is_known and replaced is not None:
+                yield replace(part, kind="again", before=replaced)
+            elif not is_known and late:  # what remains in a ring that is not known goes with its exchange
+                yield replace(part, kind="between", before=late[0][0])
 
     # -- during the changes
 
@@ -447,6 +458,11 @@ def _split(
         yield _Part("between", steps[start][0], record) if start else _Part("first", 0, record)
 
 
+def _is_reset(plan: Plan, name: str) -> bool:
+    """Return True if a plan makes a ring whatever it was."""
+    return name in plan.rings and plan.rings[name].is_reset
+
+
 def _has_ring(subject: object) -> bool:
     return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
@@ -470,7 +486,7 @@ def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | Non
         (planned.action, planned.kind, planned.name) == ("replace", "exchange", name)
         for planned in plan.changes
     )
-    if not (is_new or is_replaced or live_ring.ring.ground.is_certain):
+    if not (is_new or is_replaced or _is_reset(plan, name) or live_ring.ring.ground.is_certain):
         return None
     change = plan.rings.get(name)
     if change is not None and change.steps and isinstance(change.after, HashRing):
@@ -561,9 +577,6 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
         PlanOutdatedError: another connection applies a plan.
         AccessRefusedError: the user may not delete them.
     """
-    live = read_topology(broker)
-    if not records_of(exchange, live.facts.records):
-        return
     lock(broker)
     try:
         store = _Store(read_topology(broker), broker)

@@ -143,7 +143,9 @@ def test_a_ring_is_read_over_amqp_alone_only_by_a_source(
 ) -> None:
     ring = HashRing.from_buckets(["q1"], RELEASE)
     monkeypatch.setattr(LiveExchange, "of", lambda *_: SimpleNamespace(ring=ring))
-    broker: Any = SimpleNamespace(has_management=sides[0], has_source=sides[1])
+    broker: Any = SimpleNamespace(
+        has_management=sides[0], has_source=sides[1], amqp=SimpleNamespace(count=None)
+    )
     assert read_ring(broker, "orders", RELEASE) is ring
 
 
