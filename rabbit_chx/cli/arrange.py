@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.report_parts import heaviest_keys, slot_name
+from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import rounded
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, expand_ranges, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
-from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, read_load, slot_name
+from rabbit_chx.cli.loads import check_certain, read_load
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option
