@@ -11,7 +11,20 @@ from typing import NoReturn
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    check_one,
+    command,
+    excluding,
+    lacking,
+    option,
+    options,
+    say,
+    typed,
+)
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import in_words, names_file
@@ -53,17 +66,16 @@ class CheckOptions:
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
 
-    def __post_init__(self) -> None:
-        if self.offline and self.all_vhosts:
-            raise InputError("--offline asks no broker: leave out --all-vhosts")
-        if self.release is not None and not self.offline:
-            raise InputError("--release is for --offline: a broker has its own release; leave it out")
-
 
 @command(
     example="rabbit-chx check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     has_metrics=True,
+    rules=Rules(
+        needs={"--release": "--offline"},
+        excludes=[("--offline", name) for name in ("--all-vhosts", "--observed", "--output prometheus")]
+        + [("--all-vhosts", "--observed")],
+    ),
 )
 def check_broker(
     *,
@@ -90,20 +102,20 @@ def check_broker(
     if a file is invalid.
     """
     if given.offline:
-        if not subjects or observed.observed is not None:
-            raise InputError("--offline validates files: pass a FILE, and leave out --observed")
-        return _validate(subjects, broker.vhost or "/", variables, given, output)
+        if not subjects:
+            raise lacking("--offline", "FILE")
+        return _validate(subjects, broker.vhost or "/", variables, given)
     files = [*filter(names_file, subjects)]
     exchanges = tuple(name for name in subjects if name not in files)
     file = files[0] if files else None
     if files[1:]:
         raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
     if file is None and variables.is_typed:
-        raise InputError("--set and --values are for the variables of a FILE: pass one, or leave them out")
+        raise lacking(typed(VariableOptions)[0], "FILE")
     if subjects and given.all_vhosts:
-        raise InputError(f"--all-vhosts checks all exchanges: leave it out, or {subjects[0]}")
-    if observed.observed is not None and len(exchanges) != 1:
-        raise InputError("--observed has the keys of one exchange: pass one EXCHANGE")
+        raise excluding("--all-vhosts", subjects[0])
+    if observed.observed is not None:
+        check_one("--observed", exchanges)
 
     def run_check(at: BrokerAddresses) -> TopologyCheck:
         return _check(at, exchanges, file, given, observed=observed, variables=variables)
@@ -137,12 +149,8 @@ def _check(
     return replace(found, findings=(*oddities, *found.findings))
 
 
-def _validate(
-    files: Sequence[str], vhost: str, variables: VariableOptions, given: CheckOptions, output: str
-) -> Outcome:
+def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, given: CheckOptions) -> Outcome:
     """Read all files, and report the mistakes of each by the rules of a release."""
-    if FORMATS[output].takes == "metrics":
-        raise InputError(f"--output {output} has the metrics of a broker: leave out one of them")
     release = parse_release(given.release) or NEWEST_COMPARED
     valid: dict[str, Topology] = {}
     errors: list[InputError] = []

@@ -10,7 +10,7 @@ from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.simulation import Change
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import (
     STDIN,
     TopologyInput,
@@ -42,6 +42,7 @@ _HEAVIEST = 5
 @command(
     example="rabbit-chx compare q1=1,q2=1,q3=2 --remove q1 --keys 'user-{1..1000}'",
     plot_help="Draw shares or moves into this file.",
+    rules=Rules(needs={"--hash-header": "--keys"}, excludes=[("--to", "--add"), ("--to", "--remove")]),
 )
 def compare(
     *,
@@ -79,9 +80,6 @@ def compare(
 
     The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring or the hashed value is assumed.
     """
-    if to is not None and (added or removed):
-        name = "--add" if added else "--remove"
-        raise InputError(f"{name} is a change of RING, and --to is another ring: pass one of them")
     first, other = parse_ring(ring), None if to is None else parse_ring(to)
     of_ring.check(first, *([] if other is None else [other]))
     is_whole = first.is_topology and first.exchange is None
@@ -120,10 +118,6 @@ def _compared(
             f"RabbitMQ {versions[0]} and {versions[1]} may hash the header {hashing.hash_header!r} "
             "differently: pass a sample, as --keys FILE or --keys 'user-{1..1000}'"
         )
-    if hashed.hash_header is not None and keys is None:
-        raise InputError(
-            f"--hash-header {hashed.hash_header:.60} says what a key is, and no keys are given: pass --keys too, or leave it out"
-        )
     report = compare_report(
         simulation,
         is_determined=all(side.is_determined for side in sides),
@@ -158,8 +152,7 @@ def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
 
 
 def _upgrade(ring: RingArgument, options: RingOptions, to_release: str) -> Outcome:
-    from rabbit_chx.topology.reports.upgrade_report import upgrade_report
-    from rabbit_chx.topology.upgrade import predict_upgrade
+    from rabbit_chx.topology.upgrade import predict_upgrade, upgrade_report
 
     file = ring.topology(options.broker.vhost or "/")
     before, after = _releases(file, options.release, to_release)

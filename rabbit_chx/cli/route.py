@@ -11,7 +11,7 @@ from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
 from rabbit_chx.analysis.report_parts import source_as_json
 from rabbit_chx.analysis.route_report import Answer, answers_batch, route_report
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import TEXT, Outcome, Rules, argument, command, option, options
 from rabbit_chx.cli.inputs import (
     STDIN,
     bound_destination,
@@ -32,7 +32,15 @@ from rabbit_chx.routing.key_map import KeyMap
 _ROUTING = one_of(*get_args(Routing))
 
 
-@command(example="rabbit-chx route q1=1,q2=10 user-42 user-43 --release 4.3.6")
+@command(
+    example="rabbit-chx route q1=1,q2=10 user-42 user-43 --release 4.3.6",
+    rules=Rules(
+        excludes=[
+            ("KEY", "--keys"),
+            *(("--reaching", name) for name in ("--explain", "--header", "--property")),
+        ]
+    ),
+)
 def route(
     *,
     ring: str = argument(type=TEXT, metavar="RING"),
@@ -90,11 +98,6 @@ def route(
     The exit code is 1 if a key reaches no queue, 3 if the ring or the hashed value is assumed, 70 if no key reaches
     the queue.
     """
-    named = {"--explain": explain, "--header": headers, "--property": properties}
-    if keys and sample is not None:
-        raise InputError("the keys are given twice, as KEYs and by --keys: pass them once")
-    if reaching is not None and (others := [name for name, value in named.items() if value]):
-        raise InputError(f"--reaching shows keys only: leave out {others[0]}, or --reaching")
     if keys == (STDIN,):
         sample, keys = parse_keys(STDIN), ()
     given = hashed.decide(of_ring.read_only(parse_ring(ring)).routed_by(routing))

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import TEXT, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.loads import check_certain, read_load
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts
@@ -45,6 +43,15 @@ _OF_TYPES = ("modulus:", "super-stream:")
     example="rabbit-chx show orders --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
     has_metrics=True,
     plot_help="Plot the share of each member, or the slots of each queue, into this file.",
+    rules=Rules(
+        needs=dict.fromkeys(("--journal", "--stream-group", "--output prometheus"), "--consumers")
+        | {"--address": "--stream-group"},
+        excludes=[
+            ("--all-vhosts", "EXCHANGE"),
+            *((name, "--consumers") for name in ("--all-vhosts", "--keys", "--plot")),
+        ],
+        of_one=("--keys", "--plot"),
+    ),
 )
 def show(
     *,
@@ -55,7 +62,6 @@ def show(
     group: GroupOptions = options(GroupOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
-    output: str,
 ) -> Outcome:
     """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
@@ -71,7 +77,6 @@ def show(
     a permission is missing.
     """
     _refuse_rings(exchanges)
-    _refuse_pairs(exchanges, keys, group, all_vhosts=all_vhosts, output=output)
     if group.consumers:
         from rabbit_chx.cli.show_consumers import consumers_report
 
@@ -89,22 +94,6 @@ def show(
         plot=() if first.map is None else plot,
         plotted=f"Exchange {first.name}, vhost {first.vhost}",
     )
-
-
-def _refuse_pairs(
-    exchanges: Sequence[str], keys: KeySource | None, group: GroupOptions, *, all_vhosts: bool, output: str
-) -> None:
-    """Refuse options that have no effect together."""
-    if all_vhosts and (exchanges or group.consumers):
-        raise InputError(
-            "--all-vhosts lists the exchanges of all vhosts: pass no EXCHANGE and no --consumers, or --vhost"
-        )
-    if keys is not None and (len(exchanges) != 1 or group.consumers):
-        raise InputError("a sample has the keys of one exchange: pass one EXCHANGE, and no --consumers")
-    if click.get_current_context().params["plot"] is not None and (len(exchanges) != 1 or group.consumers):
-        raise InputError("--plot draws the shares of one exchange: pass one EXCHANGE, and no --consumers")
-    if output == "prometheus" and not group.consumers:
-        raise InputError("-o prometheus has the figures of consumers: pass --consumers, or another form")
 
 
 def _refuse_rings(names: Sequence[str]) -> None:

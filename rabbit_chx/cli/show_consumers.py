@@ -11,12 +11,12 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses
-from rabbit_chx.cli.command import say
+from rabbit_chx.cli.command import check_one, say
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
 from rabbit_chx.consuming.group_report import ShownQueue, group_report, stream_group_report
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
-from rabbit_chx.errors import EmptyRingError, InputError, NotFoundError, RabbitChxError
+from rabbit_chx.errors import EmptyRingError, NotFoundError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.routing import Release
@@ -45,10 +45,7 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     journal = group.journal or JOURNAL
     if group.stream_group is not None and exchanges:
         return _stream_group(at, exchanges, group.stream_group, journal, group.address)
-    if len(exchanges) != 1:
-        raise InputError(
-            "--consumers shows a group: pass one EXCHANGE, or --stream-group NAME for a group of streams"
-        )
+    check_one("--consumers", exchanges)
     (exchange,) = exchanges
     management = at.management("AMQP alone shows neither bindings nor consumers")
     with sign_of_life("reading the queues and their consumers"):

@@ -8,8 +8,7 @@ from dataclasses import replace
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.scratch import COPY, declare_copy, find_routes, scratch_vhost
-from rabbit_chx.broker.scratch_report import ScratchReport
+from rabbit_chx.broker.scratch import COPY, ScratchReport, declare_copy, find_routes, scratch_vhost
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options, say
 from rabbit_chx.cli.inputs import hashed_value

@@ -306,7 +306,7 @@ class _CheckLine(NamedTuple):
             "message": message,
             "fix": fix,
         }
-        texts = "\0".join((message, fix))
+        texts = message + "\0" + fix
         likeness = (*list(entry.values())[:4], _DIGITS.sub("0", texts))
         numbers = [(len(digits), digits) for digits in _DIGITS.findall(texts)]
         return cls(entry, text, fix, percentages, likeness, numbers)

@@ -173,18 +173,18 @@ def test_a_sole_member_has_all_keys_in_any_order(ran: Ran, modelled: ModelledCom
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("orders", "--all-vhosts"), "--all-vhosts lists the exchanges of all vhosts"),
-        (("--consumers", "--all-vhosts"), "--all-vhosts lists the exchanges of all vhosts"),
-        (("--keys", "k{1..9}"), "a sample has the keys of one exchange"),
-        (("a", "b", "--keys", "k{1..9}"), "a sample has the keys of one exchange"),
-        (("a", "--consumers", "--keys", "k{1..9}"), "a sample has the keys of one exchange"),
+        (("orders", "--all-vhosts"), "--all-vhosts and "),
+        (("--consumers", "--all-vhosts"), "--all-vhosts and "),
+        (("--keys", "k{1..9}"), "--keys is about one exchange"),
+        (("a", "b", "--keys", "k{1..9}"), "--keys is about one exchange"),
+        (("a", "--consumers", "--keys", "k{1..9}"), "--keys and --consumers exclude each other"),
         (("a", "-o", "prometheus"), "pass --consumers"),
-        (("a", "--journal", "j"), "--journal is about the consumers of an exchange: pass --consumers too"),
-        (("a", "--stream-group", "g"), "--stream-group is about the consumers"),
+        (("a", "--journal", "j"), "--journal has no effect without --consumers: pass --consumers too"),
+        (("a", "--stream-group", "g"), "--stream-group has no effect without --consumers"),
         (("a", "--consumers", "--address", "a:1=b:2"), "pass --stream-group too"),
         (("--consumers",), "pass one EXCHANGE"),
-        (("a", "b", "--plot", "p.svg"), "--plot draws the shares of one exchange"),
-        (("a", "--consumers", "--plot", "p.svg"), "--plot draws the shares of one exchange"),
+        (("a", "b", "--plot", "p.svg"), "--plot is about one exchange"),
+        (("a", "--consumers", "--plot", "p.svg"), "--plot and --consumers exclude each other"),
     ],
 )
 def test_options_that_have_no_effect_together_are_refused(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.broker.scratch_report import ScratchReport
+from rabbit_chx.broker.scratch import ScratchReport
 from rabbit_chx.cli.verify import code_of_report
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place

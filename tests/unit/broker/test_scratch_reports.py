@@ -8,7 +8,7 @@ from dataclasses import replace
 from command_line import Stored
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.broker.scratch_report import ScratchReport
+from rabbit_chx.broker.scratch import ScratchReport
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing, Release
