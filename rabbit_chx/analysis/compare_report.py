@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rabbit_chx.analysis.key_routing import Refused
+from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import matrix_table, moved_keys, source_as_json, source_fact
 from rabbit_chx.analysis.simulation import MOST_DISTINCT, Change, PlaceShare, SampleCounts, Simulation
 from rabbit_chx.analysis.wording import place_text
@@ -51,7 +53,9 @@ def compare_report(
     parts: list[Part] = [
         Data({**source_as_json(ring), "determined": is_determined}),
         Facts(facts),
-        Table.of(columns, rows, key="shares").for_people(change is None),
+        replace(Table.of(columns, rows, key="shares"), pictures=lambda: draw_map(ring)).for_people(
+            change is None
+        ),
     ]
     if sample is None:
         parts.append(Data({"sample": None}))
@@ -114,7 +118,9 @@ def _change_parts(change: Change, least: tuple[float | None, float | None] | Non
     if change.messages is None:
         yield Data({"messages": None})
     else:
-        yield matrix_table(change.messages, int, key="messages").for_people(is_sampled and change.keys)
+        yield matrix_table(change.messages, int, key="messages", of="the messages of the sample").for_people(
+            is_sampled and change.keys
+        )
     if change.keys is None:
         yield Data({"moves": None})
     else:

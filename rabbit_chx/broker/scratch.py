@@ -18,6 +18,7 @@ import pika
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import outcome_text, ring_text, source_as_json
 from rabbit_chx.analysis.wording import finding_as_json, place_text
 from rabbit_chx.broker.management import Management
@@ -342,7 +343,9 @@ class ScratchReport:
             [
                 Data(fields),
                 Facts(facts),
-                Table.of(_DESTINATIONS, counts, key="destinations").for_people(compared),
+                replace(
+                    Table.of(_DESTINATIONS, counts, key="destinations"), pictures=lambda: draw_map(self.ring)
+                ).for_people(compared),
                 Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
             ],
         )

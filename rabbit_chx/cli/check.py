@@ -71,6 +71,7 @@ class CheckOptions:
     example="rabbit-chx check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     has_metrics=True,
+    has_pictures=True,
     rules=Rules(
         needs={"--release": "--offline"},
         excludes=[("--offline", name) for name in ("--all-vhosts", "--observed", "--output prometheus")]
@@ -94,7 +95,8 @@ def check_broker(
     definitions file has no order. An x-modulus-hash exchange has no ring: its bindings and queues are checked.
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
-    neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed.
+    neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed for N buckets, and at least 20 must agree
+    beyond those that fix them.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. The exit code is 1 if there are findings, 3 if
     only the order of a ring is not known, 2 if nothing was checked: stderr says whether the plugin, the vhost or a permission is missing. With --offline each argument is a

@@ -41,7 +41,7 @@ _HEAVIEST = 5
 
 @command(
     example="rabbit-chx compare q1=1,q2=1,q3=2 --remove q1 --keys 'user-{1..1000}'",
-    plot_help="Draw shares or moves into this file.",
+    has_pictures=True,
     rules=Rules(needs={"--hash-header": "--keys"}, excludes=[("--to", "--add"), ("--to", "--remove")]),
 )
 def compare(
@@ -128,8 +128,7 @@ def _compared(
         (change.shares and change.shares.moved) or change.keys or (change.messages and change.messages.moved)
     )
     is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
-    plot = ("shares", ring) if changed is None else ("movement", ring, changed)
-    return Outcome(report, code_of(*sides, is_lost=is_lost, is_different=is_different), plot=plot)
+    return Outcome(report, code_of(*sides, is_lost=is_lost, is_different=is_different))
 
 
 def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:

@@ -55,7 +55,7 @@ def record(
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
     The ring is read by --ring-via, comes from --from, or is determined by --observed: about N ln N keys of N
-    buckets, with the queues that received them. Afterwards every command knows the ring over the management
+    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 
     It asks before it replaces a record that differs. The exit code is 4 if the answer is no, or if there is no

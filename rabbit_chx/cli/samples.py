@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from rabbit_chx.installation import install_command
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import reading, sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis.key_routing import Hashing, SampleBatch
 
 _FORMATS = {"": "text", ".txt": "text", ".log": "text", ".csv": "csv", ".parquet": "parquet"}
-#: The size of a batch: bytes of text, rows of Parquet.
+#: The size of a batch: bytes of text, rows of a table.
 _CHUNK_BYTES = 1 << 20
 _ROWS = 1 << 15
+_MOST_MESSAGES = (1 << 63) - 1
+#: The contents of columns that may be empty or missing, and have any type.
+_OPTIONAL = ("time", "exchange")
 _MOST_SHOWN = 20
 _MARK = b"\xef\xbb\xbf"
 #: All keys of a batch are in memory at once.
@@ -133,9 +137,13 @@ class KeySource:
             raise InputError(
                 f"the key file {self.name} contains lines, not the column {self.column!r}: pass a table as .csv or .parquet"
             )
-        read = {"text": self._lines, "csv": self._csv, "parquet": self._parquet}[format_]
-        with _open(self.path, "keys", "pass lines of text", progress=progress) as file:
-            yield from read(file)
+        with _open(self.path, "keys", progress=progress) as file:
+            if format_ == "text":
+                yield from self._lines(file)
+                return
+            for rows in _READERS[format_](self.name, file, self._columns):
+                numbers = range(rows.first, rows.first + len(rows.values["key"]))
+                yield KeyBatch(numbers, rows.values["key"], rows.values.get("count"), "row", self.name)
 
     def sample(self) -> Iterator[KeyBatch]:
         """Yield the batches with the progress of a file; an InputError if there are no keys."""
@@ -172,59 +180,55 @@ class KeySource:
             yield KeyBatch(range(number, number + len(keys)), keys, file=self.name)
             number += len(keys)
 
-    def _csv(self, file: Any) -> Iterator[KeyBatch]:  # as above
-        from pyarrow import string, uint64
-
-        yield from self._rows(*_csv_rows(file, self._columns, [string(), uint64()]))
-
-    def _parquet(self, file: Any) -> Iterator[KeyBatch]:  # as above
-        yield from self._rows(*_parquet_rows(file, self._columns))
-
-    def _columns(self, names: Sequence[str]) -> list[str]:
-        """Return the columns to read; an error lists the existing columns."""
+    def _columns(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the columns to read, by their contents; an error lists the existing columns."""
         if self.column is None:
             raise InputError(
                 f"{self.name} has columns: pass {self.name}#COLUMN, one of {_shown(names) or 'none'}"
             )
         key, equals, counts = self.column.rpartition("=")
-        columns = [key, counts] if equals and self.column not in names else [self.column]
-        check_columns(self.name, columns, names)
+        has_counts = equals and self.column not in names
+        columns = {"key": key, "count": counts} if has_counts else {"key": self.column}
+        check_columns(self.name, columns.values(), names)
         return columns
 
-    def _rows(self, batches: Iterable[pa.RecordBatch], columns: list[str]) -> Iterator[KeyBatch]:
-        from pyarrow import int64, string, uint64
 
-        first, key, counts = 1, columns[0], columns[1:]
-        for batch in batches:
-            check_text_column(self.name, batch, key, "a key is text or an integer")
-            keys = list_column(self.name, batch, key, first, string())
-            messages = list_column(self.name, batch, counts[0], first, uint64(), int64()) if counts else None
-            yield KeyBatch(range(first, first + len(keys)), keys, messages, "row", self.name)
-            first += len(keys)
+class TableRows(NamedTuple):
+    """Some rows of a table.
+
+    Attributes:
+        first: the number of the first of them, from 1, without the header.
+        values: the values of each column, by its content: text of a ``key`` or a ``queue``; a number of messages of a ``count``; text or
+            None of a ``time`` or an ``exchange``.
+    """
+
+    first: int
+    values: Mapping[str, list[Any]]
 
 
-def table_rows(
-    path: str, contents: str, columns_of: Callable[[Sequence[str]], list[str]]
-) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a table in batches: CSV, whose columns are text, or Parquet; stdin is CSV.
+#: The columns of a table to read, by their contents, of all its columns.
+ColumnsOf = Callable[[Sequence[str]], Mapping[str, str]]
+
+
+def table_rows(path: str, contents: str, columns_of: ColumnsOf) -> Iterator[TableRows]:
+    """Read some columns of a table in batches: CSV or Parquet; stdin is CSV.
 
     Args:
         path: the file; ``-`` is stdin.
         contents: what it contains, for messages.
-        columns_of: returns the columns to read of all columns.
+        columns_of: returns the columns to read.
     """
-    format_ = "csv" if path == STDIN else _FORMATS.get(Path(path).suffix.lower())
-    if format_ not in ("csv", "parquet"):
+    format_ = "csv" if path == STDIN else _FORMATS.get(Path(path).suffix.lower(), "")
+    if format_ not in _READERS:
         raise InputError(
             f"the file of {contents} {file_name(path)} is not a table: pass one as .csv or .parquet"
         )
-    with _open(path, contents, "install it") as file:
-        read = _parquet_rows(file, columns_of) if format_ == "parquet" else _csv_rows(file, columns_of, None)
-        yield from read[0]
+    with _open(path, contents) as file:
+        yield from _READERS[format_](file_name(path), file, columns_of)
 
 
 @contextmanager
-def _open(path: str, contents: str, remedy: str, *, progress: bool = True) -> Iterator[Any]:
+def _open(path: str, contents: str, *, progress: bool = True) -> Iterator[Any]:
     """Open a file of keys or stdin; errors of the block name the file."""
     name, what = file_name(path), "key file" if contents == "keys" else f"file of {contents}"
     try:
@@ -234,42 +238,79 @@ def _open(path: str, contents: str, remedy: str, *, progress: bool = True) -> It
         raise
     except ImportError:
         raise MissingExtraError(
-            f"{name} is a table, which needs pyarrow: {install_command('streams')}, or {remedy}"
+            f"{name} is Parquet, which needs pyarrow: {install_command('streams')}, or pass CSV"
         ) from None
     except (ValueError, csv.Error) as error:  # the errors of pyarrow are ValueErrors
         raise InputError(f"the {what} {name} cannot be read: {error!s:.200}") from None
 
 
-def _csv_rows(
-    file: Any, columns_of: Callable[[Sequence[str]], list[str]], types: Sequence[pa.DataType] | None
-) -> tuple[Iterable[pa.RecordBatch], list[str]]:
-    """Read columns of a CSV file with these types; None: all are text."""
-    from pyarrow import csv as arrow
-    from pyarrow import string
+def _csv_rows(name: str, file: Any, columns_of: ColumnsOf) -> Iterator[TableRows]:
+    lines = (line.decode() for line in chain([file.readline().removeprefix(_MARK)], file))
+    reader = csv.reader(lines, strict=True)
+    names = next(reader, [])
+    places = {content: names.index(column) for content, column in columns_of(names).items()}
+    number = 1
 
-    names = next(csv.reader([file.readline().decode("utf-8-sig")]), [])
-    columns = columns_of(names)
-    given = [string()] * len(columns) if types is None else types
-    wanted = arrow.ConvertOptions(
-        include_columns=columns, column_types=dict(zip(columns, given, strict=False))
-    )
-    batches = arrow.open_csv(
-        file,
-        arrow.ReadOptions(column_names=names, use_threads=False),  # with threads errors name no row
-        arrow.ParseOptions(newlines_in_values=True),
-        wanted,
-    )
-    return batches, columns
+    def rows() -> Iterator[list[str]]:
+        nonlocal number
+        try:
+            for row in filter(None, reader):
+                if len(row) != len(names):
+                    raise InputError(
+                        f"row {number} of {name} has {plural(len(row), 'column')}, and the header has {len(names)}"
+                    )
+                yield row
+                number += 1
+        except UnicodeDecodeError:
+            raise InputError(f"row {number} of {name} is not UTF-8: convert the file first") from None
+        except csv.Error as error:
+            raise InputError(f"row {number} of {name} cannot be read: {error}") from None
+
+    source, first = rows(), 1
+    while batch := [*islice(source, _ROWS)]:
+        values: dict[str, list[Any]] = {
+            content: [row[place] for row in batch] for content, place in places.items()
+        }
+        for content in _OPTIONAL:
+            values |= {content: [text or None for text in values[content]]} if content in values else {}
+        if "count" in values:
+            values["count"] = [
+                _messages(text, f"row {row} of {name}") for row, text in enumerate(values["count"], first)
+            ]
+        yield TableRows(first, values)
+        first += len(batch)
 
 
-def _parquet_rows(
-    file: Any, columns_of: Callable[[Sequence[str]], list[str]]
-) -> tuple[Iterable[pa.RecordBatch], list[str]]:
-    from pyarrow import parquet
+def _messages(text: str, where: str) -> int:
+    """Return a number of messages, written as text."""
+    digits = text.strip(" ")
+    if not (digits.isascii() and digits.isdecimal() and int(digits) <= _MOST_MESSAGES):
+        raise InputError(f"{where} has the count {text!r:.40}: a number of messages is a whole number")
+    return int(digits)
+
+
+def _parquet_rows(name: str, file: Any, columns_of: ColumnsOf) -> Iterator[TableRows]:
+    from pyarrow import int64, parquet, string, uint64
 
     table = parquet.ParquetFile(file)
     columns = columns_of(table.schema_arrow.names)
-    return table.iter_batches(_ROWS, columns=columns), columns
+    types = {"count": (uint64(), int64())}  # uint64 refuses negative counts
+    first = 1
+    for batch in table.iter_batches(_ROWS, columns=[*columns.values()]):
+        values = {}
+        for content, column in columns.items():
+            if content not in ("count", *_OPTIONAL):
+                _check_text_column(name, batch, column, content)
+            listed = _list_column(name, batch, column, *types.get(content, (string(),)))
+            if content not in _OPTIONAL and None in listed:
+                row = first + listed.index(None)
+                raise InputError(f"row {row} of {name} has null in the column {column!r}")
+            values[content] = listed
+        yield TableRows(first, values)
+        first += batch.num_rows
+
+
+_READERS = {"csv": _csv_rows, "parquet": _parquet_rows}
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -287,7 +328,7 @@ def check_columns(file: str, columns: Iterable[str], names: Sequence[str]) -> No
             raise InputError(f"{file} contains several columns {name!r}: name each differently")
 
 
-def check_text_column(file: str, batch: pa.RecordBatch, name: str, rule: str) -> None:
+def _check_text_column(file: str, batch: pa.RecordBatch, name: str, content: str) -> None:
     """Raise an InputError unless a column has text, bytes or integers."""
     from pyarrow import types
 
@@ -297,21 +338,24 @@ def check_text_column(file: str, batch: pa.RecordBatch, name: str, rule: str) ->
         "string",
         "binary",
     ) and not types.is_integer(type_):
-        raise InputError(f"the column {name!r} of {file} has the type {type_}: {rule}")
+        raise InputError(
+            f"the column {name!r} of {file} has the type {type_}: a {content} is text or an integer"
+        )
 
 
-def list_column(file: str, batch: pa.RecordBatch, name: str, first: int, *types: pa.DataType) -> list[Any]:
-    """Return the values of a column, cast to one type after the other: uint64 refuses negative counts."""
+def _list_column(file: str, batch: pa.RecordBatch, name: str, *types: pa.DataType) -> list[Any]:
+    """Return the values of a column, cast to one type after the other."""
+    from pyarrow import ArrowException
+
     values = batch.column(name)
     try:
         for type_ in types:
             values = values.cast(type_)
-    except ValueError as error:
-        raise InputError(f"the column {name!r} of {file} cannot be read: {error}") from None
-    listed = values.to_pylist()
-    if None in listed:
-        raise InputError(f"row {first + listed.index(None)} of {file} has null in the column {name!r}")
-    return listed
+    except (ArrowException, ValueError) as error:
+        raise InputError(
+            f"the column {name!r} of {file} has the type {batch.column(name).type} and cannot be read: {error!s:.200}"
+        ) from None
+    return values.to_pylist()
 
 
 def _line_batches(file: Any) -> Iterator[list[bytes]]:  # as above

@@ -17,7 +17,6 @@ from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
-from rabbit_chx.routing import SlotTable
 from rabbit_chx.topology.live_rings import read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.reports.exchange_report import (
@@ -42,15 +41,15 @@ _OF_TYPES = ("modulus:", "super-stream:")
 @command(
     example="rabbit-chx show orders --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
     has_metrics=True,
-    plot_help="Plot the share of each member, or the slots of each queue, into this file.",
+    has_pictures=True,
     rules=Rules(
         needs=dict.fromkeys(("--journal", "--stream-group", "--output prometheus"), "--consumers")
         | {"--address": "--stream-group"},
         excludes=[
             ("--all-vhosts", "EXCHANGE"),
-            *((name, "--consumers") for name in ("--all-vhosts", "--keys", "--plot")),
+            *((name, "--consumers") for name in ("--all-vhosts", "--keys")),
         ],
-        of_one=("--keys", "--plot"),
+        of_one=("--keys",),
     ),
 )
 def show(
@@ -87,13 +86,7 @@ def show(
     if not exchanges:
         return Outcome(_list_exchanges(at, all_vhosts=all_vhosts))
     shown = {name: _read(at, name, keys) for name in exchanges}
-    first = shown[exchanges[0]]
-    plot = ("slots" if isinstance(first.map, SlotTable) else "shares", first.map)
-    return Outcome(
-        show_report(shown),
-        plot=() if first.map is None else plot,
-        plotted=f"Exchange {first.name}, vhost {first.vhost}",
-    )
+    return Outcome(show_report(shown))
 
 
 def _refuse_rings(names: Sequence[str]) -> None:

@@ -24,7 +24,8 @@ _DEFAULT_KEYS = "key-{0..9999}"
 
 @command(
     example="rabbit-chx verify orders --management-url http://guest:guest@localhost:15672 "
-    "--ring-via 'docker exec rabbitmq'"
+    "--ring-via 'docker exec rabbitmq'",
+    has_pictures=True,
 )
 def verify(
     *,

@@ -3,9 +3,13 @@
 The number of buckets N follows from the bindings, so the bucket of a key is known, and its queue is the destination of this bucket. About
 N ln N distinct keys reach every bucket.
 
+Keys that are not what the exchange hashes fit a small ring by chance. So a ring is accepted only if more keys than those that fix it agree,
+and if a key shows each bucket, because the messages of a bucket that none shows may be dropped. A ring of one bucket more would send some
+keys to that bucket, and all others where they are; so a key of them that a queue received shows that there is no such bucket.
+
 A ring without holes has the buckets of each binding in a row, in every release: a bind appends them, an unbind removes them
 together, and a restart of Mnesia adds whole bindings. So the ring of consistent observations is that of its bindings in one order. This and
-the weights are checked. They are not used to fill in buckets, because then a single wrong pair could go unnoticed.
+the weights are checked, too.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ from rabbit_chx.words import plural
 
 _MOST_SHOWN = 8
 _PAIR_SIZES = (2, 3, 4)
+#: Wrong keys fit the two orders of two queues with 20 further pairs in one of a million files.
+_FEWEST_AGREEING = 20
 
 
 class Observation(NamedTuple):
@@ -75,11 +81,13 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
     count = sum(buckets for _, buckets in bound.values())
     if count > MAX_BUCKETS:
         raise InputError(f"a ring of {count} buckets is too large: pass smaller weights")
+    if not count:
+        raise InputError("the bindings make no bucket, so no key shows anything: pass those of the ring")
     observations = [_observation(pair) for pair in as_tuple(pairs, "(key, queue) pairs")]
     _refuse_unbound(observations, bound)
     buckets = _buckets_of(observations, count)
     _refuse_too_many(buckets, bound)
-    _fill(buckets, bound, release, keys=len({repr(observation.key) for observation in observations}))
+    _refuse_too_few(buckets, bound, observations)
     _refuse_scattered(buckets, bound)
     ordered = [
         (destination, key)
@@ -185,34 +193,49 @@ def _refuse_too_many(buckets: Iterable[Place], bound: dict[Destination, _Bound])
             )
 
 
-def _fill(buckets: list[Place], bound: dict[Destination, _Bound], release: Release, *, keys: int) -> None:
-    """Fill in buckets that were not seen if all of them are of one destination; otherwise raise an InputError."""
+def _refuse_too_few(
+    buckets: Sequence[Place], bound: dict[Destination, _Bound], observations: Iterable[Observation]
+) -> None:
+    """Raise an error if the keys do not show each bucket and the end of the ring, or if too few agree beyond that."""
+    # A str and its UTF-8 bytes are one key.
+    distinct = {
+        repr(each.key.encode() if isinstance(each.key, str) else each.key): each.key for each in observations
+    }
+    count, keys = len(buckets), plural(len(distinct), "distinct key")
     unseen = [bucket for bucket, place in enumerate(buckets) if place is None]
-    if not unseen:
-        return
-    count, seen = len(buckets), Counter(buckets)
-    lacking = [place for place, (_, wanted) in bound.items() if seen[place] < wanted]
-    # A release that leaves holes may have one in a bucket that was not seen.
-    if len(lacking) == 1 and not release.follows(DUPLICATES_APPEND):
-        for bucket in unseen:
-            buckets[bucket] = lacking[0]
-        return
-    shown = ", ".join(map(str, unseen[:_MOST_SHOWN])) + (", ..." if len(unseen) > _MOST_SHOWN else "")
-    of = ", ".join(f"{place!s}" for place in lacking[:_MOST_SHOWN]) + (
-        ", ..." if len(lacking) > _MOST_SHOWN else ""
-    )
-    raise NotDeterminedError(
-        f"{len(unseen)} of {count} buckets were not seen ({shown}), and are of {of}: the ring is not determined by {plural(keys, 'distinct key')}; "
-        f"pass about {distinct_keys_needed(count)} (N ln N)"
-    )
+    agreeing = len(distinct) - count + len(unseen)
+    lacking = max(_FEWEST_AGREEING, count) - agreeing
+    more = max(distinct_keys_needed(count) - len(distinct), lacking, count)
+    if unseen:
+        seen = Counter(buckets)
+        places = [str(place) for place, (_, wanted) in bound.items() if seen[place] < wanted]
+        raise NotDeterminedError(
+            f"{len(unseen)} of {count} buckets were not seen ({_some(map(str, unseen))}): they are of {_some(places)}, or holes, whose messages "
+            f"are lost. {keys} do not determine the ring: pass about {more} more"
+        )
+    if lacking > 0:
+        raise NotDeterminedError(
+            f"{keys} fix {plural(count, 'bucket')}, and {agreeing} agree beyond that, by chance perhaps: pass "
+            f"{plural(lacking, 'pair')} more with other keys"
+        )
+    if not any(bucket_of_seed(seed_of(key), count + 1) == count for key in distinct.values()):
+        raise NotDeterminedError(
+            f"bucket {count}, behind the last one of the bindings, may be a hole, whose messages are lost: none of {keys} shows that it does "
+            f"not exist. Pass about {more} more, or read the ring"
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = [*names]
+    return ", ".join(shown[:_MOST_SHOWN]) + (", ..." if len(shown) > _MOST_SHOWN else "")
 
 
 def distinct_keys_needed(buckets: int) -> int:
-    """Return about how many distinct keys reach every one of N buckets: N ln N."""
-    return max(1, math.ceil(buckets * math.log(max(1, buckets))))
+    """Return about how many distinct keys determine a ring of N buckets: N ln N reach every one, and as many as needed agree beyond that."""
+    return max(math.ceil(buckets * math.log(max(1, buckets))), buckets + max(_FEWEST_AGREEING, buckets))
 
 
-def _refuse_scattered(buckets: list[Place], bound: dict[Destination, _Bound]) -> None:
+def _refuse_scattered(buckets: Sequence[Place], bound: dict[Destination, _Bound]) -> None:
     """Reject a ring that no order of binds makes."""
     runs = Counter(place for place, _ in groupby(buckets))
     for place, count in runs.items():

@@ -153,13 +153,13 @@ class HashRing:
     ) -> HashRing:
         """Return the ring of these bindings whose order shows in keys and their queues, as from the logs of consumers.
 
-        Each pair fixes one bucket. All N buckets are fixed by about N ln N distinct keys. Buckets that no key reached are filled in if they
-        all belong to one destination; releases before 3.9.21 and 3.10.6, which may leave buckets without a destination, need every bucket.
+        Each pair fixes one bucket. All N buckets are fixed by about N ln N distinct keys. At least 20 keys, or N if that is more, must agree
+        beyond those that fix the buckets, because keys that are not what the exchange hashes may fit a few buckets by chance.
 
-        The result relies on the bindings: each must have its buckets, and no other destination may have any. Keys contradict most rings
-        that differ, but no key that a queue received shows buckets behind those of the bindings, which are lost: those of an exclusive
-        queue after a restart of 4.3, or holes at the end of a ring of an old release. Bindings of one destination with several keys are in
-        no known order; then `bindings` of the result is None.
+        The result relies on the bindings: each must have its buckets, and no other destination may have any. Keys contradict rings that
+        differ. The messages of a bucket that no key shows may be lost, also behind the last one of the bindings, where an exclusive queue of
+        4.3 leaves its buckets at a restart; one of N + 1 keys shows that there are none. Bindings of one destination with several keys are
+        in no known order; then `bindings` of the result is None.
 
         Args:
             bindings: ``(destination, weight)`` pairs in any order, or a mapping; a weight is an int or the binding key's text.
@@ -171,8 +171,8 @@ class HashRing:
 
         Raises:
             ContradictedError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight.
-            NotDeterminedError: buckets were not seen and are not determined; a key reached no queue (None); the number of buckets does not
-                follow from the bindings, because a destination is bound with several weights.
+            NotDeterminedError: too few keys agree, or a bucket may be a hole, with the number of keys that are missing; a key reached no queue
+                (None); the number of buckets does not follow from the bindings, because a destination is bound with several weights.
             InputError: an argument is invalid. The two errors above are InputErrors, too.
         """
         rules = NEWEST_COMPARED if release is None else check_release(release)

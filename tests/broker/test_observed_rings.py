@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,12 @@ def publish(shop: Shop, keys: Iterable[str], header: str | None = None) -> None:
 
 
 def received(shop: Shop, path: Path, header: str | None = None) -> str:
-    """Publish a message for each of KEYS, take them out of the queues, and write a file of where each was."""
+    """Publish a message for each of KEYS, take them out of the queues, and write a file of where each was, and when."""
     publish(shop, KEYS, header)
-    pairs: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str, str]] = []
 
     def note(_channel: object, method: Any, _properties: object, body: bytes) -> None:
-        pairs.append((body.decode(), method.consumer_tag))
+        pairs.append((body.decode(), method.consumer_tag, datetime.now(UTC).isoformat()))
 
     def all_came() -> bool:
         shop.channel.connection.process_data_events(1)
@@ -61,7 +62,7 @@ def received(shop: Shop, path: Path, header: str | None = None) -> str:
     for queue in WEIGHTS:
         shop.channel.basic_cancel(queue)
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([("key", "queue"), *pairs])
+        csv.writer(file).writerows([("key", "queue", "time"), *pairs])
     return str(path)
 
 

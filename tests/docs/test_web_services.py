@@ -20,7 +20,7 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 PAGE = "docs/web-services.md"
-((CURL, ANSWER),) = console_examples(page(PAGE))
+(SERVE, _), (CURL, ANSWER) = console_examples(page(PAGE))
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def service(url: str, folder: Path) -> Iterator[str]:
     """The service of the page, as the command of the page with its host and port."""
     block, *_ = python_blocks(PAGE)
     (folder / "service.py").write_text(block)
-    (application,) = re.findall(r"^uvicorn (\S+)$", page(PAGE), re.MULTILINE)
+    (application,) = re.findall(r"^uvicorn (\S+) &$", SERVE)
     with served(application, folder, url) as port:
         yield CURL.replace("localhost:8000", f"127.0.0.1:{port}")
 

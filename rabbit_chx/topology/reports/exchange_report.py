@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rabbit_chx.analysis.pictures import draw_map, draw_slots
 from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
     hashes_text,
@@ -127,9 +128,13 @@ class ShownExchange:
         yield Facts(list(self._facts()))
         members = list(self._members())
         columns = _SLOTS if isinstance(self.map, SlotTable) else _MEMBERS
-        yield Table.of(columns, members, key="members").for_people(members)
+        known = None if self.map is None or self._possible_shares() is not None else self.map
+        table = Table.of(columns, members, key="members").for_people(members)
+        yield table if known is None else replace(table, pictures=lambda: draw_map(known, self._real()))
         if isinstance(self.map, SlotTable):
-            yield Table.of(_QUEUES, self._queues(self.map), key="queues")
+            slots, load = self.map, None if sample is None else sample.load.messages
+            queues = Table.of(_QUEUES, self._queues(slots), key="queues")
+            yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
         if sharding is not None:
@@ -202,6 +207,12 @@ class ShownExchange:
         numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
         each = sorted(numbered.shares().values())
         return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
+
+    def _real(self) -> dict[Place, float] | None:
+        """Return the share of the last messages that each queue got; None if it is not known."""
+        rates: dict[Place, float] = {queue: rate for queue, rate in self.rates.queues.items() if rate}
+        total = sum(rates.values())
+        return {place: rate / total for place, rate in rates.items()} if total else None
 
     def _figures(
         self, place: Place, places: Sequence[Place]

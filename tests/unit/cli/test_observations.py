@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from command_line import ended
 from pyarrow import parquet
+from slot_files import live_of
 
+from rabbit_chx import Release, Topology
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.cli.observations import ObservedOptions
+from rabbit_chx.cli.observations import ObservedOptions, _why_left_out, read_observed
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.observations import Observation
+from rabbit_chx.topology.ring_records import BrokerStart
 
 WRITTEN = """key,queue,time,exchange
 a,q1,2026-11-26T03:02:00Z,orders
@@ -39,7 +47,9 @@ def read(
         path.write_text(content)
     else:
         parquet.write_table(content, path)
-    return ObservedOptions(f"{path}#{','.join(columns)}").read(exchange, Hashing(), started)
+    return ObservedOptions(f"{path}#{','.join(columns)}").read(
+        exchange, Hashing(), (lambda _: "") if started is None else partial(_why_left_out, started)
+    )
 
 
 def test_each_pair_of_the_exchange_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,16 +61,74 @@ def test_each_pair_of_the_exchange_is_read_once(tmp_path: Path, capsys: pytest.C
         read(path, WRITTEN, "bills")
 
 
-def test_pairs_from_before_a_restart_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_are_those_of_messages(tmp_path: Path) -> None:
+    content = "key,queue,n\na,q1,200\nb,q2,49\nb,q2,1\n"
+    found = read(tmp_path / "seen.csv", content, "orders", "count=n")
+    assert found == [Observation("a", "q1", messages=200), Observation("b", "q2", messages=50)]
+    assert read(tmp_path / "seen.csv", content.replace(",n", ",count")) == found
+
+
+def test_on_mnesia_only_pairs_after_the_last_start_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "seen.csv"
-    later = WRITTEN + "e,q1,2026-11-26 03:02:01,orders\nf,q1,yesterday,orders\n"
+    later = (
+        WRITTEN
+        + "e,q1,2026-11-26 03:02:01,orders\nf,q1,yesterday,orders\ng,q1,2026-11-26T05:02:01+02:00,orders\n"
+    )
     found = read(path, later, started=datetime(2026, 11, 26, 3, 2, 1, tzinfo=UTC).timestamp())
-    assert [each.key for each in found] == ["a", "b, c", "a", "", "e", "f"]
-    assert found[0].time == "2026-11-26T03:02:01Z"
-    assert "1 message from before the last start of the broker left out" in capsys.readouterr().err
-    early = "key,queue,time\na,q1,2026-11-26T03:02:00Z\nb,q2,2026-11-26T03:02:01Z\n"
-    with pytest.raises(NotDeterminedError, match=r"all 2 messages of 'orders' .* are from before the last"):
+    assert [(each.key, each.queue) for each in found] == [("a", "q1"), ("a", "q2"), ("g", "q1")]
+    said = capsys.readouterr().err
+    assert "1 message from before the last start of the broker left out" in said
+    assert "3 messages without a time left out" in said
+    assert "1 message of a time without an offset left out" in said
+    early = "key,queue,time\na,q1,2026-11-26T03:02:00Z\nb,q2,2026-11-26T03:02:01\n"
+    with pytest.raises(
+        NotDeterminedError,
+        match=r"all 2 messages of 'orders' .* are from before the last start of the broker or of a time",
+    ):
         read(path, early, started=datetime(2026, 11, 26, 4, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize(("release", "pairs"), [("4.0.5", 1), ("4.3.6", 2)])
+def test_how_long_messages_waited_is_asked_for_unless_their_queues_are_empty(
+    tmp_path: Path, release: str, pairs: int
+) -> None:
+    """The broker started a minute ago; `late` was consumed 10 s after that."""
+    path = tmp_path / "seen.csv"
+    started = time.time() - 60
+    texts = [datetime.fromtimestamp(started + after, UTC).isoformat() for after in (10, 30)]
+    path.write_text(f"key,queue,time\nlate,q1,{texts[0]}\nlater,q2,{texts[1]}\n")
+    text = """exchanges = [{ name = "orders", type = "x-consistent-hash", ring = [{ queue = "q{1..2}", weight = 1 }] }]
+queues = [{ name = "q{1..2}" }]"""
+    live = replace(live_of(Topology.from_toml(text)), release=Release(release))
+    start = BrokerStart("here", "mark", {"rabbit@here": started})
+
+    def read_with(messages: int, waited: float | None) -> int:
+        facts = replace(live.facts, start=start, messages={"q1": messages, "other": 5})
+        return len(read_observed(ObservedOptions(str(path), waited), replace(live, facts=facts), "orders"))
+
+    assert (read_with(0, None), read_with(7, 5), read_with(7, 20)) == (2, 2, pairs)
+    if pairs == 1:
+        with pytest.raises(NotDeterminedError, match=r"7 messages wait in q1, .*: pass --waited SECONDS"):
+            read_with(7, None)
+    with pytest.raises(InputError, match="--waited is about the messages of --observed"):
+        ObservedOptions(None, 5)
+
+
+def test_neither_observations_nor_keys_in_csv_need_pyarrow(tmp_path: Path) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text("key,queue,time,count\na,q1,,3\n")
+    program = (
+        "import sys; sys.modules['pyarrow'] = None; sys.modules['numpy'] = None\n"
+        "from rabbit_chx.analysis.key_routing import Hashing\n"
+        "from rabbit_chx.cli.observations import ObservedOptions\n"
+        "from rabbit_chx.cli.samples import parse_keys\n"
+        "print(ObservedOptions(sys.argv[1]).read('x', Hashing()), parse_keys(sys.argv[1] + '#key=count').read())"
+    )
+    done = ended(sys.executable, "-c", program, path)
+    assert "messages=3" in done.stdout, done.stderr
+    assert "['a', 'a', 'a']" in done.stdout
 
 
 def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
@@ -82,7 +150,9 @@ def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
 def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
     path = tmp_path / "seen.parquet"
     for values in (pa.array([[1]]), pa.array([b"\xff"])):
-        with pytest.raises(InputError, match=f"the column '{column}' of .*, which is no text"):
+        with pytest.raises(
+            InputError, match=f"the column '{column}' of .* has the type .* and cannot be read"
+        ):
             read(path, pa.table({"key": ["a"], "queue": ["q1"], column: values}))
     keys, queues = pa.array(["a"], pa.string_view()), pa.array(["q1"], pa.large_string())
     views: dict[str, Any] = {"key": keys, "queue": queues, column: [None]}
@@ -94,7 +164,7 @@ def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
     [
         ("f.csv", "key,destination\na,q1\n", (), "does not contain the column 'queue': it has key, destination; write .*#key=NAME,queue=NAME"),
         ("f.csv", "key,queue\na,q1\n", ("time=at",), "does not contain the column 'at'"),
-        ("f.csv", "key,queue\na\n", (), "cannot be read: CSV parse error"),
+        ("f.csv", "key,queue\na\n", (), "row 1 of .* has 1 column, and the header has 2"),
         ("f.txt", "a q1\n", (), "is not a table: pass one as .csv or .parquet"),
         ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write .*#key=NAME,queue=NAME"),
         ("f.csv", "key,queue\na,q1\n", ("key=",), "names no column"),
