@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -23,7 +24,6 @@ from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 
 #: The management API's data is up to 5 s old.
@@ -47,9 +47,10 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
         return _stream_group(at, exchanges, group.stream_group, journal, group.address)
     check_one("--consumers", exchanges)
     (exchange,) = exchanges
-    management = at.management("AMQP alone shows neither bindings nor consumers")
+    why = "AMQP alone shows neither bindings nor consumers"
+    management = at.management(why)
     with sign_of_life("reading the queues and their consumers"):
-        names, release = _names(management, at.settings.vhost, exchange)
+        names, release = _names(at, exchange, why)
         queues, status = _read(management, at.settings.vhost, names)
     parking = f"{exchange}.park"
     parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
@@ -119,8 +120,8 @@ def _find_streams(connection: StreamConnection, names: Sequence[str]) -> list[st
     return [*dict.fromkeys(found)]
 
 
-def _names(management: Management, vhost: str, exchange: str) -> tuple[list[str], Release]:
-    live = LiveExchange(management, vhost, exchange)
+def _names(at: BrokerAddresses, exchange: str, why: str) -> tuple[list[str], Release]:
+    live = replace(at, ring_source=None).exchange(exchange, why)  # the order does not matter
     of_slots: list[str] = []
     if live.type == MODULUS_EXCHANGE:
         places = live.key_map().destinations
