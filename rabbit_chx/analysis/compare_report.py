@@ -136,7 +136,7 @@ def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, st
         if share is not None and percent(share) != percent(moved)
     ]
     if ways:
-        yield "less", "; ".join(ways)
+        yield "or only", "; ".join(ways)
 
 
 def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:

@@ -43,7 +43,10 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
     """Return the description of the hashed value."""
     if arguments is None:
         return Fix("not known over AMQP alone: pass ", Argument("management_url", call="management_url"))
-    return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
+    return (
+        ", ".join(f"{name.removeprefix('hash-')} {value!r}" for name, value in arguments.items())
+        or "routing key"
+    )
 
 
 def ring_text(ring: KeyMap) -> str:

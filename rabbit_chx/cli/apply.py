@@ -183,7 +183,7 @@ class ApplyOptions:
         version = plan.get("format_version")
         if version != _PLAN_VERSION:
             raise InputError(
-                f"the plan {path} has format_version {version!r:.60}, and this release reads {_PLAN_VERSION}: write it again with topology "
+                f"the plan {path} has format_version {version!r:.60}, and this release reads {_PLAN_VERSION}: write it again with "
                 f"plan --plan-out {shlex.quote(path)}"
             )
         return of_plan

@@ -297,7 +297,7 @@ def _report_moves(ring: KeyMapPlan, order: RingProposal | None) -> None:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
     if order is not None:
-        say(f"{written}, {_figures(order)} in this order")
+        say(f"{ring.exchange}: in this order {_figures(order)}; as written {_figures(ring)}")
     elif not ring.before.ground.is_certain:
         say(
             f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: pass --ring-via to arrange it"

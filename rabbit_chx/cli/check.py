@@ -50,7 +50,7 @@ from rabbit_chx.words import listed
 class CheckOptions:
     """The options of a check."""
 
-    offline: bool = option(is_flag=True, help="Validate each FILE; no broker is needed.")
+    offline: bool = option(is_flag=True, help="Only validate each FILE, without a broker.")
     release: str | None = option(
         metavar=RELEASE,
         help="The RabbitMQ release that gets the files, for --offline, such as 4.3 or 3.10.8.  [default: the newest]",

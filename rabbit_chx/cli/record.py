@@ -46,7 +46,7 @@ def record(
     source: str | None = option(
         "--from",
         metavar="FILE",
-        help="Instead of --ring-via: the output of `show -o json` for EXCHANGE.",
+        help="The output of `show -o json` for EXCHANGE, instead of --ring-via.",
     ),
     observed: ObservedOptions = options(ObservedOptions),
     yes: bool = option(is_flag=True, help="Replace records that differ, without asking."),

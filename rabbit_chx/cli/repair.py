@@ -110,7 +110,7 @@ class RepairReport:
         if self.ring is not None:
             yield "ring", ring_text(self.ring)
         if self.gap_s is not None:
-            yield "gap", f"no member was without a bucket for more than {self.gap_s * 1000:.1f} ms"
+            yield "gap", f"each member was without a bucket for at most {self.gap_s * 1000:.1f} ms"
         if not self.left:
             yield "check", "sound"
         for finding in self.left:

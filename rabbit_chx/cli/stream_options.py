@@ -151,7 +151,9 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
         try:
             addresses |= node_addresses({advertised: reachable})
         except InputError:
-            raise InputError(f"--address is {text!r:.60}: pass rabbit-0:5552=127.0.0.1:15552") from None
+            raise InputError(
+                f"--address is {text!r:.60}: write HOST:PORT=HOST:PORT, as in rabbit-0:5552=127.0.0.1:15552"
+            ) from None
     return addresses
 
 

@@ -134,7 +134,7 @@ def record_command(*names: str, **options: str) -> CommandLine:
 def how_to_record(names: Sequence[str], **options: str) -> Fix:
     """Return a sentence that names rings without a record that fits them, and the command that stores one."""
     return Fix(
-        f"no record on the broker fits the order of {listed(list(names))}: store it with ",
+        f"no record on the broker fits the order of {listed(list(names))}: if this order is right, store it with ",
         record_command(*names, **options),
     )
 

@@ -121,7 +121,9 @@ def test_a_ring_without_a_record_is_shown_with_the_command_that_stores_one(
         " ".join(ran(*modelled.of_broker(*words))[1].split()) for words in (("show", "orders"), ("show",))
     )
     assert "record none: store it with rabbit-chx record orders --url" in one
-    assert "the order of orders: store it with rabbit-chx record orders --url" in every
+    assert (
+        "the order of orders: if this order is right, store it with rabbit-chx record orders --url" in every
+    )
     assert {*modelled.model.exchanges} == exchanges, "a command that reads never writes"
     assert ran(*modelled.of_broker("record", "orders"))[0] == 0
     assert "none" not in ran(*modelled.of_broker("show", "orders"))[1]
