@@ -1,4 +1,4 @@
-"""Counts, shares and lists of names in words, the same in every error, finding and report."""
+"""Counts, shares, lists of names and errors of others in words, the same in every error, finding and report."""
 
 from __future__ import annotations
 
@@ -30,3 +30,18 @@ def listed(texts: Sequence[str], most: int = 10, separator: Literal[",", ";"] = 
     more = len(texts) - most
     rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""
     return f"{separator} ".join(texts[:most]) + rest
+
+
+def error_text(error: BaseException) -> str:
+    """Return the text of an error of foreign code, on one line; the name of its type if it has none, or if its ``__str__`` fails."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # noqa: BLE001  # of foreign code, while an error of it is handled
+        text = ""
+    return text or type(error).__name__
+
+
+def typed_error_text(error: BaseException) -> str:
+    """Return the type and the text of an error of foreign code."""
+    name, text = type(error).__name__, error_text(error)
+    return name if text == name else f"{name}: {text}"

@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 from rabbit_chx import errors
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
+from rabbit_chx.words import typed_error_text
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -41,9 +42,8 @@ def strip_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxErr
         f"{Path(frame.filename).name}:{frame.lineno}"
         for frame in traceback.extract_tb(cause.__traceback__)[-_PLACES:]
     )
-    words = " ".join(str(cause).split())[:_MOST_TEXT] if show_text else ""
-    text = f": {words}" if words else ""
-    return RabbitChxError(f"unforeseen {type(cause).__name__}{text} (at {places}): please report it")
+    what = typed_error_text(cause) if show_text else type(cause).__name__
+    return RabbitChxError(f"unforeseen {what:.{_MOST_TEXT}} (at {places}): please report it")
 
 
 def without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:

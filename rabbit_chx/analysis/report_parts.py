@@ -8,6 +8,7 @@ from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Line, Part, Table, TableColumn
@@ -83,12 +84,18 @@ def matrix_table(
     *,
     most_moves: int = _MOST_MOVES,
     key: str | None = None,
+    of: str = "all keys",
 ) -> Table:
     """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first.
 
-    In JSON, if there is a `key`, it is that of the matrix.
+    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something.
     """
-    moves = replace(_moves_table(matrix, shown, most_moves), key=key, value=lambda: matrix)
+    moves = replace(
+        _moves_table(matrix, shown, most_moves),
+        key=key,
+        value=lambda: matrix,
+        pictures=lambda: [draw_movement(matrix, of)],
+    )
     if len(matrix.after) > _MOST_COLUMNS:
         return moves
     before, after = matrix.before_totals(), matrix.after_totals()

@@ -28,6 +28,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.topology.live.live_broker import Shape, shape_fault
+from rabbit_chx.words import error_text
 
 if TYPE_CHECKING:
     import socket
@@ -161,7 +162,7 @@ class Management:
             refused = certificate_error(self.masked_url, cause)
             if refused is not None:
                 raise refused from None
-            why = " ".join(str(cause).split())[:_LONGEST_REASON] or type(cause).__name__
+            why = error_text(cause)[:_LONGEST_REASON]
             remedy = (
                 "this is the port of AMQP; the management API has another one, 15672 by default"
                 if why.startswith("AMQP")

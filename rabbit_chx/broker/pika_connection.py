@@ -39,6 +39,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.objects.argument_table import plain
 from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.words import error_text
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -370,7 +371,7 @@ def _words_of(cause: BaseException) -> str:
     inner = getattr(cause, "exception", None) or next(iter(cause.args), None)
     if isinstance(inner, BaseException):
         return _words_of(inner)
-    return " ".join(str(cause).split()) or type(cause).__name__
+    return error_text(cause)
 
 
 class _RefusedError(Exception):

@@ -440,6 +440,7 @@ class CheckOptions:
     example="rabbit-chx check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     has_metrics=True,
+    has_pictures=True,
 )
 def check_broker(
     *,

@@ -33,13 +33,12 @@ from rabbit_chx.cli.printed import in_words, remember_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import FORMATS, clear_bar, printable
+from rabbit_chx.rendering.html import environment
 from rabbit_chx.rendering.output import wrap
 
 if TYPE_CHECKING:
     from rabbit_chx.rendering import Batch, Document
 
-_PLOT_SUFFIXES = (".svg", ".png", ".pdf")
-_PLOT_DPI = 200
 #: The blanks by which the further lines of a message are indented on a terminal.
 _MARGIN = 2
 
@@ -62,8 +61,6 @@ class Outcome:
         batches: incremental results instead of a report; each batch is printed at once.
         finish: called after the output; raises an error if the result is not complete, and may return an exit code that replaces `code`.
         output: the form of the result, such as ``table``.
-        plot: the function of `rabbit_chx.plot` that draws the result for ``--plot``, and its arguments; empty without a plot.
-        plotted: what the plot is of, such as the exchange and its vhost; it is written above.
     """
 
     report: Document | None = None
@@ -71,8 +68,6 @@ class Outcome:
     batches: Iterable[Batch] | None = None
     finish: Callable[[], int | None] | None = None
     output: str = "table"
-    plot: tuple[Any, ...] = ()
-    plotted: str = ""
 
 
 class _KindType(click.types.StringParamType):
@@ -108,15 +103,8 @@ def _utf8(text: str) -> str:
     return text
 
 
-def _plot_file(name: str) -> str:
-    if not _utf8(name).lower().endswith(_PLOT_SUFFIXES):
-        raise InputError(f"{name!r:.80} does not end in {', '.join(_PLOT_SUFFIXES)}.")
-    return name
-
-
 #: Text that is valid UTF-8; a shell may pass other bytes.
 TEXT = ValueKind("text", parse=_utf8)
-_PLOT_FILE = ValueKind("file", parse=_plot_file)
 OWN, OUTPUT = "Command", "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
 SECTIONS = (
@@ -292,11 +280,12 @@ def command(
     *,
     example: str,
     has_metrics: bool = False,
+    has_pictures: bool = False,
     output_help: str | None = None,
-    plot_help: str | None = None,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
     """Return a decorator that makes a function a command. Its docstring is the help."""
-    outputs = [name for name, form in FORMATS.items() if has_metrics or form.takes != "metrics"]
+    has = {"report": True, "pictures": has_pictures, "metrics": has_metrics}
+    outputs = [name for name, form in FORMATS.items() if has[form.takes]]
 
     def decorate(function: Callable[..., Outcome]) -> click.Command:
         given = inspect.signature(function).parameters
@@ -304,17 +293,14 @@ def command(
             name: parameter.default for name, parameter in given.items() if name != "output"
         }
 
-        def run(*, output: str, plot: str | None = None, **read: Any) -> Outcome:
+        def run(*, output: str, **read: Any) -> Outcome:
             remember_options(click.get_current_context())
-            if plot is not None:
-                import rabbit_chx.plot  # noqa: F401  # a missing package is reported before the work begins
+            if FORMATS[output].takes == "pictures":
+                environment()  # a missing package is reported before the work begins
             values = {name: _value(name, part, read) for name, part in declared.items()}
             if "output" in given:
                 values["output"] = output
-            outcome = replace(function(**values), output=output)
-            if plot is not None and outcome.plot:
-                _save(outcome.plot, outcome.plotted, plot)
-            return outcome
+            return replace(function(**values), output=output)
 
         output = CommandOption(
             ["-o", "--output"],
@@ -324,18 +310,6 @@ def command(
             show_default=True,
             help=output_help or output_help_of(outputs),
         )
-        shared = [output]
-        if plot_help is not None:
-            shared.append(
-                CommandOption(
-                    ["--plot"],
-                    section=OUTPUT,
-                    type=_KindType(_PLOT_FILE),
-                    metavar="FILE.svg|png|pdf",
-                    shell_complete=_file_names,
-                    help=f"{plot_help}",
-                )
-            )
         made = [
             parameter
             for name, part in declared.items()
@@ -344,7 +318,7 @@ def command(
         return Command(
             function.__name__,
             callback=run,
-            params=[*made, *shared],
+            params=[*made, output],
             help=inspect.getdoc(function),
             example=example,
         )
@@ -356,19 +330,6 @@ def output_help_of(names: Iterable[str]) -> str:
     """Return the help of ``--output`` for these formats."""
     uses = [f"{name} {FORMATS[name].use}" for name in names if FORMATS[name].use]
     return f"The form of the result; {', '.join(uses)}."
-
-
-def _save(drawing: tuple[Any, ...], title: str, name: str) -> None:
-    from rabbit_chx import plot
-
-    function, *arguments = drawing
-    ax = getattr(plot, function)(*arguments)
-    if title:
-        ax.set_title(f"{printable(title)}\n{ax.get_title()}", parse_math=False)
-    try:
-        ax.figure.savefig(name, dpi=_PLOT_DPI, bbox_inches="tight", pad_inches=0.1)
-    except OSError as error:
-        raise InputError(f"the plot cannot be written to {name}: {error.strerror}") from None
 
 
 def typed(group: type) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import (
     matrix_table,
     moved_keys,
@@ -94,7 +95,9 @@ def compare_report(
     parts: list[Part] = [
         Data({**source_as_json(ring), "determined": is_determined}),
         Facts(facts),
-        Table.of(columns, rows, key="shares").for_people(change is None),
+        replace(Table.of(columns, rows, key="shares"), pictures=lambda: draw_map(ring)).for_people(
+            change is None
+        ),
     ]
     if sample is None:
         parts.append(Data({"sample": None}))
@@ -154,7 +157,9 @@ def _change_parts(change: Change, least: LeastMoved | None) -> Iterator[Part]:
     if change.messages is None:
         yield Data({"messages": None})
     else:
-        yield matrix_table(change.messages, int, key="messages").for_people(is_sampled and change.keys)
+        yield matrix_table(change.messages, int, key="messages", of="the messages of the sample").for_people(
+            is_sampled and change.keys
+        )
     if change.keys is None:
         yield Data({"moves": None})
     else:
@@ -281,7 +286,7 @@ def _moved_text(exchange: ExchangeUpgrade) -> str:
 
 @command(
     example="rabbit-chx compare q1=1,q2=1,q3=2 --remove q1 --keys 'user-{1..1000}'",
-    plot_help="Draw shares or moves into this file.",
+    has_pictures=True,
 )
 def compare(
     *,
@@ -374,8 +379,7 @@ def _compared(
         (change.shares and change.shares.moved) or change.keys or (change.messages and change.messages.moved)
     )
     is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
-    plot = ("shares", ring) if changed is None else ("movement", ring, changed)
-    return Outcome(report, code_of(*sides, is_lost=is_lost, is_different=is_different), plot=plot)
+    return Outcome(report, code_of(*sides, is_lost=is_lost, is_different=is_different))
 
 
 def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:

@@ -22,7 +22,7 @@ from rabbit_chx.topology import Plan
 
 @command(
     example="rabbit-chx plan topology.toml --ring-via 'docker exec rabbitmq'",
-    plot_help="Draw the share of keys that each proposal moves, and max_share_moved, into this file.",
+    has_pictures=True,
 )
 def plan(
     *,
@@ -72,8 +72,7 @@ def plan(
         if made.changes or made.parked_messages
         else unknown_order(made) or ExitCode.DONE
     )
-    plotted = f"Plan of {'standard input' if file == STDIN else file}, vhost {at.settings.vhost}"
-    return Outcome(report, code, plot=("movement", made), plotted=plotted)
+    return Outcome(report, code)
 
 
 def _can_move_less(plan: Plan) -> bool:

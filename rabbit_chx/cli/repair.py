@@ -32,6 +32,7 @@ from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.plan_value import count_changes
+from rabbit_chx.topology.planning.refusals import REMAKE_RINGS
 from rabbit_chx.topology.reports.plan_report import plan_parts
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent, plural
@@ -181,7 +182,8 @@ def repair(
 
     Ghost buckets, holes and second bindings are removed, and bindings without buckets are made again. The members get
     the order of the record on the broker, which a restart on Mnesia has changed; without a record they keep their order.
-    Slots get the order of their numbers. The order of a topology file is restored by apply.
+    Slots get the order of their numbers. The order of a topology file is restored by apply. A ring whose order is not
+    known cannot be repaired; apply FILE --allow moved=1 makes that of a file.
 
     The steps are done over one channel; then the ring is read and compared. A refusal names the --allow that permits the repair.
 
@@ -197,7 +199,7 @@ def repair(
             live = opened.topology()
             for name in exchanges:
                 live_hash_exchange(live, name)
-                certain_ring(live, name)
+                certain_ring(live, name, REMAKE_RINGS)
         reports = [_repaired(at, opened, name, given, output) for name in dict.fromkeys(exchanges)]
     codes = {report.code for report in reports}
     is_part = ExitCode.PARTLY in codes or ({ExitCode.DONE, ExitCode.REFUSED} <= codes and not given.dry_run)
@@ -219,7 +221,7 @@ def _repaired(
         live = opened.topology()
     with sign_of_life("planning"):
         target = healed(live, exchange)
-        certain_ring(live, exchange)
+        certain_ring(live, exchange, REMAKE_RINGS)
         made = plan(target, live)
     refusals = (*made.refused(**given.permissions.arguments(without="allow_loss")), *_locked(made, live))
     gaps = MemberGaps(made, exchange)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rabbit_chx.analysis import ring_findings
+from rabbit_chx.analysis.pictures import draw_map, draw_slots
 from rabbit_chx.analysis.report_parts import bucket_ranges
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
@@ -52,7 +51,7 @@ _OF_TYPES = ("modulus:", "super-stream:")
 @command(
     example="rabbit-chx show orders --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
     has_metrics=True,
-    plot_help="Plot the share of each member, or the slots of each queue, into this file.",
+    has_pictures=True,
 )
 def show(
     *,
@@ -90,13 +89,7 @@ def show(
     if not exchanges:
         return Outcome(_list_exchanges(at, all_vhosts=all_vhosts))
     shown = {name: ShownExchange.read(at, name, keys) for name in exchanges}
-    first = shown[exchanges[0]]
-    plot = ("slots" if isinstance(first.map, SlotTable) else "shares", first.map)
-    return Outcome(
-        show_report(shown),
-        plot=() if first.map is None else plot,
-        plotted=f"Exchange {first.name}, vhost {first.vhost}",
-    )
+    return Outcome(show_report(shown))
 
 
 def _refuse_pairs(
@@ -109,8 +102,6 @@ def _refuse_pairs(
         )
     if keys is not None and (len(exchanges) != 1 or group.consumers):
         raise InputError("a sample has the keys of one exchange: pass one EXCHANGE, and no --consumers")
-    if click.get_current_context().params["plot"] is not None and (len(exchanges) != 1 or group.consumers):
-        raise InputError("--plot draws the shares of one exchange: pass one EXCHANGE, and no --consumers")
     if output == "prometheus" and not group.consumers:
         raise InputError("-o prometheus has the figures of consumers: pass --consumers, or another form")
 
@@ -237,9 +228,13 @@ class ShownExchange:
         yield Facts(list(self._facts()))
         members = list(self._members())
         columns = _SLOTS if isinstance(self.map, SlotTable) else _MEMBERS
-        yield Table.of(columns, members, key="members").for_people(members)
+        known = None if self.map is None or self._possible_shares() is not None else self.map
+        table = Table.of(columns, members, key="members").for_people(members)
+        yield table if known is None else replace(table, pictures=lambda: draw_map(known, self._real()))
         if isinstance(self.map, SlotTable):
-            yield Table.of(_QUEUES, self._queues(self.map), key="queues")
+            slots, load = self.map, None if sample is None else sample.load.messages
+            queues = Table.of(_QUEUES, self._queues(slots), key="queues")
+            yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
         if sharding is not None:
@@ -312,6 +307,12 @@ class ShownExchange:
         numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
         each = sorted(numbered.shares().values())
         return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
+
+    def _real(self) -> dict[Place, float] | None:
+        """Return the share of the last messages that each queue got; None if it is not known."""
+        rates: dict[Place, float] = {queue: rate for queue, rate in self.rates.queues.items() if rate}
+        total = sum(rates.values())
+        return {place: rate / total for place, rate in rates.items()} if total else None
 
     def _figures(
         self, place: Place, places: Sequence[Place]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import outcome_text, ring_text, source_as_json
 from rabbit_chx.analysis.wording import finding_as_json, place_text
 from rabbit_chx.broker.pika_connection import PikaConnection
@@ -135,7 +136,9 @@ class ScratchReport:
             [
                 Data(fields),
                 Facts(facts),
-                Table.of(_DESTINATIONS, counts, key="destinations").for_people(compared),
+                replace(
+                    Table.of(_DESTINATIONS, counts, key="destinations"), pictures=lambda: draw_map(self.ring)
+                ).for_people(compared),
                 Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
             ],
         )
@@ -148,7 +151,8 @@ class ScratchReport:
 
 @command(
     example="rabbit-chx verify orders --management-url http://guest:guest@localhost:15672 "
-    "--ring-via 'docker exec rabbitmq'"
+    "--ring-via 'docker exec rabbitmq'",
+    has_pictures=True,
 )
 def verify(
     *,

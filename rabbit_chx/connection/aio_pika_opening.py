@@ -22,6 +22,7 @@ from rabbit_chx.connection.failures import (
     connect_timeout_error,
     no_mechanism,
     not_amqp,
+    raise_if_cancelled,
     vhost_error,
 )
 from rabbit_chx.connection.tokens import log_in_async
@@ -42,6 +43,14 @@ _CODES = {
     aiormq_errors.ChannelNotFoundEntity: 404,
     aiormq_errors.ChannelLockedResource: 405,
     aiormq_errors.ChannelPreconditionFailed: 406,
+    aiormq_errors.ConnectionFrameError: 501,
+    aiormq_errors.ConnectionSyntaxError: 502,
+    aiormq_errors.ConnectionCommandInvalid: 503,
+    aiormq_errors.ConnectionChannelError: 504,
+    aiormq_errors.ConnectionUnexpectedFrame: 505,
+    aiormq_errors.ConnectionResourceError: 506,
+    aiormq_errors.ConnectionNotAllowed: 530,
+    aiormq_errors.ConnectionNotImplemented: 540,
 }
 
 
@@ -115,13 +124,6 @@ async def _renew_tokens(connection: Any, settings: ConnectionSettings, password:
         )
         with ignore_loss():
             await connection.close()
-
-
-def raise_if_cancelled(error: BaseException) -> None:
-    """Raise a CancelledError again if the running task was cancelled. Otherwise aiormq has raised it."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error
 
 
 @contextlib.contextmanager

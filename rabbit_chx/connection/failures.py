@@ -6,6 +6,7 @@ has one wording. `where` is the address without its password; `words` replace th
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 import socket
@@ -264,6 +265,13 @@ def reply_timeout_error(where: str, method: str, waited_s: float) -> BrokerTimeo
 
 
 # -- when it is given up
+
+
+def raise_if_cancelled(error: BaseException) -> None:
+    """Raise a CancelledError again if the running task was cancelled. Otherwise the code of others that it awaited has raised it."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
 
 
 def interruption(where: str, cause: BaseException) -> InterruptedLinkError:

@@ -21,8 +21,8 @@ from rabbit_chx.connection.aio_pika_opening import (
     ignore_loss,
     open_aio_pika,
     parse_refusal,
-    raise_if_cancelled,
 )
+from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage

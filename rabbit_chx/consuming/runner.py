@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
+from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
     Abandon,
@@ -36,6 +37,7 @@ from rabbit_chx.consuming.settings import GroupMember, Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.slots.hand_over_marker import make_consumer_tag
 from rabbit_chx.tracing import handler_span
+from rabbit_chx.words import error_text, typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection
@@ -242,6 +244,7 @@ class QueueRunner:
         key = start.subscription, start.delivery.tag
         if self._handlers.get(key) is task:
             del self._handlers[key]
+        # A handler that cancels itself, or awaits a task that is cancelled, has failed as any other.
         error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
         if error is None:
             self._errors.pop(key, None)
@@ -250,10 +253,10 @@ class QueueRunner:
         else:
             self._errors[key] = error
             _log.info(
-                "%s: the handler failed at attempt %d: %r",
+                "%s: the handler failed at attempt %d: %s",
                 self.ownership.queue,
                 start.attempt,
-                error,
+                typed_error_text(error),
                 extra=self._log_fields,
             )
         self.execute(self.ownership.on_handled(*key, failed=error is not None))
@@ -270,17 +273,17 @@ class QueueRunner:
             state = "The offset is not stored, so the next member begins there"
         error = HandlerError(
             f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
-            f"{self.session.member.failures.retries + 1} attempts ({cause}). {state}: correct {raiser}{remedy}",
+            f"{self.session.member.failures.retries + 1} attempts ({cause and error_text(cause)}). {state}: correct {raiser}{remedy}",
             queue=self.ownership.queue,
         )
         error.__cause__ = cause
         self.session.fail(error)
 
-    def _start_hook(self, command: RunHook) -> None:
+    def _start_hook(self, command: RunHook, *, is_repeated: bool = False) -> None:
         member = self.session.member
         call = member.on_gained if command.hook == "gained" else member.on_lost
         self._hook = asyncio.get_running_loop().create_task(self._run_hook(command, call))
-        self._hook.add_done_callback(partial(self._on_hook_done, command))
+        self._hook.add_done_callback(partial(self._on_hook_done, command, is_repeated))
 
     async def _run_hook(self, command: RunHook, call: Hook | None) -> None:
         member, queue = self.session.member, self.ownership.queue
@@ -294,18 +297,28 @@ class QueueRunner:
         try:
             async with asyncio.timeout(member.timing.hook_s):
                 await call(queue)
-        except Exception:  # noqa: BLE001  # whatever a user's hook raises
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  # whatever a user's hook raises, also CancelledError
+            raise_if_cancelled(error)
             _log.exception(
                 "%s: the hook on_%s failed; the group continues", queue, command.hook, extra=fields
             )
 
-    def _on_hook_done(self, command: RunHook, task: asyncio.Task[None]) -> None:
+    def _on_hook_done(self, command: RunHook, is_repeated: bool, task: asyncio.Task[None]) -> None:  # noqa: FBT001
         self._hook = None
-        if command.hook == "lost":
-            if task.cancelled() and not self._is_hook_cancelled:
-                # The event loop is ending and cancels all tasks. This hook must still run.
-                self._start_hook(command)
+        if task.cancelled() and not self._is_hook_cancelled:
+            if command.hook == "lost" and not is_repeated:
+                # The event loop is ending, and cancels all its tasks once. This hook must still run.
+                self._start_hook(command, is_repeated=True)
                 return
+            _log.warning(
+                "%s: the hook on_%s was cancelled; the group continues",
+                self.ownership.queue,
+                command.hook,
+                extra=self._log_fields,
+            )
+        if command.hook == "lost":
             self.session.write_released(self.ownership.queue)
         self.execute(self.ownership.on_hook_done())
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.journal import (
     Assignments,
     EntryKind,
@@ -31,6 +32,7 @@ from rabbit_chx.errors import (
     InputError,
     RabbitChxError,
 )
+from rabbit_chx.words import typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
@@ -120,9 +122,14 @@ class GroupSession:
             await work()
         except RabbitChxError as error:
             self.fail(error)
-        except asyncio.CancelledError:
-            self._lost.set()  # this session was detached, or the event loop is ending
+        except (KeyboardInterrupt, SystemExit):
             raise
+        except BaseException as cause:  # noqa: BLE001  # no error may leave a queue without its consumer
+            if isinstance(cause, asyncio.CancelledError):
+                self._lost.set()  # this session was detached, or the event loop is ending
+                raise_if_cancelled(cause)
+            _log.exception("group member %s: an error of the library", self.member.name)
+            self.fail(ConnectionLostError(f"{self.connection.where}: {typed_error_text(cause)}"))
 
     def fail(self, error: RabbitChxError) -> None:
         """End the session with an error; the first error counts."""

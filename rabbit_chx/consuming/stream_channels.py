@@ -48,6 +48,7 @@ from rabbit_chx.streams.offsets import log_start_without_position
 from rabbit_chx.streams.progress import NEVER, DamagedReads, Progress
 from rabbit_chx.streams.rows import columns_in, schema_of
 from rabbit_chx.streams.subscription import BATCH_BYTES, BATCH_ROWS, StreamSubscription
+from rabbit_chx.words import typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -389,7 +390,7 @@ class StreamChannel:
         except Exception as cause:  # noqa: BLE001  # a bug, which must not leave the stream without a reader
             _log.exception("stream %s: reading failed", self.stream, extra={"queue": self.stream})
             error = ConnectionLostError(
-                f"stream {self.stream!r}: reading failed: {cause!r}", queue=self.stream
+                f"stream {self.stream!r}: reading failed: {typed_error_text(cause)}", queue=self.stream
             )
         call_in(self._loop, self._on_ended, error)
 

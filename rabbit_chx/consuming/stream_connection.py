@@ -40,6 +40,7 @@ from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import Code, OffsetSpec
 from rabbit_chx.streams.progress import Progress
+from rabbit_chx.words import typed_error_text
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -126,7 +127,9 @@ class JournalChannel:
                 self._stop.wait(LOOK_S)
             except Exception as cause:  # noqa: BLE001  # a bug, after which a new session begins
                 _log.exception("reading the journal failed")
-                failed = ConnectionLostError(f"the journal {self._journal!r}: reading failed: {cause!r}")
+                failed = ConnectionLostError(
+                    f"the journal {self._journal!r}: reading failed: {typed_error_text(cause)}"
+                )
                 call_in(self._loop, self._on_error, failed)
                 return
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.checks import check_name
+from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.group import Group, check_async
 from rabbit_chx.consuming.settings import StreamGroupOptions, member_of
 from rabbit_chx.errors import InputError
@@ -187,7 +188,8 @@ class StreamGroup(Group):
                     start = await self._on_gained(batch.stream)
                 if start is not None:
                     _check_start(start)
-            except Exception:
+            except BaseException as error:
+                raise_if_cancelled(error)
                 failures[batch.stream] += 1  # the next attempt may be that of another subscription
                 raise
             del failures[batch.stream]

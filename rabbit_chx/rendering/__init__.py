@@ -1,4 +1,4 @@
-"""Reports as text, JSON, Markdown or Prometheus metrics; progress of long operations."""
+"""Reports as text, JSON, Markdown, HTML or Prometheus metrics; progress of long operations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from rabbit_chx.rendering.document import (
     Verbatim,
     gauges_of,
 )
+from rabbit_chx.rendering.formats import FORMATS
+from rabbit_chx.rendering.html import HtmlOutput
 from rabbit_chx.rendering.output import (
-    FORMATS,
     ConsoleOutput,
     JsonOutput,
     MarkdownOutput,
@@ -37,6 +38,7 @@ __all__ = [
     "Document",
     "Facts",
     "Gauge",
+    "HtmlOutput",
     "JsonOutput",
     "Line",
     "Lines",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
 
@@ -58,6 +59,7 @@ class Table:
         narrow: a narrower form of the table, for where this one does not fit.
         key: its name in JSON; None: only people read it.
         value: makes its value in JSON.
+        pictures: makes pictures of it, for a form that can draw.
     """
 
     columns: Sequence[TableColumn]
@@ -66,6 +68,7 @@ class Table:
     narrow: Table | None = None
     key: str | None = None
     value: Callable[[], Any] = list
+    pictures: Callable[[], Sequence[Picture]] = tuple
 
     @classmethod
     def of(

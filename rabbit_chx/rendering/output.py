@@ -13,9 +13,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TextIO
 
 from rabbit_chx.rendering.document import (
     Batch,
@@ -190,6 +189,16 @@ def _unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | V
             yield from _unfold(block.parts)
         elif not isinstance(block, Data):
             yield block
+
+
+def find_commands(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the pieces of a text, and whether each is a command."""
+    end = 0
+    for found in _COMMAND.finditer(text):
+        yield text[end : found.start()], False
+        yield found[0], True
+        end = found.end()
+    yield text[end:], False
 
 
 def wrap(text: str, width: int, margin: int = 0) -> str:
@@ -380,32 +389,3 @@ def _escape_help(text: str) -> str:
 
 def _escape_label(text: str) -> str:
     return _escape_help(text).replace('"', '\\"')
-
-
-# -- the formats
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
-    """A format of results.
-
-    Attributes:
-        output: the class that writes it.
-        use: its use, as the help of ``--output`` continues it after the name; empty for none.
-        takes: what it writes of a result: its parts, or its metrics.
-    """
-
-    output: type[ConsoleOutput | JsonOutput | MarkdownOutput | PrometheusOutput]
-    use: str = ""
-    takes: Literal["report", "metrics"] = "report"
-
-
-#: The formats by name, in the order of the help.
-FORMATS: Mapping[str, OutputFormat] = {
-    "table": OutputFormat(ConsoleOutput),
-    "json": OutputFormat(JsonOutput),
-    "markdown": OutputFormat(MarkdownOutput, "is for a pull request"),
-    "prometheus": OutputFormat(
-        PrometheusOutput, "for the textfile collector of a node exporter", takes="metrics"
-    ),
-}

@@ -13,6 +13,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import BinaryIO, ClassVar, Self
 
+from rabbit_chx.words import error_text
+
 _BAR_EVERY_S = 0.25
 _FIRST_LINE_S = 2.0
 _LINE_EVERY_S = 5.0
@@ -96,7 +98,7 @@ class CountProgress:
             elif not self._stop.wait(_SHORT_S):
                 self._bar()
         except Exception as cause:  # noqa: BLE001  # a display must not end the work it shows
-            sys.stderr.write(f"{self._work}: progress is not available ({cause})\n")
+            sys.stderr.write(f"{self._work}: progress is not available ({error_text(cause)})\n")
 
     def _bar(self) -> None:
         started = time.monotonic()

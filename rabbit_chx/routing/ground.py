@@ -79,3 +79,5 @@ class Ground:
 
 #: What is known about a ring of which only the binding list is.
 UNORDERED = Ground("assumed", "its bindings are listed without their order")
+#: What is known about a ring that is taken to have its members in the order of a file, or of a call.
+AS_LISTED = Ground("assumed", "in the order of its members")

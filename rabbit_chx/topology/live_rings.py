@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,9 +14,10 @@ from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, Not
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.ground import UNORDERED, Ground
+from rabbit_chx.routing.ground import AS_LISTED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
+from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
@@ -43,8 +45,29 @@ class LiveRing(NamedTuple):
         except InputError:  # this release refuses the weight of a binding that is older than the rule
             return self.bound == members
 
-    def is_wanted(self, members: tuple[RingMember, ...], *, is_assumed: bool) -> bool:
-        """Return True if these members need no change. If their order is assumed, the bindings count, and not the buckets."""
+    @property
+    def is_unknown(self) -> bool:
+        """True if a broker has it, and it was neither read nor recorded."""
+        return not self.ring.ground.is_certain and self.ring.ground != AS_LISTED
+
+    @property
+    def is_unordered(self) -> bool:
+        """True if it has several destinations, in an order that is not known."""
+        return (
+            self.is_unknown
+            and self.ring.ground.is_assumed
+            and len({member.destination for member in self.bound}) > 1
+        )
+
+    def is_wanted(
+        self, members: tuple[RingMember, ...], *, is_assumed: bool, is_external: bool = False
+    ) -> bool:
+        """Return True if these members need no change.
+
+        If their order is assumed, or that of an external ring is not known, the bindings count, and not the buckets.
+        """
+        if self.is_unordered and not is_assumed:
+            return is_external and Counter(self.bound) == Counter(members)
         return self.is_made_by(members) or (is_assumed and self.bound == members)
 
     @property
@@ -90,15 +113,24 @@ def find_recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashR
 
 def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
     try:
-        return assume_ring(bound, release)
+        return replace(assume_ring(bound, release), ground=AS_LISTED)
     except InputError:  # this release refuses the weight of a binding that is older than the rule
         buckets = tuple(member.destination for member in bound for _ in range(member.weight))
-        return HashRing(buckets, release, UNORDERED, tuple(member.binding for member in bound))
+        return HashRing(buckets, release, AS_LISTED, tuple(member.binding for member in bound))
 
 
 def may_have_publishers(name: str, queues: Iterable[Destination], live: LiveTopology) -> bool:
     """Return True if an exchange may have publishers. If it was deleted and is declared again, its queues exist, and its publishers may."""
     return live.exchange(name) is not None or not {queue.name for queue in live.queues}.isdisjoint(queues)
+
+
+def may_keep_buckets(release: Release) -> bool:
+    """Return True if a ring may have buckets after all its bindings are removed.
+
+    A restart keeps those of queues that end with it, and second bindings that append leave holes.
+    """
+    keeps = release.follows(RESTART_KEEPS) or not release.store_known
+    return keeps or release.follows(DUPLICATES_APPEND)
 
 
 def make_ring(members: Sequence[RingMember], release: Release) -> HashRing:

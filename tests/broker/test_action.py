@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.extended]
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = ACTION["runs"]["steps"]
-_, PLAN, COMMENT, _ = STEPS
+_, PLAN, _, COMMENT, _ = STEPS
 DEFAULTS = {name: given["default"] for name, given in ACTION["inputs"].items() if "default" in given}
 TOKEN = secrets.token_hex()
 LOGIN = "github-actions[bot]"
@@ -110,6 +110,7 @@ class Runner:
         self.folder = folder
         self.inputs = {"token": TOKEN, **inputs}
         self.printed = ""
+        self.attached: dict[str, str] = {}
         self._environment = {
             "PATH": f"{Path(program('gh')).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
@@ -138,6 +139,11 @@ class Runner:
     def run_step(self, step: dict[str, Any]) -> int:
         """Run one step, and return its exit code."""
         assert step.get("if", "github.event.pull_request") == "github.event.pull_request"
+        if "uses" in step:
+            assert step["uses"].startswith("actions/upload-artifact@")
+            assert step["with"]["path"] == "${{ runner.temp }}/plan.html"
+            self.attached[self.outputs["artifact"]] = (self.folder / "plan.html").read_text()
+            return 0
         values = {f"inputs.{name}": value for name, value in (DEFAULTS | self.inputs).items()} | {
             "github.action_path": str(ROOT),
             "github.repository": "shop/topology",
@@ -168,8 +174,8 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
     shop: Shop, github: GitHub, tmp_path: Path
 ) -> None:
     (tmp_path / "wheels").mkdir()
-    packages = ("numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
-    installed_wheels(tmp_path / "wheels", *packages)
+    packages = ("numpy", "pamqp", "pika", "click", "jinja2", "markupsafe", "hatchling")
+    installed_wheels(tmp_path / "wheels", *packages, "hatch-fancy-pypi-readme")
     comments = github.comments
     others = [dict(one) for one in comments]
     file = tmp_path / "topology.toml"
@@ -189,6 +195,7 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
         assert len(comments) == 4
         assert comments[3]["body"].splitlines()[0] == MARKER
         assert "--allow moved=" in comments[3]["body"]
+        assert "of all keys move" in runner.attached["plan-topology.toml"]
 
         file.write_text(FILE.format(limit='"${limit}"'))
         (tmp_path / "prod.toml").write_text("limit = 1\n")
@@ -218,7 +225,7 @@ def test_the_plan_is_a_comment_that_each_push_updates_and_is_applied_by_its_chec
         assert runner.run() == 2
         assert "topology.toml has" in runner.printed
         assert len(comments) == 4
-    for text in (runner.printed, summary, str(comments)):
+    for text in (runner.printed, summary, str(comments), str(runner.attached)):
         assert CANARY not in text
         assert TOKEN not in text
 

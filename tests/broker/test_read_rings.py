@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checked_orders import live_ring
 from shop import Shop
 
+from rabbit_chx import Topology
 from rabbit_chx.cli import main
 
 pytestmark = pytest.mark.broker
@@ -59,14 +61,28 @@ def test_a_command_that_reads_names_the_command_that_stores(
     assert provenance(shop, answer) == "assumed"
 
 
-def test_a_plan_of_an_assumed_ring_claims_no_match(
-    shop: Shop, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_file_makes_the_order_of_a_ring_that_is_not_known(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """Its members are bound again with other weights by others; on releases that ignore such a binding, the next unbind takes all."""
     file = tmp_path / "topology.toml"
     assert main(["export", *shop.live]) in (0, 3)
     file.write_text(capsys.readouterr().out)
-    for command in ("plan",), ("apply", "--yes"):
-        assert main([*command, str(file), *shop.live]) == 3
-        out, err = capsys.readouterr()
-        assert "the bindings match the topology" in out
-        assert "whether the order of orders is that of the file is not known: pass --ring-via" in err
+    shop.channel.queue_bind("q1", "orders", "7")
+    shop.channel.queue_unbind("q1", "orders", "7")
+    before = live_ring(shop).buckets
+    assert main(["repair", "orders", "--yes", *shop.live]) == 2
+    assert "rabbit-chx apply FILE --allow moved=1" in capsys.readouterr().err
+    for command in ("plan",), ("apply", "--yes"), ("apply", "--yes", "--allow", "moved=0.99"):
+        assert main([*command, str(file), *shop.live]) == 4
+        out = capsys.readouterr().out
+        assert "allow with --allow moved=1 that" in " ".join(out.split())
+    assert live_ring(shop).buckets == before
+    made = answer("plan", str(file), *shop.live, "--allow", "moved=1", code=1)["rings"]
+    assert [(ring["moved"], ring["moved_at_worst"]) for ring in made] == [(1.0, 1.0)] * len(made)
+    assert main(["apply", "--yes", str(file), *shop.live, "--allow", "moved=1"]) == 0
+    wanted = Topology.from_toml(file.read_text()).ring("orders")
+    assert live_ring(shop).buckets == wanted.buckets
+    capsys.readouterr()
+    assert provenance(shop, answer) == "recorded"
+    assert main(["apply", "--yes", str(file), *shop.live]) == 0

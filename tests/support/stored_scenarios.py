@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,10 +34,12 @@ from typing import Any, NamedTuple
 from sides import as_live
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, LiveTopology, PolicyDefinition, RingMember, Topology
 from rabbit_chx.topology.objects.ranges import expand as expand_ranges
 from rabbit_chx.topology.objects.toml_values import toml_key, toml_value
+from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.topology.slots.layout import expand
 
 Table = dict[str, Any]
@@ -118,7 +121,7 @@ def _live(topology: Topology, table: Table) -> LiveTopology:
         facts["policies"] = _policies(table.pop("policies"))
     live = as_live(_edited(topology, table), cluster=table.pop("cluster", "") or None, **facts)
     if taken["unread"]:
-        return live
+        return live.with_rings(dict(_assumed_rings(live)))
     rings = {}
     for exchange in live.exchanges:
         if exchange.ring is not None:
@@ -134,6 +137,12 @@ def _live(topology: Topology, table: Table) -> LiveTopology:
         name: tuple(RingMember(*pair) for pair in _members(text)) for name, text in taken["members"].items()
     }
     return replace(live, exchanges=tuple(replace(e, ring=others.get(e.name, e.ring)) for e in live.exchanges))
+
+
+def _assumed_rings(live: LiveTopology) -> Iterator[tuple[str, HashRing]]:
+    for exchange in live.exchanges:
+        with suppress(InputError):  # the release refuses a weight
+            yield exchange.name, assume_ring(exchange.ring or (), live.release)
 
 
 def _edited(topology: Topology, table: Table) -> Topology:

@@ -26,7 +26,7 @@ from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, Share
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Step, drive
 from rabbit_chx.retry import Backoff, jitter
-from rabbit_chx.words import plural
+from rabbit_chx.words import plural, typed_error_text
 
 _log = logging.getLogger(__name__)
 
@@ -199,9 +199,7 @@ class Worker:
                 _log.warning("%s: %s", self.name, cause)
         except Exception as cause:  # noqa: BLE001  # the next messages must be served
             _log.exception("%s: an error of the library", self.name)
-            self.outbox.fail(
-                _failure_error(ConnectionLostError(f"{self.name}: {type(cause).__name__}: {cause}"))
-            )
+            self.outbox.fail(_failure_error(ConnectionLostError(f"{self.name}: {typed_error_text(cause)}")))
         finally:
             was_ready, self.is_ready = self.is_ready, False
             self._republished += delivery.tally.republished + delivery.tally.retried

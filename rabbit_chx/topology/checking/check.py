@@ -389,17 +389,17 @@ def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield finding
 
 
-def certain_ring(live: LiveTopology, name: str) -> HashRing:
+def certain_ring(live: LiveTopology, name: str, remedy: Fix = KNOW_RINGS) -> HashRing:
     """Return the ring of a live exchange.
 
     Raises:
-        InputError: it is assumed.
+        InputError: it is assumed; `remedy` says what the caller can do.
     """
     ring = live.rings.get(name)
     if ring is None or not ring.ground.is_certain:
         how = "is not known" if ring is None else f"was not read but is {ring.ground}"
         raise InputError(
-            Fix(f"the ring of {name!r} {how}, and a check of it would prove nothing: ", KNOW_RINGS),
+            Fix(f"the ring of {name!r} {how}, so its order is not certain: ", remedy),
             exchange=name,
         )
     return ring

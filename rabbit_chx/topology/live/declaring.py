@@ -22,7 +22,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings
-from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing.ground import AS_LISTED, UNORDERED
 from rabbit_chx.routing.message import refuse_misspelt
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_changes, apply_plan, verify_rings
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
@@ -235,7 +235,7 @@ def _assume_beginning(exchange: ExchangeDefinition, wanted: HashRing, live: Live
     first = (wanted.bindings or ())[: len(bound)]
     if ring is None or not ring.ground.is_assumed or Counter(bound) != Counter(first):
         return live
-    ring = replace(HashRing.from_bindings(first, wanted.release), ground=UNORDERED)
+    ring = replace(HashRing.from_bindings(first, wanted.release), ground=AS_LISTED)
     return live.with_rings({exchange.name: ring})
 
 

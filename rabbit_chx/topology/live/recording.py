@@ -333,15 +333,21 @@ class RingKeeper:
     ) -> Iterator[_Part]:
         exchange = self._live.exchange(name)
         live_ring = find_live_ring(self._live, exchange, name)
-        is_empty = exchange is None or exchange.type != HASH_EXCHANGE
-        if is_empty or live_ring.ring.ground.is_certain:
+        is_known = exchange is None or exchange.type != HASH_EXCHANGE or live_ring.ring.ground.is_certain
+        if is_known:
             early = [step for step in steps if replaced is None or step[0] < replaced]
             yield from _split(name, live_ring.state, early, live_ring.ring)
         late = [step for step in steps if replaced is not None and step[0] > replaced]
-        if replaced is not None:
-            empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
-            for part in _split(name, empty, late, live_ring.ring):
-                yield replace(part, kind="again", before=replaced) if part.kind == "first" else part
+        if replaced is None and _is_reset(self._plan, name):
+            late = [step for step in steps if step[1].action == "bind"]
+        empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
+        for part in _split(name, empty, late, live_ring.ring) if late or replaced is not None else ():
+            if part.kind != "first":
+                yield part
+            elif is_known and replaced is not None:
+                yield replace(part, kind="again", before=replaced)
+            elif not is_known and late:  # what remains in a ring that is not known goes with its exchange
+                yield replace(part, kind="between", before=late[0][0])
 
     # -- during the changes
 
@@ -438,6 +444,11 @@ def _split(
         yield _Part("between", steps[start][0], record) if start else _Part("first", 0, record)
 
 
+def _is_reset(plan: Plan, name: str) -> bool:
+    """Return True if a plan makes a ring whatever it was."""
+    return name in plan.rings and plan.rings[name].is_reset
+
+
 def _has_ring(subject: object) -> bool:
     return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
@@ -461,7 +472,7 @@ def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | Non
         (planned.action, planned.kind, planned.name) == ("replace", "exchange", name)
         for planned in plan.changes
     )
-    if not (is_new or is_replaced or live_ring.ring.ground.is_certain):
+    if not (is_new or is_replaced or _is_reset(plan, name) or live_ring.ring.ground.is_certain):
         return None
     change = plan.rings.get(name)
     if change is not None and change.steps and isinstance(change.after, HashRing):

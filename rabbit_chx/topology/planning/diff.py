@@ -149,7 +149,8 @@ class RingComparison:
 
     def differences(self) -> Iterator[Difference]:
         """Yield the differences: first that of the order or of the buckets, then those of members."""
-        if self.live_ring.is_wanted(self.members, is_assumed=self.is_assumed):
+        is_external = self.exchange.owner == "external"
+        if self.live_ring.is_wanted(self.members, is_assumed=self.is_assumed, is_external=is_external):
             return
         try:
             after = self.target
@@ -160,7 +161,9 @@ class RingComparison:
         if self.layout is not None and not places & set(before.destinations):
             yield self._ring_difference("different", self.share_misplaced())
             return
-        if not self.is_assumed and before.buckets != after.buckets:
+        if self.live_ring.is_unordered and not self.is_assumed:
+            yield self._ring_difference("order", 1.0)
+        elif not self.is_assumed and before.buckets != after.buckets:
             kind: DifferenceKind = "order" if find_out_of_place(before, after) else "different"
             yield self._ring_difference(kind, self.share_elsewhere(after))
         yield from self._member_differences()

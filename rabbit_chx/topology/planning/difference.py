@@ -24,7 +24,8 @@ class Difference:
         after: the wanted object; None if there is none. Of a ring the wanted key map, in which slots keep their queues; None if no broker
             of this release has such a ring.
         fields: the fields that differ between the two objects.
-        share: the exact share of keys that the difference concerns, 0 to 1. Of an exchange that hashes something else, 1. Of a ring, the keys that go to another queue because of it; of
+        share: the exact share of keys that the difference concerns, 0 to 1. Of an exchange that hashes something else,
+            and of a ring whose order is not known, 1. Of a ring, the keys that go to another queue because of it; of
             a slot, the keys of that slot; of a member, those that it has, or that a missing one would have; of a binding of an
             ``x-modulus-hash`` exchange, those that go elsewhere in all. None for what hashes no keys.
     """

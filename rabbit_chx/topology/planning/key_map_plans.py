@@ -13,7 +13,13 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring, may_have_publishers
+from rabbit_chx.topology.live_rings import (
+    LiveRing,
+    find_live_ring,
+    make_ring,
+    may_have_publishers,
+    may_keep_buckets,
+)
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
@@ -104,9 +110,19 @@ def _plan_ring(
         )
         slots = _view_slots(live_ring, [member.destination for member in members], compared, bindings)
         plan = _plan_replaced(live_ring, members, slots, hashes_same=hashes_same)
+        if live_ring.is_unknown and (live_ring.bound or name in compared.redeclared):
+            plan = _as_reset(plan)
     else:
+        is_ordered = exchange is not None and exchange.ring is not None and not is_assumed
         plan = _plan_kept(
-            live_ring, members, compared, bindings, limit, is_assumed=is_assumed, propose=propose
+            live_ring,
+            members,
+            compared,
+            bindings,
+            limit,
+            is_ordered=is_ordered,
+            is_assumed=is_assumed,
+            propose=propose,
         )
     return _warn_of_transients(replace(plan, limit=limit), compared)
 
@@ -130,7 +146,8 @@ def _warn_of_transients(plan: KeyMapPlan, compared: Comparison) -> KeyMapPlan:
     has a different queue.
     """
     ring, wanted = plan.after, compared.wanted
-    if plan.before.destinations and ExchangeRef(plan.exchange) not in compared.replaced_refs:
+    is_emptied = plan.is_reset or ExchangeRef(plan.exchange) in compared.replaced_refs
+    if plan.before.destinations and not is_emptied:
         return plan
     empty = make_ring((), compared.release)
     slots = view_slots(plan.exchange, empty, wanted.exchanges, wanted.bindings, members=ring.destinations)
@@ -145,7 +162,8 @@ def _plan_external(
     live: LiveRing, wanted: tuple[RingMember, ...] | None, topology: Topology
 ) -> KeyMapPlan | None:
     name = live.exchange
-    if wanted is None or live.is_wanted(wanted, is_assumed=name in topology.file.unordered):
+    is_assumed = name in topology.file.unordered
+    if wanted is None or live.is_wanted(wanted, is_assumed=is_assumed, is_external=True):
         return None
     message = f"exchange {name} is external, and its ring differs"
     refusal = Finding("different", message, "correct the topology, or ask its owner")
@@ -173,6 +191,7 @@ def _plan_kept(
     bindings: Sequence[PlannedChange],
     limit: float | None,
     *,
+    is_ordered: bool,
     is_assumed: bool,
     propose: bool,
 ) -> KeyMapPlan:
@@ -184,6 +203,8 @@ def _plan_kept(
     if is_unchanged:
         plan = replace(plan, slots=slots)
         return replace(plan, needs_order=bool(plan.handed_over))
+    if is_ordered and live.is_unknown and name not in compared.live.sources_left_out:
+        return _plan_reset(live, wanted, compared, replace(plan, slots=slots))
     before, after = ({}, {}) if slots is None else (view.owners for view in slots)
     counter = MovementCounter(ring.buckets, before)
     counter.set_owners(after)
@@ -203,9 +224,37 @@ def _plan_kept(
     is_movable = ring.ground.is_certain and not (has_replaced or has_only_slots or is_assumed)
     if not (plan.moved_at_worst and ring.buckets and is_bound_once and is_movable):
         return plan
-    if slots is None and (propose or plan.is_over_limit):
-        return replace(plan, proposals=proposals_of(live, wanted, plan.shares, counter))
-    return replace(plan, reorderable=wanted)
+    is_proposed = slots is None and (propose or plan.is_over_limit)
+    proposals = proposals_of(live, wanted, plan.shares, counter) if is_proposed else ()
+    return replace(plan, proposals=proposals, reorderable=() if is_proposed else wanted)
+
+
+def _plan_reset(
+    live: LiveRing, wanted: tuple[RingMember, ...], compared: Comparison, plan: KeyMapPlan
+) -> KeyMapPlan:
+    """Return the plan that makes a ring whose order is not known: all members are unbound, and the wanted ones bound in their order.
+
+    If buckets may remain after that, the exchange has to be replaced.
+    """
+    exchange, new = compared.live.exchange(live.exchange), _plan_new(live, wanted)
+    if new.refusals:
+        return replace(plan, refusals=new.refusals)
+    is_impossible = may_keep_buckets(live.ring.release) or (exchange is not None and exchange.auto_delete)
+    early, late = unbind_all(live), new.late_steps
+    if not any(member.destination in compared.replaced_refs for member in live.bound):
+        early, late = (), (*early, *late)  # so that the ring is empty for a short time
+    plan = replace(plan, after=new.after, early_steps=early, late_steps=late, is_impossible=is_impossible)
+    return _as_reset(plan)
+
+
+def _as_reset(plan: KeyMapPlan) -> KeyMapPlan:
+    """Return the plan of a ring that is emptied, whatever its order is: all its keys may move."""
+    return replace(
+        plan,
+        moments=(Moment(1.0, 1.0), Moment(1.0, 0.0 if plan.after.bucket_count else 1.0)),
+        unknown="the order of its ring is not known",
+        is_reset=True,
+    )
 
 
 def _plan_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> KeyMapPlan:

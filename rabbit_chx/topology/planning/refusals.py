@@ -14,7 +14,6 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import plain, unsendable
@@ -62,6 +61,16 @@ KNOW_RINGS = Fix(
     READ_RINGS,
     ", such as 'docker exec NAME' or 'kubectl exec POD --'; to keep the order on the broker: ",
     CommandLine("record", "Broker.record(live.rings)", options=(Argument("all"),)),
+)
+#: How to go on without an order that is certain.
+REMAKE_RINGS = Fix(
+    "pass ",
+    READ_RINGS,
+    ", or stop the publishers and make the order of a topology file, by which all keys may move: `",
+    CommandLine(
+        "apply", "Broker.apply(plan, allow_moved=1)", ("FILE",), options=(Argument("allow_moved", 1.0),)
+    ),
+    "`",
 )
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
@@ -271,13 +280,24 @@ def hole_refusal(exchange: str) -> Finding:
     return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
 
 
-def unknown_order_refusal(exchange: str, ring: KeyMap) -> Finding:
-    """Return the refusal to change a ring that was neither read nor recorded."""
-    return Finding(
-        "order",
-        f"the ring of {exchange} was not read but is {ring.ground}, so its order is not certain",
-        KNOW_RINGS,
+def unknown_order_refusal(ring: KeyMapPlan, *, is_remade: bool = False) -> Finding:
+    """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
+    name = ring.exchange
+    message = f"the ring of {name} was not read but is {ring.before.ground}, so its order is not certain"
+    if not ring.is_reset:
+        return Finding("order", message, KNOW_RINGS)
+    override = allow_moved(1.0)
+    done = "all members are unbound, and those of the topology bound in their order"
+    if is_remade:
+        done = "the exchange is deleted, since unbinds may leave buckets that no list shows, and made again in the order of the topology"
+    fix = Fix(
+        "pass ",
+        READ_RINGS,
+        " to read it; or stop the publishers and allow with ",
+        override,
+        f" that {done}: all keys may move, once",
     )
+    return Finding("order", message, fix, share=1.0, override=override)
 
 
 def external_refusal(difference: Difference) -> Finding:
@@ -581,9 +601,11 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     yield from ring.refusals
-    if ring.needs_order and not ring.before.ground.is_certain:
-        yield unknown_order_refusal(ring.exchange, ring.before)
-    if ring.is_over_limit:
+    if ring.is_reset:
+        yield unknown_order_refusal(ring, is_remade=ring.exchange in compared.redeclared)
+    elif ring.needs_order and not ring.before.ground.is_certain:
+        yield unknown_order_refusal(ring)
+    if ring.is_over_limit and not ring.is_reset:
         yield movement_refusal(ring, is_default=compared.limits[ring.exchange] is None)
 
 
@@ -604,6 +626,7 @@ def refusals_of(
     rings, found = list(rings), _find_refused_changes(compared, changes)
     impossible = sorted(ring.exchange for ring in rings if ring.is_impossible)
     remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
+    resets = {ring.exchange for ring in rings if ring.is_reset}
     replaced = [
         (live, new) for live, new in compared.replaced if new.kind != "exchange" or new.name not in remade
     ]
@@ -613,7 +636,7 @@ def refusals_of(
         *vhost_refusals(compared.wanted, compared.live),
         *(external_refusal(one) for one in external if one.subject.kind != "binding"),
         *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
-        *map(hole_refusal, remade),
+        *(hole_refusal(name) for name in remade if name not in resets),
         *found.pop("missing"),
         *(replacement_refusal(live, new, compared.release) for live, new in replaced),
         *(_deletion_refusal_with_uses(deleted, compared.uses) for deleted in compared.deleted),

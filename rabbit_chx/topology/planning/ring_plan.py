@@ -93,6 +93,7 @@ class KeyMapPlan:
         limit: the share of keys that may move; None: any.
         needs_order: True if it is correct only for the order of `before`: it is refused if that is not certain.
         is_impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
+        is_reset: True if the order of `before` is not known, and the steps or the replacement make `after` whatever it is.
         transient_share: the largest share of keys whose queue differs from that at the end while the bindings of an empty map are made; 0
             if the exchange and its queues are new, so that nobody publishes.
         slots: the slots before and after the plan; None without slots. With slots, shares are counted by queue.
@@ -114,6 +115,7 @@ class KeyMapPlan:
     limit: float | None = None
     needs_order: bool = False
     is_impossible: bool = False
+    is_reset: bool = False
     transient_share: float = 0.0
     slots: tuple[SlotView, SlotView] | None = field(default=None, repr=False, compare=False)
     unknown: str = ""

@@ -89,11 +89,11 @@ def _count_slots(
             planned=compared.wanted,
         )
         if slots.bound:
-            moments = _moments_by_queue(ring, live_ring, slots, changes)
+            moments = ring.moments if ring.is_reset else _moments_by_queue(ring, live_ring, slots, changes)
             ring = replace(ring, moments=moments, slots=(slots, slots.at(changes)))
         if name in compared.layouts:
             sharing = compared.layouts[name].exchange.members or ()
-    if not (propose or ring.is_over_limit):
+    if ring.is_reset or not (propose or ring.is_over_limit):
         return ring
     return replace(ring, proposals=_proposals_with_slots(ring, live_ring, sharing))
 

@@ -13,7 +13,7 @@ from rabbit_chx.cli.command import SECTIONS, CommandOption
 
 #: Of a command, without those that many commands have.
 MOST = 10
-SHARED = {"--output", "--plot", "--help-all", "--address"}
+SHARED = {"--output", "--help-all", "--address"}
 
 
 def options_of(context: click.Context) -> list[CommandOption]:

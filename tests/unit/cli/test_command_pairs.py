@@ -20,7 +20,7 @@ BROKER = ("--url", "amqp://model", "--management-url", "http://model:15672", "--
 LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "plan": (
         ("turned-slots.toml", *BROKER),
-        {"--allow": ("delete",), "--plan-out": ("out.json",), "--all": (), "--plot": ("out.svg",)},
+        {"--allow": ("delete",), "--plan-out": ("out.json",), "--all": ()},
     ),
     "apply": (
         ("turned-slots.toml", *BROKER, "--yes"),
@@ -55,7 +55,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("q1=1,q2=1",),
         {
             "--add": ("q3=1",), "--remove": ("q1",), "--to": ("q1=1",), "--to-release": ("3.8",), "--release": ("4.3",), "--assume": (),
-            "--hash-header": ("h",), "--keys": ("k{1..9}",), "--plot": ("out.svg",),
+            "--hash-header": ("h",), "--keys": ("k{1..9}",),
         },
     ),
 }  # fmt: skip

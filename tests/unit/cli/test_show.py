@@ -183,8 +183,6 @@ def test_a_sole_member_has_all_keys_in_any_order(ran: Ran, modelled: ModelledCom
         (("a", "--stream-group", "g"), "--stream-group is about the consumers"),
         (("a", "--consumers", "--address", "a:1=b:2"), "pass --stream-group too"),
         (("--consumers",), "pass one EXCHANGE"),
-        (("a", "b", "--plot", "p.svg"), "--plot draws the shares of one exchange"),
-        (("a", "--consumers", "--plot", "p.svg"), "--plot draws the shares of one exchange"),
     ],
 )
 def test_options_that_have_no_effect_together_are_refused(

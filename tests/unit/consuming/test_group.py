@@ -328,6 +328,97 @@ async def test_a_handler_that_fails_for_good_ends_the_run_in_order(site_of: Call
         assert site.told == ["gained q", "lost q"]
 
 
+class UnprintableError(Exception):
+    """An error without a text."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+async def cancel_another() -> None:
+    """End in the CancelledError of a task of one's own, as after ``task.cancel(); await task``."""
+    task = asyncio.ensure_future(asyncio.sleep(3600))
+    task.cancel()
+    await task
+
+
+async def cancel_oneself() -> None:
+    """End as cancelled by one's own task."""
+    current = asyncio.current_task()
+    assert current is not None
+    current.cancel()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        cancel_another,
+        cancel_oneself,
+        AsyncMock(side_effect=UnprintableError),
+        AsyncMock(side_effect=GeneratorExit),
+    ],
+)
+@pytest.mark.parametrize("hook", ["on_gained", "on_lost"])
+async def test_however_a_hook_ends_it_is_its_end_and_logged(
+    site: Site, caplog: pytest.LogCaptureFixture, hook: str, end: Callable[[], Awaitable[None]]
+) -> None:
+    calls = []
+
+    async def ends(queue: str) -> None:
+        calls.append(queue)
+        await end()
+
+    hooks: dict[str, Any] = {hook: ends}
+    site.group._member = replace(site.group._member, **hooks)
+    async with asyncio.timeout(10), handling(site):
+        await eventually(lambda: "ends 1" in site.told, "the queue moves")
+    assert 1 <= len(calls) <= 2, "only a hook that cancels its own task is called again, once"
+    assert f"q: the hook {hook} " in caplog.text
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        cancel_another,
+        cancel_oneself,
+        AsyncMock(side_effect=UnprintableError),
+        AsyncMock(side_effect=GeneratorExit),
+    ],
+)
+async def test_however_a_handler_ends_it_is_an_attempt_that_failed(
+    site_of: Callable[..., Site], end: Callable[[], Awaitable[None]]
+) -> None:
+    site = site_of(retries=1, backoff_s=0.01)
+    attempts = []
+
+    async def handle(message: GroupMessage) -> None:
+        attempts.append(message.attempt)
+        await end()
+
+    async with asyncio.timeout(10), running(site, handle) as task:
+        await eventually(lambda: site.connections[0].lines["q"], "it consumes")
+        await site.connections[0].deliver("q", 1)
+        with pytest.raises(errors.HandlerError, match="at the last of 2 attempts"):
+            await task
+    assert attempts == [1, 2]
+    assert not site.group.healthy()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), asyncio.CancelledError()])
+async def test_an_error_of_a_library_leaves_no_queue_without_a_consumer(
+    site: Site, error: BaseException
+) -> None:
+    async with handling(site):
+        site.connections[0].abandon = AsyncMock(side_effect=error)  # type: ignore[method-assign]
+        runner = site.group._runners[0]
+        runner.execute(runner.ownership.step_back())
+        await eventually(lambda: len(site.connections) == 2, "it connects again")
+        await eventually(site.group.healthy, "it consumes again")
+
+
 def test_members_without_a_journal_share_the_queues_by_their_names_whatever_the_order() -> None:
     def share(index: int, queues: list[str]) -> tuple[str, ...]:
         return ConsumerGroup("amqp://host", queues, journal=None, static=(index, 2)).queues

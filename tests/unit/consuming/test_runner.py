@@ -1,6 +1,6 @@
-"""What an error of a connection does to a member that calls it: the session ends with it, and a member that leaves ignores it.
+"""What a runner does with claims and parked messages, and what an error of a connection does to a member that calls it.
 
-`test_channels.py` has the errors of the client library, and `test_group.py` the next session.
+The session ends with the error, and a member that leaves ignores it. `test_channels.py` has the errors of the client library, and `test_group.py` the next session.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 from unittest.mock import AsyncMock
 
 import pytest
+from group_stage import eventually
 from scripted_group import ScriptedStage
 
+from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 GONE = AsyncMock(side_effect=ConnectionLostError("gone"))
 
@@ -41,3 +44,31 @@ async def test_a_member_that_leaves_ignores_an_error_of_a_call(call: str) -> Non
         await stage.session.leave()
         await stage.session.close([line])  # type: ignore[list-item]
     assert stage.connection.is_closed
+
+
+async def test_a_claim_that_is_read_twice_changes_nothing() -> None:
+    """A claim is published again where its confirm was lost."""
+    stage = ScriptedStage()
+    async with stage.running():
+        await stage.consuming()
+        line = await stage.owned()
+        ownership = stage.runners[0].ownership
+        before = ownership.generation
+        claim = next(entry for entry in stage.journal.entries if entry.kind == "claim")
+        stage.journal.write(claim)
+        await stage.connection.deliver("q.0", 2)
+        await eventually(lambda: line.acked == [1, 2], "it goes on")
+        assert (ownership.generation, ownership.is_held) == (before, True)
+        assert stage.journal.kinds("a").count("claim") == 2
+
+
+async def test_the_marker_of_a_hand_over_begins_to_fetch_what_is_parked() -> None:
+    stage = ScriptedStage()
+    async with stage.running():
+        await stage.consuming()
+        line = await stage.owned()
+        line.fetch = AsyncMock(return_value=None)  # type: ignore[attr-defined]
+        marker = HandOverMarker("begin", "3", "1", "e.park")
+        line.take(DeliveredMessage(2, "", marker=marker))
+        await eventually(lambda: line.fetch.call_args, "it asks the parking queue")  # type: ignore[attr-defined]
+        line.fetch.assert_awaited_with("e.park")  # type: ignore[attr-defined]

@@ -205,6 +205,14 @@ async def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(
             assert line.acked == [], "it is not sent any more"
 
 
+async def test_a_session_whose_tasks_the_event_loop_cancels_is_lost() -> None:
+    async with consuming_stage() as (stage, _):
+        assert not stage.session.is_lost
+        for task in list(stage.session._tasks):
+            task.cancel()
+        await eventually(lambda: stage.session.is_lost, "leaving it waits for no answer of the broker")
+
+
 async def test_data_of_a_connection_that_was_given_up_is_ignored() -> None:
     """Its queues have another connection by then."""
     async with consuming_stage() as (stage, _):

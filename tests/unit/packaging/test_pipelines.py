@@ -114,7 +114,17 @@ def test_the_page_uses_the_inputs_of_the_action_and_the_hook() -> None:
 def test_pre_commit_runs_the_hook_of_the_page(tmp_path: Path) -> None:
     repository, wheels = tmp_path / "rabbit_chx", tmp_path / "wheels"
     wheels.mkdir()  # pip installs the hook from them, without a network
-    installed_wheels(wheels, "numpy", "pamqp", "pika", "click", "hatchling", "hatch-fancy-pypi-readme")
+    installed_wheels(
+        wheels,
+        "numpy",
+        "pamqp",
+        "pika",
+        "click",
+        "jinja2",
+        "markupsafe",
+        "hatchling",
+        "hatch-fancy-pypi-readme",
+    )
     environment = {
         **{
             name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "PIP_", "PYTHON"))

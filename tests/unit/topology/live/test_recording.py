@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from model_broker import ModelBroker
 from model_client import ClientKilledError, ModelClient
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology, errors
-from rabbit_chx.routing import Destination
+from rabbit_chx.routing import Destination, Ground
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -23,6 +24,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
     check,
+    diff,
     healed,
     plan,
 )
@@ -37,6 +39,18 @@ RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
 ALL = Permission(1.0, delete=True, loss=True)
 KEEPING = Permission(1.0, delete=True)
 NAMES = ("a", "b", "c", "d", "e")
+#: A ring whose order nobody knows, and what it is to be.
+UNKNOWN, MADE_ANEW = (
+    Topology(
+        (
+            ExchangeDefinition(
+                "x", "x-consistent-hash", ring=tuple(map(RingMember, ring)), max_share_moved=0.1
+            ),
+        ),
+        tuple(map(QueueDefinition, "abcd")),
+    )
+    for ring in ("abc", "dba")
+)
 #: More by `make long WHAT=apply`.
 SEEDS = int(os.environ.get("APPLY_SEEDS", "50"))
 
@@ -145,6 +159,40 @@ class Site:
             if isinstance(record, RingRecord)
             for binding in (*(record.state.bindings or ()), *(step.binding for step in record.steps))
         }
+
+
+#: Releases, and what an unbind of all members may leave in the ring of `UNKNOWN`: the hole of a second binding; nothing; the bucket of a
+#: queue that ended with the broker.
+LEAVING: dict[Release, tuple[str | None, ...]] = {
+    Release("3.8.9"): (None,),
+    Release("3.10.8"): (),
+    Release("4.0.5", store="mnesia"): (),
+    Release("4.0.5", store="khepri"): ("gone",),
+    NEWEST: ("gone",),
+}
+
+
+@pytest.mark.parametrize("release", LEAVING, ids=str)
+@pytest.mark.parametrize("wanted", [UNKNOWN, MADE_ANEW], ids=["as bound", "changed"])
+def test_a_ring_of_unknown_order_is_made_anew_whatever_it_was(release: Release, wanted: Topology) -> None:
+    """Also if the apply dies before any of its operations. Its second run needs no other permission."""
+    expected = HashRing.from_bindings([member.binding for member in wanted.exchanges[0].ring or ()])
+    for dies_before in count():
+        site = Site(ModelBroker.holding(UNKNOWN, release))
+        bindings = site.model.rings["x"].bindings
+        buckets = (*LEAVING[release], "c", "a", "b")
+        site.model.rings["x"] = HashRing(buckets, release, Ground("replayed"), bindings)
+        made = plan(wanted, site.client().live(), propose=False)
+        assert [refusal.allow_with for refusal in made.refusals] == ["--allow moved=1"]
+        assert made.refused(allow_moved=0.9999)
+        assert made.rings["x"].shares == (1.0, 1.0)
+        assert diff(wanted, site.client().live())
+        is_done = site.apply(wanted, site.client(dies_before), Permission(1.0))
+        assert is_done or site.apply(wanted, site.client(), Permission(1.0))
+        assert site.model.rings["x"].buckets == expected.buckets
+        assert not site.doubts
+        if is_done:
+            break
 
 
 @given(topologies(), topologies(), st.lists(st.integers(0, 40), max_size=3), st.sampled_from(RELEASES))

@@ -1,0 +1,85 @@
+"""The pictures of key maps and movements, for the reports in HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis.simulation import simulate
+from rabbit_chx.analysis.wording import place_text
+from rabbit_chx.rendering.pictures import MOST_FLOWS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
+from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import percent
+
+#: The most places on a side of the flows.
+_MOST_PLACES = 40
+#: What is drawn of the other places: what moves between them, and what stays.
+_OTHERS, _ELSEWHERE, _STAYS = "others", "others that move", "what stays"
+
+
+def draw_map(key_map: KeyMap, real: Mapping[Place, float] | None = None) -> tuple[Picture, ...]:
+    """Return the buckets in the order of the ring, and the shares, the largest first.
+
+    Args:
+        key_map: the ring, its slots, or another map.
+        real: the share of the traffic of each destination, 0 to 1; None if it is not known.
+    """
+    owners = key_map if isinstance(key_map, SlotTable) else None
+    places = [owners.queue_of(place) if owners else place for place in key_map.beneath.buckets]
+    shares = simulate(key_map).places
+    notes = {_name(part.place): f"{percent(part.share)} of all keys" for part in shares}
+    bars = [
+        Bar(_name(part.place), part.share, part.ideal, None if real is None else real.get(part.place, 0.0))
+        for part in sorted(shares, key=lambda part: -part.share)
+    ]
+    strip = Strip(
+        f"the {len(places):,} {key_map.traits.part}s in order", [_name(place) for place in places], notes
+    )
+    return strip, Bars("share of all keys", bars)
+
+
+def draw_slots(slots: SlotTable, load: Mapping[Destination, float] | None = None) -> Grid:
+    """Return the slots, each coloured by its queue; the load of a sample, if there is one, is their depth."""
+    most = max(load.values(), default=0.0) if load else 0.0
+    cells = [
+        Cell(
+            place_text(place),
+            _name(slots.queue_of(place)),
+            load.get(place, 0.0) / most if load and most else None,
+        )
+        for place in slots.slots
+    ]
+    return Grid(
+        "slots by queue" if load is None else "slots by queue, and as depth the load of the sample", cells
+    )
+
+
+def draw_movement(matrix: MovementMatrix, of: str = "all keys") -> Flows:
+    """Return the flows between the places; of many places those of the largest moves.
+
+    Args:
+        matrix: the movement.
+        of: what the amounts are parts of.
+    """
+    total = sum(matrix.before_totals().values()) or 1.0
+    amounts: dict[tuple[str, str], float] = {}
+    if max(len(matrix.before), len(matrix.after)) <= _MOST_PLACES:
+        for (source, target), amount in matrix.amounts.items():
+            amounts[_name(source), _name(target)] = amount / total
+    else:
+        names: set[str] = set()
+        for source, target, amount in matrix.largest_moves(MOST_FLOWS):
+            if len(names | {_name(source), _name(target)}) <= _MOST_PLACES:
+                names |= {_name(source), _name(target)}
+                amounts[_name(source), _name(target)] = amount / total
+        moved = matrix.moved / total
+        amounts[_OTHERS, _ELSEWHERE] = max(0.0, moved - sum(amounts.values()))
+        amounts[_STAYS, _STAYS] = 1.0 - moved
+    share = percent(matrix.moved / total)
+    return Flows("movement between the destinations", (share, f"of {of} move"), amounts)
+
+
+def _name(place: Place) -> str:
+    return "" if place is None else place_text(place)

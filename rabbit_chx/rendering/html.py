@@ -1,0 +1,121 @@
+"""A document as HTML: one page that needs nothing else, or its body for a page of the browser.
+
+The markup is in `templates/`, written by Jinja2 with autoescape: names of queues are input. Pictures are SVG without texts, so that they
+stretch to any width; what they show is in their tooltips, in the legend and in the table below them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rabbit_chx.rendering.document import Batch, Block, Document, Section, Table
+from rabbit_chx.rendering.output import find_commands, write_utf8
+from rabbit_chx.rendering.pictures import MOST_BARS
+from rabbit_chx.rendering.table import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent / "templates"
+#: The colours of `style.css`; names beyond them share colours.
+_COLOURS = 20
+#: The most names of a legend.
+_MOST_NAMES = 40
+
+
+class HtmlOutput:
+    """For a browser: one page with its style, without scripts.
+
+    Args:
+        stream: where to write; None for stdout.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+
+    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
+        """Write the page, in UTF-8 whatever the encoding of the stream.
+
+        Args:
+            document: the result to write.
+            words: makes its texts those of the reader.
+        """
+        page = environment().get_template("page.html")
+        style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+        title = f"rabbit-chx {document.name}".strip()
+        write_utf8(self._stream, page.render(title=title, style=style, **body_of(document, words)))
+
+    def show_each(self, batch: Batch) -> None:
+        """Raise an error: incremental results do not have a page.
+
+        Args:
+            batch: the results.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{batch.name} does not have a page")
+
+
+def body_of(document: Document, words: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return what the template ``blocks.html`` needs for the blocks of a document: the blocks, their pictures, and the colour of each name in them."""
+    blocks = list(document.blocks(words))
+    pictures = {id(table): table.pictures() for table in _tables(blocks)}
+    names = dict.fromkeys(
+        name for drawn in pictures.values() for picture in drawn for name in picture.names()
+    )
+    colours = {name: number % _COLOURS for number, name in enumerate(filter(None, names))}
+    return {"blocks": blocks, "look": {"pictures": pictures, "colours": colours}}
+
+
+def _tables(blocks: Iterable[Block]) -> Iterator[Table]:
+    for block in blocks:
+        if isinstance(block, Section):
+            yield from _tables(block.parts)  # type: ignore[arg-type]
+        elif isinstance(block, Table):
+            yield block
+
+
+@cache
+def environment(*folders: Path) -> Environment:
+    """Return the templates of this package, and before them those of other folders.
+
+    Raises:
+        MissingExtraError: Jinja2 is not installed.
+    """
+    from rabbit_chx.installation import missing_extra
+    from rabbit_chx.words import percent
+
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ModuleNotFoundError:
+        raise missing_extra("a page in HTML", "jinja2", "cli") from None
+    made = Environment(
+        autoescape=True,
+        loader=FileSystemLoader([*folders, TEMPLATES]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    made.filters |= {
+        "kind": _kind,
+        "id": id,
+        "pieces": find_commands,
+        "percent": percent,
+        "cell": _cell,
+        "printable": printable,
+    }
+    made.globals |= {"MOST_BARS": MOST_BARS, "MOST_NAMES": _MOST_NAMES}
+    return made
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
