@@ -34,7 +34,7 @@ from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.planning.plan_value import count_kind
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.words import listed, plural
 
@@ -629,11 +629,13 @@ def _outcome(
 
     report = CheckReport(live.address, checks, exchanges, time.time(), file, given.all_vhosts, given.ignored)
     code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
-    if unknown := [name for ended in report.ended.values() for name in ended.of_provenance("assumed")]:
+    if unknown := {
+        name: ended.rings[name] for ended in report.ended.values() for name in ended.of_provenance("assumed")
+    }:
         say(
             Fix(
-                f"the order of {listed(unknown)} is not known, and what depends on it was not checked: ",
-                KNOW_RINGS,
+                f"the order of {listed([*unknown])} is not known, and what depends on it was not checked: ",
+                know_rings(unknown),
             )
         )
         code = code or ExitCode.PARTLY

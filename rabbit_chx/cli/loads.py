@@ -16,7 +16,7 @@ from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.words import percent
 
 _HEAVIEST = 5
@@ -108,6 +108,6 @@ def check_certain(exchange: str, slots: KeyMap) -> None:
         raise InputError(
             Fix(
                 f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
-                KNOW_RINGS,
+                know_rings({exchange: slots}),
             )
         )

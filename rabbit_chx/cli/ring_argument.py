@@ -360,7 +360,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-    from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+    from rabbit_chx.topology.planning.refusals import know_rings
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -399,7 +399,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         say(f"exchange {exchange!r}: {finding.message}")
     unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
     doubt = (
-        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", KNOW_RINGS)
+        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", know_rings({exchange: ring}))
         if ring.ground.is_assumed
         else ""
     )

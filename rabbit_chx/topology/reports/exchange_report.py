@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rabbit_chx.analysis.report_parts import hashes_text, ring_text
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 
 
 def exchange_facts(
@@ -21,7 +21,7 @@ def exchange_facts(
         ("ring", ring_text(ring)),
     ]
     return (
-        [*facts, ("not determined", Fix("the member of a key: ", KNOW_RINGS))]
+        [*facts, ("not determined", Fix("the member of a key: ", know_rings({exchange: ring})))]
         if ring.ground.is_assumed
         else facts
     )
