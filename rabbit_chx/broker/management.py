@@ -186,9 +186,8 @@ class Management:
         return content
 
     def _refusal(self, status: int, content: bytes, request_line: str, login: Secret) -> BrokerRefusedError:
-        """Return the error of an answer. One that is not of the management API is no refusal, and has no code."""
+        """Return the error of an answer."""
         refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
-        code: int | None = status
         reason = _reason_in(content, login)
         for words, tag in _TAGS.items():
             if words in reason:
@@ -198,14 +197,13 @@ class Management:
         if status == _NOT_FOUND and b'"reason"' not in content:
             # A release without this path answers without content. Another server answers with a page or an object of its own.
             if content:
-                refusal, code = BrokerRefusedError, None
-                remedy = f"the management API does not answer so: {_CHECK_URL}"
+                refusal, remedy = BrokerRefusedError, f"the management API does not answer so: {_CHECK_URL}"
             elif request_line.endswith("/api/overview"):  # each management API has it, for each user
                 remedy = f"{_CHECK_URL}; with its path prefix, if it has one (management.path_prefix)"
             else:
                 remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
         return refusal(
-            f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}", reply_code=code
+            f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}", reply_code=status
         )
 
     def get(

@@ -223,8 +223,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _code_of(error: BaseException) -> int:
-    """Return the exit code of an error. An answer that is not one of the management API is no refusal, and has no reply code."""
-    if type(error) is BrokerRefusedError and error.reply_code is None:
+    """Return the exit code of an error. An answer that is not one of the management API refuses nothing: it has no code, or is a page 404."""
+    if type(error) is BrokerRefusedError and error.reply_code in (None, 404):
         return 70
     return next(code for kind, code in CODES if isinstance(error, kind))
 

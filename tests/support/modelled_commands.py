@@ -34,6 +34,7 @@ class ModelledCommands:
         messages: how many messages its queues have.
         refuses: the queues that nobody may declare.
         opened: how often a command has connected.
+        has_source: whether rabbitmqctl can be run.
     """
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +42,7 @@ class ModelledCommands:
         self.messages: dict[str, int] = {}
         self.refuses: set[str] = set()
         self.opened = 0
+        self.has_source = True
         self._path = path
 
         def connected(*_: object) -> _Client:
@@ -69,7 +71,7 @@ class ModelledCommands:
 
 class _Client(ModelClient):
     def __init__(self, commands: ModelledCommands) -> None:
-        super().__init__(commands.model)
+        super().__init__(commands.model, has_source=commands.has_source)
         self._commands = commands
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002  # all of them
