@@ -109,7 +109,7 @@ class Management:
         """
         if unsafe := {".", ".."}.intersection(path):
             raise InputError(
-                f"the management API cannot be asked about {min(unsafe)!r}, which is no name in the path of a URL: give it another name; "
+                f"the management API cannot be asked about {min(unsafe)!r}, which is no name in the path of a URL: declare it under another name; "
                 "rabbitmqctl can delete it"
             )
         target = f"{self._url.prefix}/api/" + "/".join(quote(segment, safe="") for segment in path)

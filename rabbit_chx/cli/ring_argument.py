@@ -387,7 +387,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
             doubt = (
-                f"exchange {exchange!r} is {source.ground}: probe it, or use an x-consistent-hash exchange"
+                Fix(f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}))
                 if source.ground.is_assumed
                 else ""
             )

@@ -13,7 +13,7 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.model import LiveTopology, Topology
@@ -57,6 +57,10 @@ _PARTS = 10_000
 #: How to read rings.
 READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
 _UNSORTED = "update to RabbitMQ 4.3, which sorts its queues by name, or use an x-consistent-hash exchange"
+_UNNUMBERED = (
+    "bind each partition once with a number of its own as x-stream-partition-order, by which clients order them; the streams of the super stream "
+    "show the queues of real keys"
+)
 #: How to go on without an order that is certain.
 REMAKE_RINGS = Fix(
     "pass ",
@@ -86,7 +90,9 @@ def know_rings(rings: Mapping[str, KeyMap]) -> Fix:
     """
     beneath = {name: ring.beneath for name, ring in rings.items() if isinstance(ring.beneath, HashRing)}
     if not beneath:
-        return Fix(_UNSORTED)
+        return Fix(
+            _UNNUMBERED if any(isinstance(ring, SuperStream) for ring in rings.values()) else _UNSORTED
+        )
     seen = [
         name
         for name, ring in beneath.items()
