@@ -229,8 +229,7 @@ def _chx_series(request: pytest.FixtureRequest) -> str | None:
     if named and not hasattr(request, "param"):
         pytest.fail(
             f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
-            "fixture that does, instead of request.getfixturevalue(); the methods of a unittest.TestCase get no parameters of pytest, so write "
-            "such a test as a function or as a class without that base",
+            "fixture that does, instead of request.getfixturevalue(); the methods of a unittest.TestCase take no arguments",
             pytrace=False,
         )
     return request.param if named else None

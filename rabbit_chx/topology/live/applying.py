@@ -626,8 +626,7 @@ def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Map
         if wanted < listed:
             foreign = ", ".join(f"{place!s} (key {key})" for place, key in listed - wanted)
             raise BrokerRefusedError(
-                f"somebody else has bound {foreign} to {name} meanwhile, before or after the members of the plan: unbind it, and the record of "
-                "the plan holds at once; or add it to the topology, and read the ring by a ring source",
+                f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and the record of the plan is valid",
                 exchange=name,
             )
         if listed != wanted:

@@ -72,7 +72,7 @@ SECRET = {"RABBIT_CHX_TEST_URL": "amqp://me:s3cret@127.0.0.1:1/%2F"}
             {"no server answers there": 1, "rabbit_chx: the error is the one above": 3, "s3cret": 0}),
         (TWO, (), RING_VIA, ("2 errors", "belong to RABBIT_CHX_TEST_URL, which is not set"), {}),
         (ASKED_LATE, SERIES, {}, ("1 failed", "--chx-broker reaches only tests that take a broker as an argument"), {}),
-        (OF_UNITTEST, SERIES, {}, ("1 failed", "the methods of a unittest.TestCase get no parameters of pytest"), {}),
+        (OF_UNITTEST, SERIES, {}, ("1 error", "the methods of a unittest.TestCase take no arguments"), {}),
         (MARKED, (), {}, ("1 error", "the marker chx_broker is for tests that take chx_broker or chx_vhost"), {}),
     ],
     ids=["other tests", "skipped", "in CI", "series", "named broker", "variable without URL", "asked late", "unittest", "marked"],

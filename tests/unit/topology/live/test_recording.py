@@ -388,7 +388,7 @@ def test_an_apply_during_which_another_program_changes_the_ring_is_no_success(*,
 
     client = ModelClient(site.model, has_source=False, observe=change)
     with pytest.raises(
-        errors.ApplyError, match=r"the bindings of x are not those of .*: someone else binds too"
+        errors.ApplyError, match=r"someone else binds too: .* is bound to x and not in the plan; unbind it, and the record"
     ):
         client.applied(plan(ring_file("b", "a", "c"), client.live()), ALL)
     site.compare()
