@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from checked_orders import live_ring
-from exchange_types import CHX
-from pika.exchange_type import ExchangeType
+from exchange_types import CHX, FANOUT
 from shop import Shop
 
 from rabbit_chx import Broker, Topology
@@ -95,7 +94,7 @@ def test_one_ring_of_a_broker_is_that_of_its_topology_whatever_others_bind(shop:
     """20 random rings, with and without a record; bindings that differ only in arguments are two."""
     rng, channel = random.Random(7), shop.channel  # noqa: S311
     queues = [f"k.{number}" for number in range(30)]
-    channel.exchange_declare("behind", ExchangeType.fanout, durable=True)
+    channel.exchange_declare("behind", FANOUT, durable=True)
     with Broker(shop.broker.url, shop.broker.management_url) as broker:
         for case in range(20):
             name, members = f"one.{case}", rng.sample(queues, rng.randint(1, 30))
