@@ -114,6 +114,8 @@ def _possible_shares(ring: KeyMap) -> Callable[[int], tuple[float, float] | None
 
 def _in_any_order(ring: HashRing, change: Change | None) -> str:
     """Return which figures of an assumed ring hold for every order of its bindings."""
+    if change is not None and change.ring.buckets == ring.buckets:
+        return "what moves holds, since the buckets stay as they are"
     if change is not None:
         return "nothing of this holds: how many keys move depends on the order"
     if possible_shares(ring, _keys_of(ring))(1) is None:
