@@ -39,7 +39,7 @@ def make_internal(channel: BlockingChannel) -> None:
 
 def count(channel: BlockingChannel) -> int:
     """Return the messages in the queue."""
-    return int(channel.queue_declare("rows", passive=True).method.message_count)
+    return channel.queue_declare("rows", passive=True).method.message_count or 0
 
 
 @pytest.mark.parametrize(
