@@ -116,6 +116,7 @@ def resume_shares(ring: KeyMapPlan, planned: PendingRing | None) -> KeyMapPlan:
         ring,
         before=before,
         moments=tuple(Moment(*moment) for moment in planned.moments),
+        needs_order=ring.needs_order and not ring.before.ground.is_certain,
         proposals=(),
         is_resumed=True,
         **planned.about,

@@ -556,3 +556,60 @@ def test_a_second_run_counts_from_before_the_first_one(
             site.client().live().rings["x"].buckets == HashRing.from_bindings([(q, 1) for q in after]).buckets
         )
     assert left == set(range(len(reviewed.changes) + 1))
+
+
+def test_another_file_is_planned_from_the_ring_as_it_is_and_says_what_it_gives_up() -> None:
+    wanted, other = limited_file("cab"), limited_file("ab")
+    for dies_before in count():
+        site = Site.holding(limited_file("abc"), NEWEST)
+        site.apply(wanted, site.client(dies_before))
+        live = site.client().live()
+        if (resumed := plan(wanted, live).resumes) is not None and resumed.done:
+            break
+    made = plan(other, live)
+    fresh = plan(other, replace(live, facts=replace(live.facts, pending=None)))
+    assert (made.changes, made.checksum, made.rings, made.resumes) == (
+        fresh.changes,
+        fresh.checksum,
+        fresh.rings,
+        None,
+    )
+    (warning,) = {*made.warnings} - {*fresh.warnings}
+    assert re.fullmatch(
+        r"the apply of .* by .* has not ended, and this plan gives up what that has left.*", warning
+    )
+    assert site.apply(other, site.client())
+    assert site.client().live().facts.pending is None
+    assert plan(wanted, site.client().live()).resumes is None
+
+
+def test_what_others_change_meanwhile_is_not_resumed() -> None:
+    """A change that nobody has reviewed needs another checksum."""
+    wanted = replace(limited_file("bca"), owns=("*",))
+    site = Site.holding(limited_file("abc"), NEWEST)
+    reviewed = plan(wanted, site.client().live())
+    site.apply(wanted, site.client(5))
+    site.model.create(QueueDefinition("new"))
+    again = plan(wanted, site.client().live())
+    assert "delete queue new" in map(str, again.changes)
+    assert again.checksum != reviewed.checksum
+    assert again.resumes is None
+    assert any("gives up" in warning for warning in again.warnings)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"format": "rabbit-chx/apply", "format_version": 1},
+        {"format": "rabbit-chx/apply", "format_version": 1, "content": "eJwDAAAAAAE="},
+    ],
+)
+def test_a_pending_apply_that_cannot_be_read_is_none(arguments: dict[str, Any]) -> None:
+    site = Site.holding(limited_file("abc"), NEWEST)
+    site.model.create(ExchangeDefinition("rabbit-chx.apply", "fanout", internal=True, arguments=arguments))
+    live = site.client().live()
+    assert live.facts.pending is None
+    assert live.exchange("rabbit-chx.apply") is None
+    assert site.apply(limited_file("bca"), site.client())
+    assert "rabbit-chx.apply" not in site.model.exchanges
