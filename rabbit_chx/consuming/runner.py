@@ -58,6 +58,8 @@ class RunnerSession(Protocol):
     connection: GroupConnection | StreamGroupConnection
     member: GroupMember
     handle: Callable[[Any], Awaitable[None]]
+    #: Checks a queue that is consumed, before its first message is handled.
+    check: Callable[[str], Awaitable[None]]
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a task until the session ends."""
@@ -67,9 +69,6 @@ class RunnerSession(Protocol):
 
     def priority(self, queue: str) -> int:
         """Return the priority of a new consumer."""
-
-    async def check(self, queue: str) -> None:
-        """Check a queue that is consumed again, before its first message is handled."""
 
     def on_subscribed(self, queue: str) -> None:
         """Record that a queue is consumed."""

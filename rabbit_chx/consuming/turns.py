@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 from zlib import crc32
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.ownership import QueueOwnership
 
 #: A queue, and the delivery tag of a message of it.
 _Key: TypeAlias = tuple[str, int]
+
+
+class _Queue(Protocol):
+    @property
+    def is_handling(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self.queues: dict[str, QueueOwnership] = {}
+        self.queues: dict[str, _Queue] = {}
         self.turn: _Key | None = None
         self.is_timed = False
         self._suspects: dict[_Key, _Suspect] = {}

@@ -132,7 +132,7 @@ class PoisonWorld:
 
     def choices(self) -> Iterator[tuple[Any, ...]]:
         """Return what can happen now. Redelivered messages wait until nothing else can happen but ends of handlers."""
-        prompt = [
+        prompt: list[tuple[Any, ...]] = [
             ("deliver", number, queue)
             for queue, waiting in self.ready.items()
             for number in self.consumers[queue][:1]
