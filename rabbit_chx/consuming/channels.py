@@ -380,14 +380,19 @@ class GroupConnection(ConsumingConnection):
         """Return the number of ready messages of a queue."""
         return int((await self.declare_passively(queue)).message_count or 0)
 
-    async def queue_arguments(self, queue: str) -> dict[str, Any] | None:
-        """Return the arguments of a queue, None if the broker does not reveal them; a MismatchError if it is not suitable for a group."""
+    async def queue_arguments(
+        self, queue: str, expected: Mapping[str, Any] = REQUIRED_ARGUMENTS
+    ) -> dict[str, Any] | None:
+        """Return the arguments of a queue, None if the broker does not reveal them; a MismatchError if it is not suitable for a group.
+
+        If they are the expected ones, the broker refuses no declaration.
+        """
         try:
             await self.declare_passively(queue)
         except AccessRefusedError as refused:  # the broker names only one of the permissions
             explained = f"{refused}. A group needs the permission read on its queues"
             raise AccessRefusedError(explained, queue=queue, reply_code=refused.reply_code) from None
-        arguments = dict(REQUIRED_ARGUMENTS)
+        arguments = dict(expected)
         for _ in range(_MAX_ARGUMENTS):
             try:
                 async with _expect_reply(self.where, queue):
@@ -576,4 +581,5 @@ def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
         content,
         HandOverMarker.from_headers(content.headers),
         properties.reply_to,
+        returns=int(content.headers.get("x-delivery-count", 0)),
     )

@@ -72,7 +72,7 @@ class GroupSession:
         handle: the user's handler.
         earlier_tokens: the tokens of this process's earlier sessions. Their entries are not those of another process.
 
-    `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it;
+    `check` checks a queue that is consumed, before its first message is handled. `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it;
     `ignored_entries` counts the entries that cannot be read.
     """
 
@@ -86,6 +86,7 @@ class GroupSession:
         self.connection = connection
         self.member = member
         self.handle = handle
+        self.check: Callable[[str], Awaitable[None]] = _accept
         self.roster = Roster()
         self.ignored_entries = 0
         self.token = secrets.token_hex(8)
@@ -170,6 +171,11 @@ class GroupSession:
     def on_subscribed(self, queue: str) -> None:
         """The broker has registered the consumer of a queue."""
         self._subscribed.add(queue)
+
+    def resume_queues(self) -> None:
+        """Let all queues start what may be started now."""
+        for runner in self._runners.values():
+            runner.execute(runner.ownership.resume())
 
     def write_released(self, queue: str) -> None:
         """Write into the journal that this member has released a queue."""
@@ -469,6 +475,10 @@ class GroupSession:
         claim = self.roster.claims.get(queue)
         is_with_another = claim is not None and claim.held and claim.member != self.member.name
         return runner.ownership.is_held or (self._assignments.is_mine(queue) and not is_with_another)
+
+
+async def _accept(_queue: str) -> None:
+    """Check nothing: a stream has no arguments that matter."""
 
 
 async def wait_until_finished(

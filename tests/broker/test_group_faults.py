@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from unittest.mock import AsyncMock
 
 import pika
 import pytest
-from group_stage import QUICK, GroupStage, eventually, in_order
+from group_stage import QUICK, GroupStage, Handled, eventually, in_order
 
 from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.errors import NotFoundError
+from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.errors import MismatchError, NotFoundError
 
 pytestmark = pytest.mark.broker
 
@@ -52,6 +54,37 @@ def test_a_queue_is_deleted_and_declared_again(stage: GroupStage, caplog: pytest
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("kind", ["quorum", "classic", "stream"])
+@pytest.mark.chx_broker(">=3.9", "streams")
+def test_a_queue_that_is_deleted_and_at_once_declared_unfit_is_handled_by_nobody(
+    stage: GroupStage, kind: str
+) -> None:
+    """Without a single active consumer both members would handle its messages at once."""
+
+    async def handle(message: GroupMessage) -> None:
+        stage.handled.append(Handled(message.queue, int(message.body), 0, "", redelivered=False))
+
+    async def story() -> None:
+        stage.publish(20)
+        async with AsyncExitStack() as stack:
+            runs = []
+            for name in "ab":
+                group = await stack.enter_async_context(
+                    ConsumerGroup(stage.url, stage.queues, member=name, timing=QUICK)
+                )
+                runs.append(asyncio.create_task(group.run(handle)))
+            await eventually(stage.all_handled, "all is handled")
+            await asyncio.to_thread(declare_again, stage.url, "q.0", {"x-queue-type": kind})
+            done, _ = await asyncio.wait(runs, timeout=30)
+            assert len(done) == 2, "each member refuses it, as at its start"
+            for run in runs:
+                with pytest.raises(MismatchError, match=r"'q\.0': x-.* is .*: a group needs quorum queues"):
+                    await run
+
+    asyncio.run(story())
+    assert all(message.number < 20 for message in stage.handled), "no message of the other queue is handled"
+
+
 def test_all_queues_are_deleted(stage: GroupStage) -> None:
     async def story() -> None:
         async with ConsumerGroup(stage.url, stage.queues, journal=None, timing=QUICK) as group:
@@ -68,6 +101,16 @@ def test_all_queues_are_deleted(stage: GroupStage) -> None:
 def delete_queue(url: str, queue: str) -> None:
     with pika.BlockingConnection(pika_parameters(url)) as connection:
         connection.channel().queue_delete(queue)
+
+
+def declare_again(url: str, queue: str, arguments: dict[str, str]) -> None:
+    """Delete a queue, declare it again, and publish 40 messages into it."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_delete(queue)
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        for number in range(20, 60):
+            channel.basic_publish("", queue, str(number).encode())
 
 
 def has_queues(group: ConsumerGroup, count: int) -> bool:
