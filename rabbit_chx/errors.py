@@ -29,7 +29,7 @@
     ├── ApplyError                                    a plan was done in part; carries what was done
     ├── HandlerError                                  the handler of a group failed with a message at each attempt
     ├── PublishError                                  messages were not confirmed, or the ring changed; carries the report
-    ├── UnknownOutcomeError                           the message was sent and not answered: it may be in a queue
+    ├── UnknownOutcomeError                           a copy of the message was sent and not answered: it may be in a queue
     ├── BufferFullError                               a publisher holds as many unanswered messages as it may
     ├── DamagedChunkError                             a chunk of a stream whose checksum or lengths do not fit
     ├── MissingRowsError                              a stream does not have the rows that were asked for, or others in their place
@@ -233,7 +233,9 @@ class PublishError(RabbitChxError):
 
 
 class UnknownOutcomeError(RabbitChxError):
-    """The message was sent, and the broker did not answer in time. It may be in a queue. `__cause__` is the reason."""
+    """The message may be in a queue: it was sent over a connection that ended without an answer for it. `__cause__` is the reason: no answer
+    to another copy in time, or the refusal of that copy.
+    """
 
 
 class BufferFullError(RabbitChxError):

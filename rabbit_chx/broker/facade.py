@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
+from rabbit_chx.broker.ring_source import DiagnosticsRing
+from rabbit_chx.broker.ways import Source, Ways
 from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
-from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
-from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.errors import InputError, ManagementNeededError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.topology import LiveTopology, Plan
@@ -25,7 +25,6 @@ from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, appl
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.reading import (
-    OVERVIEW,
     LiveExchange,
     PublishRates,
     read_consumer_tags,
@@ -39,67 +38,22 @@ from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinitio
 from rabbit_chx.topology.ring_records import RingRecord
 from rabbit_chx.topology.rules.shards import ShardedExchange
 
-#: What tells the rings of a broker: a source that reads them, or the record of one ring in a file.
-Source: TypeAlias = RingSource | RingRecord
 
-
-class _Connected:
+class _Connected(Ways):
     """The connections of a broker; implements :class:`~rabbit_chx.topology.live.live_broker.LiveBroker`."""
 
     def __init__(
         self, settings: ConnectionSettings, management: Management | None, source: Source | None
     ) -> None:
-        self.where, self.vhost = settings.masked_url, settings.vhost
-        self.file_records: Mapping[str, RingRecord] = (
-            {source.exchange: source} if isinstance(source, RingRecord) else {}
-        )
-        source = None if isinstance(source, RingRecord) else source
-        self.has_management, self.has_source = management is not None, source is not None
         self.amqp = PikaConnection(settings)
         self.carrier = PikaCarrier(settings)
-        self._management, self._source = management, source
+        cluster, version = self.amqp.cluster_name, self.amqp.server_version
+        where = settings.masked_url
+        super().__init__(where, settings.vhost, cluster, version, management=management, source=source)
 
     def close(self) -> None:
         self.carrier.close()
         self.amqp.close()
-
-    @property
-    def api(self) -> Management:
-        """The management API. Raises ManagementNeededError if the management URL is not set."""
-        if self._management is None:
-            raise ManagementNeededError(
-                Fix(
-                    f"{self.where}: AMQP does not return bindings, arguments and policies: pass ",
-                    Argument("management_url", "http://user:password@host:15672"),
-                )
-            )
-        return self._management
-
-    def overview(self) -> dict[str, Any]:
-        """Return the overview of the management API. Refuse that of another cluster, because it does not describe this broker."""
-        api, amqp = self.api, self.amqp
-        overview: dict[str, Any] = api.get("overview", fields=OVERVIEW)
-        connected, managed = amqp.cluster_name, overview.get("cluster_name")
-        # Nodes of one cluster may have different versions, so its name precedes them.
-        if connected is None or not isinstance(managed, str):
-            connected, managed = (
-                f"RabbitMQ {amqp.server_version}",
-                f"RabbitMQ {overview['rabbitmq_version']}",
-            )
-        if connected != managed:
-            raise MismatchError(
-                f"{self.where} is {connected}, and {api.masked_url} is {managed}: pass the URLs of one broker "
-                "(or connect again, if its cluster was renamed)"
-            )
-        return overview
-
-    def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
-        assert self._source is not None  # rings are not read if `has_source` is False
-        return rings_by(self._source, self.vhost, exchanges, release)
-
-    @property
-    def consumer_timeout_ms(self) -> int | None:
-        return getattr(self._source, "consumer_timeout_ms", None)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -301,6 +255,21 @@ class Broker:
             )
         return read_ring(live, exchange, self.release)
 
+    def inspect(self, exchange: str) -> LiveExchange:
+        """Return an exchange whose parts are read on first use, also after this broker is closed.
+
+        Args:
+            exchange: the exchange's name.
+
+        Raises:
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set.
+            NotFoundError: the exchange does not exist.
+            MismatchError: an address is that of another broker.
+            UnreachableError: the management API does not answer.
+        """
+        return LiveExchange.of(self._live, exchange, self.release)
+
     def slots(self, exchange: str) -> SlotTable:
         """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
 
@@ -318,7 +287,7 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return LiveExchange.of(self._live, exchange, self.release).slots.table()
+        return self.inspect(exchange).slots.table()
 
     def publish_rates(self, exchange: str) -> PublishRates:
         """Return the messages per second of an exchange and of the queues of its vhost.
@@ -351,7 +320,7 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return LiveExchange.of(self._live, name, self.release).mirror()
+        return self.inspect(name).mirror()
 
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
         """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and findings.

@@ -17,10 +17,11 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
 
 _NAME = r"[0-9]{1,620}"  # 256 bytes
 _ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
@@ -31,7 +32,7 @@ _TERM = re.compile(
 _NOT_FOUND = re.compile(r"\s*\{\s*error\s*,\s*not_found\s*\}\s*")
 _ABSENT = re.compile(r"\{error,not_found\}")
 _RINGS = "{rings,["
-_TIMEOUT = re.compile(r"\],([0-9]{1,19}|undefined)\}")
+_END = re.compile(rf"\],([0-9]{{1,19}}|undefined)(?:,({_NAME}),\[({_NAME})?\])?\}}")
 _EXCHANGE = re.compile(rf"\{{exchange,\[((?:\{{{_NAME},{_NAME}\}},?)*)\],(.*)\}}")
 _LINE = re.compile(r"Ring index: ([0-9]{1,7}), queue: '(.*)'")
 _BANNER = "Inspecting consistent hashing ring state for exchange "
@@ -81,25 +82,44 @@ def _binary(name: str) -> str:
     return f"<<{','.join(map(str, name.encode()))}>>"
 
 
+class NodeFacts(NamedTuple):
+    """What the expression of several rings shows of the broker beside them.
+
+    Attributes:
+        consumer_timeout_ms: the default consumer timeout in milliseconds; None if the broker has none.
+        cluster_name: the name of the cluster.
+        lock_id: the argument of the queue by which an application of a plan keeps others out; None if it is not there.
+    """
+
+    consumer_timeout_ms: int | None = None
+    cluster_name: str | None = None
+    lock_id: str | None = None
+
+
 def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
-    """Return an Erlang expression that prints the rings of several exchanges, and the broker's default consumer timeout in milliseconds.
+    """Return an Erlang expression that prints the rings of several exchanges, and `NodeFacts`.
 
     `eval_expression` prints a single ring. The timeout is that of rabbitmq-server v4.3.6, rabbit_queue_type.erl, ``get_consumer_timeout/2``.
     """
     names = ",".join(map(_binary, exchanges))
-    return (
-        f"{{rings, [case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end "
-        f"|| Exchange <- [{names}]], case application:get_env(rabbit, consumer_timeout) of {{ok, Ms}} when is_integer(Ms) -> Ms; "
-        "_ -> undefined end}."
-    )
+    rings = f"case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end"
+    lock = f"rabbit_misc:r({_binary(vhost)}, queue, {_binary(APPLY_LOCK)})"
+    ids = f"{{Argument, longstr, Id}} <- amqqueue:get_arguments(Queue), Argument =:= {_binary(LOCK_ID)}"
+    lock_id = f"case rabbit_amqqueue:lookup({lock}) of {{ok, Queue}} -> [{_ID} || {ids}]; _ -> [] end"
+    return f"{{rings, [{rings} || Exchange <- [{names}]], {_TIMEOUT_CASE}, {_CLUSTER}, {lock_id}}}."
+
+
+_TIMEOUT_CASE = "case application:get_env(rabbit, consumer_timeout) of {ok, Ms} when is_integer(Ms) -> Ms; _ -> undefined end"
+_CLUSTER = "binary:decode_unsigned(<<1, (rabbit_nodes:cluster_name())/binary>>)"
+_ID = "binary:decode_unsigned(<<1, Id/binary>>)"
 
 
 def read_eval_of_all(
     text: str, vhost: str, exchanges: Sequence[str]
-) -> tuple[dict[str, ReadBuckets], int | None]:
-    """Read the rings by name, and the timeout, from the output of `eval_of_all` for the same exchanges.
+) -> tuple[dict[str, ReadBuckets], NodeFacts]:
+    """Read the rings by name, and the facts beside them, from the output of `eval_of_all` for the same exchanges.
 
-    An exchange that does not exist is left out. The timeout is None if the broker has none.
+    An exchange that does not exist is left out.
 
     Raises:
         RingSourceError: the text is not such output, or has the ring of another exchange.
@@ -107,7 +127,7 @@ def read_eval_of_all(
     plain = "".join(text.split())
     rings: dict[str, ReadBuckets] = {}
     start = len(_RINGS)
-    end = _TIMEOUT.search(plain, start)
+    end = _END.search(plain, start)
     if plain.startswith(_RINGS) and end is not None:
         for exchange in exchanges:
             term = _TERM.match(plain, start) or _ABSENT.match(plain, start)
@@ -118,7 +138,8 @@ def read_eval_of_all(
             start = term.end() + 1
         else:
             if max(start - 1, len(_RINGS)) == end.start() and end.end() == len(plain):
-                return rings, None if end[1] == "undefined" else int(end[1])
+                timeout_ms = None if end[1] == "undefined" else int(end[1])
+                return rings, NodeFacts(timeout_ms, *(text and _name(text) for text in end.groups()[1:]))
     raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
 
 
@@ -333,14 +354,15 @@ class DiagnosticsRing:
         InputError: the prefix is a text that a shell could not split.
 
     Attributes:
-        consumer_timeout_ms: the default consumer timeout of the broker, in milliseconds, as `read_all` found it; None before, or if the
-            broker has none.
+        command: the command in words, for errors.
+        consumer_timeout_ms, cluster_name, lock_id: of the broker, as `read_all` found them: see `NodeFacts`; None before.
     """
 
     def __init__(self, prefix: str | Sequence[str] = (), timeout_s: float = 30.0) -> None:
         self._prefix = _words(prefix)
         self._timeout_s = timeout_s
-        self.consumer_timeout_ms: int | None = None
+        self.command = self._quote_command("rabbitmqctl")
+        self.consumer_timeout_ms, self.cluster_name, self.lock_id = NodeFacts()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shlex.join(self._prefix)!r})"
@@ -390,9 +412,10 @@ class DiagnosticsRing:
         rings: dict[str, ReadBuckets] = {}
         for start in range(0, max(len(exchanges), 1), _RINGS_AT_ONCE):
             names = exchanges[start : start + _RINGS_AT_ONCE]
-            read, self.consumer_timeout_ms = self._evaluate(
+            read, facts = self._evaluate(
                 eval_of_all(vhost, names), partial(read_eval_of_all, vhost=vhost, exchanges=names)
             )
+            self.consumer_timeout_ms, self.cluster_name, self.lock_id = facts
             rings |= read
         return rings
 
@@ -409,7 +432,7 @@ class DiagnosticsRing:
             return read(result.stdout)
         except RingSourceError as error:
             problem = str(error)
-        raise RingSourceError(f"{self._quote_command('rabbitmqctl')}: {problem}: {self._remedy}")
+        raise RingSourceError(f"{self.command}: {problem}: {self._remedy}")
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         if self._prefix and Path(self._prefix[0]).name == "ssh":
@@ -437,7 +460,7 @@ class DiagnosticsRing:
         if "undef" in words and "ring_state" in words:
             remedy = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it; ring_state is there since 3.8.5"
         raise RingSourceError(
-            f"{_UNREAD}{self._quote_command('rabbitmqctl')} ended with {result.returncode} ({words:.200}): {remedy}"
+            f"{_UNREAD}{self.command} ended with {result.returncode} ({words:.200}): {remedy}"
         )
 
     def _quote_command(self, tool: str) -> str:
@@ -463,7 +486,7 @@ class SavedRing:
     """A ring source of saved output: of the eval expression, or of the diagnostics command as text or JSON.
 
     The diagnostics command prints names by the locale of its process, so decode its output by that locale. Output of the eval expression is
-    ASCII. If the output names the exchange or the vhost, any other one is refused.
+    ASCII. If the output names the exchange or the vhost, any other one is refused. It does not name the cluster: the caller vouches for it.
 
     Args:
         text: the saved output.

@@ -9,10 +9,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker
-    from rabbit_chx.broker.facade import Source
     from rabbit_chx.broker.management import Management
+    from rabbit_chx.broker.ways import Source
     from rabbit_chx.topology.live.reading import LiveExchange
 
 _T = TypeVar("_T")
@@ -95,17 +94,26 @@ class BrokerAddresses:
         return Management(self.management_address(self.management_url))
 
     def exchange(self, name: str, why: str) -> LiveExchange:
-        """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one."""
-        from rabbit_chx.broker.ring_source import rings_by
-        from rabbit_chx.topology.live.reading import LiveExchange
-        from rabbit_chx.topology.ring_records import RingRecord
+        """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one; both are shown to be the broker's."""
+        from rabbit_chx.topology.live.live_broker import check_declared_name
 
-        vhost, source = self.settings.vhost, self.ring_source
-        if isinstance(source, RingRecord):
-            of_file = source if source.exchange == name else None
-            return LiveExchange(self.management(why), vhost, name, file_record=of_file)
-        read_rings = None if source is None else partial(rings_by, source, vhost)
-        return LiveExchange(self.management(why), vhost, name, read_rings=read_rings)
+        check_declared_name(name, "exchange")
+        management = self.management(why)
+        if self.settings.protocol == "amqp":
+            with self.open() as opened:
+                return opened.inspect(name)
+        from rabbit_chx.broker.ways import Ways
+        from rabbit_chx.streams.connection import StreamConnection
+        from rabbit_chx.topology.live.reading import LiveExchange, read_release
+
+        with closing(StreamConnection(self.settings)) as streams:
+            cluster, version = streams.cluster_name, streams.server_version
+        vhost = self.settings.vhost
+        ways = Ways(
+            self.settings.masked_url, vhost, cluster, version, management=management, source=self.ring_source
+        )
+        release = read_release(ways.api, str(ways.overview()["rabbitmq_version"]))
+        return LiveExchange.of(ways, name, release)
 
     def broker(self) -> Broker:
         """Return a `Broker` with all options; it is not yet open."""

@@ -79,7 +79,19 @@ class Ledger(Generic[Batch]):
     @property
     def is_last_open(self) -> bool:
         """True if the last message is not answered."""
-        return self._low < self.sent and self.sent not in self._ahead
+        return self.is_open(self.sent)
+
+    def is_open(self, tag: int) -> bool:
+        """Return whether the message with this tag has no answer."""
+        return self._low < tag <= self.sent and tag not in self._ahead
+
+    def find_open(self, after: int = 0) -> Iterator[tuple[int, Batch, int]]:
+        """Yield the open messages behind a tag, oldest first: the tag, the batch, and the index in it."""
+        for entry in self._entries:
+            first = entry.last - entry.messages + 1
+            for tag in range(max(first, after + 1), entry.last + 1):
+                if self.is_open(tag):
+                    yield tag, entry.batch, tag - first
 
     def take_refused(self) -> list[Part[Batch]]:
         """Remove and return the nacked messages, by batch."""
@@ -182,10 +194,6 @@ class RowLedger(Ledger[Batch]):
         """Enter a batch as `Ledger.enter`."""
         self._numbers.update(zip(range(self.sent + 1, self.sent + messages + 1), batch.numbers, strict=True))  # type: ignore[attr-defined]
         super().enter(messages, size, batch)
-
-    def number(self, tag: int) -> int | None:
-        """Return the number of the row with this delivery tag; None if it is answered."""
-        return self._numbers.get(tag)
 
     def ack(self, tag: int, *, multiple: bool) -> None:
         """Enter a basic.ack as `Ledger.ack`."""

@@ -90,7 +90,8 @@ class Session:
         output: whole frames to send, in order.
         failure: the error that ended the connection, or None.
         blocked: the broker's reason for blocking publishers, or None.
-        probes: the probes without an answer; with none, the broker has processed all that was sent before the last probe.
+        marks: the marks of probes.
+        passed: those of answered probes.
         reply: the reply to the last request; None until it arrives.
         returned: the number of messages returned as unroutable; the broker acks them, too.
         samples: the first few returned messages.
@@ -109,7 +110,9 @@ class Session:
         self.failure: RabbitChxError | None = None
         self.phase = Phase.OPENING
         self.blocked: str | None = None
-        self.probes = 0
+        self.marks: set[bytes | None] = set()
+        self.passed: set[bytes | None] = set()
+        self._probes: deque[bytes | None] = deque()  # the marks of those without an answer
         self.returned = 0
         self.samples: list[Return] = []
         self.on_returned: Callable[[Return, bytes, bytes], None] | None = None
@@ -151,13 +154,19 @@ class Session:
         self.reply = None
         self._send(method, _CHANNEL)
 
-    def probe(self) -> None:
-        """Ask the channel to answer once it has processed the messages before; their confirms may come later.
+    @property
+    def probes(self) -> int:
+        """The probes without an answer; with none, the broker has processed all that was sent before the last probe."""
+        return len(self._probes)
+
+    def probe(self, mark: bytes | None = None) -> None:
+        """Ask the channel to answer once it has processed the messages before; their confirms may come later. Then `passed` has the mark.
 
         A channel processes its methods in order, and basic.qos changes nothing where nobody consumes.
         """
         self._send(commands.Basic.Qos(), _CHANNEL)
-        self.probes += 1
+        self._probes.append(mark)
+        self.marks.add(mark)
 
     def heartbeat(self) -> None:
         """Queue a heartbeat."""
@@ -336,7 +345,7 @@ class Session:
         self.blocked = None
 
     def _on_probe_ok(self, _method: commands.Basic.QosOk) -> None:
-        self.probes -= 1
+        self.passed.add(self._probes.popleft())
 
     def _on_flow(self, method: commands.Channel.Flow) -> None:
         # RabbitMQ throttles by not reading from the socket and never sends this; AMQP requires the reply.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
 from rabbit_chx.errors import (
     BrokerRefusedError,
     ChannelClosedError,
     ConnectionLostError,
     MismatchError,
     RabbitChxError,
+    UnknownOutcomeError,
 )
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
@@ -33,7 +37,36 @@ def close_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefuse
     return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
 
 
-def names_row(cause: RabbitChxError, row: Rows) -> bool:
+def unknown_outcome(cause: RabbitChxError, what: str = "the message") -> UnknownOutcomeError:
+    """Return the error of messages that may be in a queue from a connection that ended without an answer; a copy was refused by `cause`."""
+    error = UnknownOutcomeError(
+        f"{what} may be in a queue: a connection ended before the broker had answered, and what was sent again was refused: {cause}",
+        exchange=cause.exchange,
+        queue=cause.queue,
+        reply_code=cause.reply_code,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def find_named(
+    cause: RabbitChxError, rows: Sequence[RowBatch], passed: AbstractSet[bytes | None]
+) -> int | None:
+    """Return the index of the message that closed the channel, if the text of the close names one; all are single, in order.
+
+    `passed` are the exchanges that have taken a message on this connection. A message to another exchange closes the channel if it is the
+    first one to it. If an exchange is deleted later, the close may be over any message to it: only the last one is surely in no queue.
+    A channel asks for a permission once (rabbit_channel.erl, check_topic_authorisation/5), and the limit of a body does not change.
+    """
+    named = [index for index, batch in enumerate(rows) if _names_row(cause, batch.rows)]
+    if not named:
+        return None
+    exchanges = rows[named[0]].rows.exchanges
+    is_deleted = is_of_exchange(cause) and exchanges is not None and exchanges[0] in passed
+    return named[-1 if is_deleted else 0]
+
+
+def _names_row(cause: RabbitChxError, row: Rows) -> bool:
     """Return whether the text of a close names this message: its exchange and key, or the size of its body.
 
     rabbitmq-server v4.3.6, rabbit_channel.erl: check_resource_access/4, check_topic_authorisation/5 and check_msg_size/3.

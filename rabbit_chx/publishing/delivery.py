@@ -18,6 +18,10 @@ of the messages is passed to the `Outcomes`: counts, or an outcome for each mess
   behind it: the channel has processed the message then. So slow confirms delay nobody else, but another close repeats the messages without a
   confirm. A message that is alone at a close is refused: no other is open, or the channel has processed all others. A loss without a close
   of the broker never refuses a message; if the outage ends in a failure, the error names the message that was alone.
+- **Doubt.** A message whose connection ended without an answer may be in a queue, whatever becomes of its next copy (`RowBatch.doubt`).
+  A channel processes its messages in order, so a close leaves no doubt about the message that it is over and those behind it. If the text
+  of a close names an exchange, it is over the first message to it, unless the exchange has taken a message on this connection: behind the
+  first one to each exchange is a probe. If the broker closes in the same way over a message alone, that one was the cause the first time, too.
 - **Interruption.** Ctrl-C may interrupt a step; then `interrupt` ends the delivery, and only the report remains. An operation that is closed
   between two steps leaves a consistent state, from which the next operation continues.
 """
@@ -26,6 +30,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
@@ -34,11 +39,11 @@ from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import interruption, use_after_close_error
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
-from rabbit_chx.publishing.closes import close_error, describe_row, is_close, is_of_exchange, names_row
+from rabbit_chx.publishing.closes import close_error, describe_row, find_named, is_close, is_of_exchange
 from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.limits import Outage, ProgressTimeout
 from rabbit_chx.publishing.options import Limits, Retries
-from rabbit_chx.publishing.outcomes import Outcomes, RowBatch, Source
+from rabbit_chx.publishing.outcomes import LOST, Outcomes, RowBatch, Source
 from rabbit_chx.publishing.publish_report import PublishReport, Tally, refusal_error
 from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Steps
 
@@ -185,14 +190,16 @@ class Delivery:
         assert self._connection is not None  # `_has_room` requires it
         batch = RowBatch(rows, range(tally.rows, tally.rows + size))
         tally.count(rows)
-        tally.closed += size - count
+        if count < size:
+            tally.closed += size - count
+            tally.fail(batch.numbers[row] for row in set(range(size)).difference(accepted))
         if tally.first_row_at is None:
             tally.first_row_at = self._clock()
         if count < size:
             batch = batch.pick(accepted)
             if not count:
                 return
-        self._connection.session.publish(wire, count, batch)
+        self._write(self._connection, batch, wire)
         try:
             yield Poll(0)
         except RabbitChxError as cause:
@@ -246,11 +253,19 @@ class Delivery:
         tally = self.tally
         if self._refused.rows:
             self._give_up_refused()
+        if tally.rows:  # else what is open is of an earlier report, which an error has ended
+            for batch in self._find_open():
+                tally.fail(batch.numbers)
         tally.final = tally.report(self._connection, self._clock())
         self.tally = Tally()
         if self._connection is not None:
             self.tally.attach(self._connection)
         return tally
+
+    def _find_open(self) -> list[RowBatch]:
+        """Return the messages without an answer."""
+        parts = self._connection.session.ledger.find_unanswered() if self._connection is not None else []
+        return [*(batch.pick(indices) for batch, indices in parts), *self._unsent]
 
     # -- conditions
 
@@ -397,8 +412,24 @@ class Delivery:
         pending = self._outcomes.pending(batch)
         if pending is None:
             return 0
-        connection.session.publish(self._encoder.encode(pending.rows), len(pending.rows), pending)
+        self._write(connection, pending, self._encoder.encode(pending.rows))
         return len(pending.rows)
+
+    def _write(self, connection: OpenConnection, batch: RowBatch, wire: bytes) -> None:
+        """Queue encoded messages, and a probe behind the first one to each exchange."""
+        session, exchanges, rows = connection.session, batch.rows.exchanges, len(batch.rows)
+        assert self._encoder is not None  # it has encoded them
+        if exchanges is None or session.marks.issuperset(exchanges):
+            session.publish(wire, rows, batch)
+            return
+        start = 0
+        for index, exchange in enumerate(exchanges):
+            if exchange not in session.marks or index + 1 == rows:
+                part = batch.pick(range(start, index + 1))
+                session.publish(self._encoder.encode(part.rows), len(part.rows), part)
+                start = index + 1
+            if exchange not in session.marks:
+                session.probe(exchange)
 
     # -- lost connections
 
@@ -427,8 +458,16 @@ class Delivery:
             raise self.failure
         if connection is not None:
             outage.losses += bool(unanswered)
+            if not is_over_a_row:
+                unanswered = [replace(batch, doubt=LOST) for batch in unanswered]
             self._take_back(connection, unanswered)
-            self._suspect(cause, unanswered, by_broker=is_over_a_row, is_last_alone=is_last_alone)
+            self._suspect(
+                cause,
+                unanswered,
+                connection.session.passed,
+                by_broker=is_over_a_row,
+                is_last_alone=is_last_alone,
+            )
         _log.warning(
             "%s; reconnecting, %d messages are unconfirmed",
             cause,
@@ -461,9 +500,18 @@ class Delivery:
         return marked + unanswered[len(processed) :]
 
     def _suspect(
-        self, cause: RabbitChxError, unanswered: list[RowBatch], *, by_broker: bool, is_last_alone: bool
+        self,
+        cause: RabbitChxError,
+        unanswered: list[RowBatch],
+        passed: AbstractSet[bytes | None],
+        *,
+        by_broker: bool,
+        is_last_alone: bool,
     ) -> None:
-        """Refuse the message that closed the connection, or send the messages one by one to find it. `is_last_alone`: the others were processed."""
+        """Refuse the message that closed the connection, or send the messages one by one to find it.
+
+        `passed` are the exchanges that have taken a message. `is_last_alone`: the others were processed.
+        """
         assert self._outage is not None  # `_recover` has set it
         lost = sum(len(batch.rows) for batch in unanswered)
         was_isolating = self._isolating
@@ -481,14 +529,29 @@ class Delivery:
                 )
         if not by_broker:
             return
-        named = next((index for index in range(lost) if names_row(cause, self._unsent[index].rows)), None)
+        named = find_named(cause, self._unsent[:lost], passed)
+        closer = alone if named is None else named
+        self._doubt(cause, closer, lost, was_isolating=was_isolating)
         if named is not None:
             self._isolating = was_isolating
         elif alone is not None and self._is_refused(cause, self._unsent[alone]):
             named = alone
         if named is not None:
+            # The close that left a doubt about this message and those behind it was over this one.
+            self._unsent[named:] = [
+                replace(batch, doubt=None) if batch.doubt == cause.reply_code else batch
+                for batch in self._unsent[named:]
+            ]
             self._refuse_closing(cause, self._unsent.pop(named))
             self._outage = Outage(self._retries, cause, self._clock())
+
+    def _doubt(self, cause: RabbitChxError, closer: int | None, lost: int, *, was_isolating: bool) -> None:
+        """Note which of the first `lost` messages may be in a queue after a close: those before the one that it was over."""
+        for index, batch in enumerate(self._unsent[:lost]):
+            if closer is None and not was_isolating and batch.doubt is None:
+                self._unsent[index] = replace(batch, doubt=cause.reply_code)
+            elif closer is None or index < closer:
+                self._unsent[index] = replace(batch, doubt=LOST)
 
     def _is_refused(self, cause: RabbitChxError, alone: RowBatch) -> bool:
         """Return whether a close over a message that was open alone is final: the broker works otherwise, or the message was tried three times."""
@@ -587,9 +650,9 @@ class Delivery:
     def _adopt(self, connection: OpenConnection) -> None:
         """Use this connection; send the open messages of the last connection first."""
         self._connection = connection
+        self.tally.attach(connection)
         if self._given_outcomes is not None:
             self._given_outcomes.attach(connection)
-        self.tally.attach(connection)
         if self._encoder is not None:  # not the first connection
             self.tally.reconnects += 1
         if connection.session.frame_max != self._frame_max:

@@ -10,6 +10,9 @@ from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.publishing.encoder import Rows
 
+#: The doubt of messages whose connection was lost, or closed over another message behind them.
+LOST = 0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowBatch:
@@ -23,6 +26,8 @@ class RowBatch:
         closes: how often the broker closed the channel or the connection while these messages were open.
         losses: how often a connection was lost while this message was open alone.
         is_processed: whether the channel has once processed this message without closing over it; its confirm is missing.
+        doubt: None unless a connection ended without an answer for these messages. Then they may be in a queue: the reply code of the close,
+            which may have been over one of them or one before it, or `LOST`.
     """
 
     rows: Rows
@@ -33,6 +38,12 @@ class RowBatch:
     closes: int = 0
     losses: int = 0
     is_processed: bool = False
+    doubt: int | None = None
+
+    @property
+    def may_be_stored(self) -> bool:
+        """True if a queue may have these messages from before: of an exchange with several queues, also after a refusal."""
+        return self.doubt is not None or self.refusals > 0
 
     def pick(self, indices: Sequence[int]) -> RowBatch:
         """Return the messages with these indices."""

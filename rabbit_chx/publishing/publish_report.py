@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Any
 
 from rabbit_chx.amqp.frames import Return
@@ -11,9 +12,12 @@ from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import BrokerRefusedError, PublishError, RabbitChxError
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
+from rabbit_chx.publishing.returns import Returns
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0
+#: The most positions of a report.
+MOST_FAILED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class PublishReport:
         confirmed: messages that the broker acked and did not return.
         returned: messages that the broker acked and routed to no queue: they are lost.
         nacked: messages that the broker refused each time, for example because of a full queue, or since they close the channel.
-        unknown: messages without an answer before the end; each may or may not be in a queue.
+        unknown: messages without an answer before the end, and those that were returned or refused after a connection had ended without an
+            answer for them; each may or may not be in a queue.
         retried: messages sent again after a refusal.
         republished: messages sent again because their connection was lost before the answer. Each may be a duplicate. A message may be sent
             more than twice.
@@ -54,6 +59,9 @@ class PublishReport:
         seconds: from the first message until now, or until the last answer of `flush`.
         blocked_seconds: the part of `seconds` for which the broker blocked publishers (connection.blocked).
         samples: the first few returned messages and a refused message, without their bodies.
+        rows_failed: the positions of the messages that are not confirmed, from 0, in order: in the call, or among all messages of `send`
+            since the last flush. At most 10,000; there are more if it is shorter than ``rows - confirmed``. While messages are open, only
+            those that are returned or refused.
         distinct_keys: 1 if all messages have the same routing key, and 0 without messages; None if there are more keys, which are not counted. A
             hash exchange routes one key to one queue. With routing in the client these are the names of queues.
     """
@@ -70,6 +78,7 @@ class PublishReport:
     seconds: float = 0.0
     blocked_seconds: float = 0.0
     samples: tuple[Returned, ...] = field(default=())
+    rows_failed: tuple[int, ...] = field(default=(), repr=False)
     distinct_keys: int | None = field(default=None, compare=False)
 
     @property
@@ -81,11 +90,12 @@ class PublishReport:
         total: dict[str, Any] = {
             count.name: getattr(self, count.name) + getattr(other, count.name)
             for count in fields(self)
-            if count.name != "distinct_keys"
+            if count.name not in ("rows_failed", "distinct_keys")
         }
+        failed = (*self.rows_failed, *(self.rows + row for row in other.rows_failed))[:MOST_FAILED]
         # Two reports with one key each may have the same key or not.
         distinct = self.distinct_keys if not other.rows else None if self.rows else other.distinct_keys
-        return PublishReport(**total, distinct_keys=distinct)
+        return PublishReport(**total, rows_failed=failed, distinct_keys=distinct)
 
     def __str__(self) -> str:
         if not self.rows:
@@ -121,6 +131,8 @@ class Tally:
         closes: the errors of messages that closed the channel or the connection.
         closed: the number of these messages, and of others to an exchange that refuses every message.
         refused_exchanges: these exchanges.
+        returned_in_doubt: returned messages that may be in a queue from before.
+        refused_in_doubt: the same of `nacked` and `closed`.
         key: the routing key of all messages; None before the first message, and after messages with several keys.
         first_row_at: the time of the first message, in seconds of a monotonic clock; None before it.
         final: the report that ended these counts, or None.
@@ -133,6 +145,10 @@ class Tally:
         self.closes: list[RabbitChxError] = []
         self.closed = 0
         self.refused_exchanges: set[bytes] = set()
+        self.returned_in_doubt = 0
+        self.refused_in_doubt = 0
+        self._failed: set[int] = set()
+        self._returns: Returns | None = None  # of the current connection
         self.rows = 0
         self.key: bytes | None = None
         self.first_row_at: float | None = None
@@ -171,14 +187,32 @@ class Tally:
         if not self.nacked:
             self._samples.append(Return(NACK, "refused (basic.nack)", batch.rows.keys[0]))
         self.nacked += len(batch.rows)
+        if batch.doubt is not None:
+            self.refused_in_doubt += len(batch.rows)
+        self.fail(batch.numbers)
 
     def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, error: RabbitChxError) -> None:
         """Count messages that are not sent again; `error` names the first one and its `cause`."""
         self._samples.append(Return(cause.reply_code or NACK, str(cause), closed[0].rows.keys[0]))
         self.closes.append(error)
-        self.closed += sum(len(batch.rows) for batch in closed)
+        for batch in closed:
+            self.closed += len(batch.rows)
+            if batch.may_be_stored:
+                self.refused_in_doubt += len(batch.rows)
+            self.fail(batch.numbers)
 
     # -- counts
+
+    def fail(self, numbers: Iterable[int]) -> None:
+        """Keep the positions of messages that are not confirmed."""
+        self._failed.update(islice(numbers, MOST_FAILED - len(self._failed)))
+
+    def _on_returned(self, returned: Return, properties: bytes, body: bytes) -> None:
+        found = self._returns.find(returned, properties, body) if self._returns is not None else None
+        if found is not None:
+            batch, number = found
+            self.returned_in_doubt += batch.may_be_stored
+            self.fail([number])
 
     def count(self, rows: Rows) -> None:
         """Count messages that are about to be sent."""
@@ -208,13 +242,14 @@ class Tally:
         self._returned_before = connection.session.returned
         self._bytes_before = connection.bytes_sent
         connection.session.samples = self._samples
+        self._returns = Returns(connection.session.ledger)
+        connection.session.on_returned = self._on_returned
 
     def detach(self, connection: OpenConnection) -> None:
-        """Keep the counts of a lost connection; its open messages are sent again.
-
-        A return carries no delivery tag. If the ack of a returned message was lost, only the number of such messages is known. It is
-        subtracted from the confirms of this connection, which may then be too few, and are never too many.
-        """
+        """Keep the counts of a lost connection; its open messages are sent again, also those that were returned and not acked."""
+        for batch, number in self._find_unanswered():
+            self.returned_in_doubt -= batch.may_be_stored
+            self._failed.discard(number)
         acked, returned = self._counts_on(connection)
         self._confirmed += max(0, acked - returned)
         self._returned += min(acked, returned)
@@ -223,25 +258,34 @@ class Tally:
     def report(self, connection: OpenConnection | None, now: float) -> PublishReport:
         """Return the current counts."""
         acked, returned = self._counts_on(connection) if connection else (0, 0)
-        # The broker acks a returned message right after it; that ack may arrive later.
         confirmed = self._confirmed + max(0, acked - returned)
-        returned += self._returned
+        # The broker acks a returned message right after it; that ack may arrive later.
+        returned += (
+            self._returned + len(self._find_unanswered() if connection else ()) - self.returned_in_doubt
+        )
+        nacked = self.nacked + self.closed - self.refused_in_doubt
         return PublishReport(
             rows=self.rows,
             confirmed=confirmed,
             returned=returned,
-            nacked=self.nacked + self.closed,
+            nacked=nacked,
             retried=self.retried,
-            unknown=self.rows - confirmed - returned - self.nacked - self.closed,
+            unknown=self.rows - confirmed - returned - nacked,
             republished=self.republished,
             reconnects=self.reconnects,
             bytes_sent=self._bytes_sent + (connection.bytes_sent - self._bytes_before if connection else 0),
             seconds=now - self.first_row_at if self.first_row_at is not None else 0.0,
             blocked_seconds=self.blocked_s,
             samples=tuple(Returned.of(sample) for sample in self._samples),
+            rows_failed=tuple(sorted(self._failed)),
             distinct_keys=0 if not self.rows else None if self.key is None else 1,
         )
 
     def _counts_on(self, connection: OpenConnection) -> tuple[int, int]:
+        """Return the acks on a connection, and how many of them are those of returned messages."""
         session = connection.session
-        return session.ledger.acked - self._acked_before, session.returned - self._returned_before
+        returned = session.returned - self._returned_before - len(self._find_unanswered())
+        return session.ledger.acked - self._acked_before, returned
+
+    def _find_unanswered(self) -> list[tuple[RowBatch, int]]:
+        return self._returns.find_unanswered() if self._returns is not None else []

@@ -14,9 +14,17 @@ from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.usage_guard import FINALIZER_S, one_thread
-from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, PublishError, RabbitChxError
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    InputError,
+    MismatchError,
+    PublishError,
+    RabbitChxError,
+    UnroutableError,
+)
 from rabbit_chx.options import documented, takes
 from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
+from rabbit_chx.publishing.closes import unknown_outcome
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally, refusal_error
@@ -228,13 +236,11 @@ class Publisher(PublisherBase):
     def _finish(self, tally: Tally) -> PublishReport:
         report = tally.final
         assert report is not None  # `finish` has set it
-        if tally.nacked:
-            raise self._publish_error(tally, report, refusal_error(report))
-        if tally.closes:
-            raise self._publish_error(tally, report, _close_text(tally)) from tally.closes[0]
-        if report.returned and self._on_unroutable == "raise":
-            raise self._publish_error(tally, report, _unroutable(report))
-        if report.unknown:
+        may_return = self._on_unroutable == "report"
+        if (refusal := _find_refusal(tally, report, may_return=may_return)) is not None:
+            further = f"; {tally.closed - 1:,} further messages failed like this" if tally.closed > 1 else ""
+            raise self._publish_error(tally, report, f"{refusal}{further}") from refusal
+        if report.unknown > (tally.returned_in_doubt if may_return else 0):
             raise self._publish_error(tally, report, "an operation was interrupted")
         if self._progress is not None and report.rows:
             self._progress(report)
@@ -292,14 +298,24 @@ class Publisher(PublisherBase):
             self._connection.close()
 
 
-def _close_text(tally: Tally) -> str:
-    further = tally.closed - 1
-    return f"{tally.closes[0]}" + (f"; {further:,} further messages failed like this" if further else "")
+def _find_refusal(tally: Tally, report: PublishReport, *, may_return: bool) -> RabbitChxError | None:
+    """Return the error of messages that the broker refused or, unless they may be, returned; None if there are none."""
+    in_doubt = tally.refused_in_doubt + (0 if may_return else tally.returned_in_doubt)
+    if tally.nacked:
+        error: RabbitChxError = refusal_error(report)
+    elif tally.closes:
+        error = tally.closes[0]
+    elif report.returned + tally.returned_in_doubt and not may_return:
+        error = UnroutableError(_unroutable(report, tally.returned_in_doubt))
+    else:
+        return None
+    return unknown_outcome(error, f"{in_doubt:,} of these messages") if in_doubt else error
 
 
-def _unroutable(report: PublishReport) -> str:
-    sentence = f"no queue took {report.returned:,} of the messages"
+def _unroutable(report: PublishReport, in_doubt: int) -> str:
+    sentence = f"no queue took {report.returned + in_doubt:,} of the messages"
     sample = next((sample for sample in report.samples if sample.code != NACK), None)
     if sample is not None:
         sentence += f" (reply code {sample.code}, {sample.text}; one has the key {sample.key!r})"
-    return f"{sentence}, so no queue has them: bind queues to the exchange, or look for holes in its ring"
+    therefore = "" if in_doubt else ", so no queue has them"
+    return f"{sentence}{therefore}: bind queues to the exchange, or look for holes in its ring"

@@ -127,6 +127,7 @@ class StreamConnection:
     def _open(self, settings: ConnectionSettings) -> None:
         self.where = settings.masked_url
         self.server_version = ""
+        self.cluster_name: str | None = None
         self.node: Node | None = None
         self.frame_max = self.heartbeat_s = 0
         self.commands: Mapping[int, tuple[int, int]] = {}
@@ -163,6 +164,7 @@ class StreamConnection:
                 Key.PEER_PROPERTIES, content, frames.read_texts, "log in", deadline=deadline
             )
             self.server_version = properties.get("version", "")
+            self.cluster_name = properties.get("cluster_name")
             offered = self._request(Key.SASL_HANDSHAKE, b"", frames.read_names, "log in", deadline=deadline)
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:

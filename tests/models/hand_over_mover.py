@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -45,6 +45,7 @@ class ReplayedBroker:
 
     where, vhost = "broker", "/"
     has_management = has_source = False
+    lock_id = ""
 
     def __init__(self, answers: Iterable[Any]) -> None:
         self._answers = iter(answers)
@@ -55,6 +56,9 @@ class ReplayedBroker:
         for answer in self._answers:
             return answer
         raise _UnansweredError(Request(name, arguments))
+
+    def check_lock_in(self, queues: Sequence[Mapping[str, Any]]) -> None:
+        """There is one broker."""
 
     def perform(self, operation: Operation) -> None:
         """Ask for an operation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from simulated_run import simulate
-from simulated_scenarios import scenario_of
+from simulated_scenarios import doubtful, scenario_of
 
 
 @pytest.mark.parametrize("first", [0, 50])
@@ -13,4 +13,16 @@ def test_promises_are_kept_under_any_mixture_of_faults(first: int) -> None:
         outcome = simulate(scenario_of(seed, fewest=20, most=800))
         assert not outcome.faults, (
             f"{outcome}\nagain: python tests/simulation/explore.py --seed {seed} --fewest 20 --most 800"
+        )
+
+
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=[pytest.mark.extended] if first else []) for first in range(0, 1000, 100)],
+)
+def test_no_report_counts_a_row_in_a_queue_as_one_in_none(first: int) -> None:
+    for seed in range(first, first + 100):
+        outcome = simulate(doubtful(scenario_of(seed, fewest=20, most=80)))
+        assert not outcome.faults, (
+            f"{outcome}\nagain: simulate(doubtful(scenario_of({seed}, fewest=20, most=80)))"
         )

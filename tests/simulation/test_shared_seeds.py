@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from simulated_scenarios import doubtful
 from simulated_shared import shared_scenario, simulate_shared
 
 from rabbit_chx.connection.ledger import RowLedger
@@ -30,6 +31,18 @@ def test_each_message_has_its_own_outcome(first: int) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=[pytest.mark.extended] if first else []) for first in range(0, 1000, 100)],
+)
+def test_no_message_is_in_a_queue_and_said_to_be_in_none(first: int) -> None:
+    for seed in range(first, first + 100):
+        course = simulate_shared(doubtful(shared_scenario(seed, most=80)))
+        assert not course.faults, (
+            f"{course}\nagain: simulate_shared(doubtful(shared_scenario({seed}, most=80)))"
+        )
+
+
 def confirm_what_is_refused(nack: Any, ledger: Any, tag: int, *, multiple: bool) -> None:
     """Take a refusal for a confirm."""
     nack(ledger, tag, multiple=multiple)
@@ -41,7 +54,7 @@ def confirm_what_is_refused(nack: Any, ledger: Any, tag: int, *, multiple: bool)
 def confirm_the_next_one(ack_each: Any, ledger: Any, tags: list[int]) -> None:
     """Confirm the neighbour of an acked message."""
     ack_each(ledger, tags)
-    if tags and ledger.number(max(tags) + 1) is not None:
+    if tags and ledger.is_open(max(tags) + 1):
         ledger._confirm([max(tags) + 1])
 
 
@@ -74,6 +87,20 @@ def forget_what_was_sent(take: Any, outbox: Any, *given: Any) -> Any:
     for number in taken[0] if taken else ():
         outbox._open[number].is_sent = False
     return taken
+
+
+def forget_the_doubt(settle: Any, rows: Any, *given: Any, **_: Any) -> None:
+    """Tell the refusal of the last copy only."""
+    settle(rows, *given, is_in_doubt=False)
+
+
+def believe_a_close(_: Any, __: Delivery, *___: Any, **____: Any) -> None:
+    """Forget that messages before the one that closed the channel may be stored."""
+
+
+def forget_what_has_passed(_: Any, session: Session, __: Any) -> None:
+    """Take an exchange that is deleted for one that was never there."""
+    session._probes.popleft()
 
 
 def never_expire(_: Any, __: Outbox, ___: Any) -> None:
@@ -119,3 +146,22 @@ def test_a_deliberate_bug_is_found(
         if breaks in found:
             return
     pytest.fail(f"the seeds show {sorted(found) or 'nothing'}, not {breaks!r}")
+
+
+@pytest.mark.parametrize(
+    ("replacement", "owner", "method"),
+    [
+        (forget_the_doubt, OutboxRows, "_settle"),
+        (believe_a_close, Delivery, "_doubt"),
+        (forget_what_has_passed, Session, "_on_probe_ok"),
+    ],
+)
+def test_a_message_that_is_wrongly_said_to_be_in_no_queue_is_found(
+    replacement: Callable[..., Any], owner: type, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(owner, method)
+    monkeypatch.setattr(owner, method, lambda *given, **named: replacement(original, *given, **named))
+    for seed in range(100):
+        if "not in no queue" in simulate_shared(doubtful(shared_scenario(seed, most=80))).kinds:
+            return
+    pytest.fail("no seed shows it")

@@ -77,8 +77,17 @@ class DeliveryStory:
             self.event(" ".join(rest))(broker.connections[-1])
         else:
             broker.follow(self.events(script))
+            if script.strip().startswith("closes"):
+                self.fail(*script.strip(" .").split()[1:])
             return "; ".join(filter(None, [self.error_of(word, " ".join(rest)), *self.told()]))
         return ""
+
+    def fail(self, _over: str, bodies: str, *code: str) -> None:
+        """Let channels fail over rows to an exchange that is missing, so that they answer no probe behind it."""
+        is_missing = code[:1] == ("404",)
+        self.broker.fails_over = bodies if is_missing else ""
+        for connection in self.broker.connections:
+            connection.fails_over = self.broker.fails_over
 
     def error_of(self, word: str, bodies: str) -> str:
         """Execute an operation, and return its error."""

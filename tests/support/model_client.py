@@ -20,8 +20,8 @@ from rabbit_chx.topology import (
     QueueDefinition,
 )
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, Shape, shape_fault
-from rabbit_chx.topology.live.reading import APPLY_LOCK, read_topology
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, Operation, QueueCounts, Shape, shape_fault
+from rabbit_chx.topology.live.reading import read_topology
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
@@ -63,6 +63,7 @@ class ModelClient:
         self._model, self._left, self._observe = model, dies_before, observe
         self.has_source, self._is_refused, self._messages = has_source, refuses, messages
         self.file_records: Mapping[str, Any] = {}
+        self.lock_id = ""
         self.amqp = self.api = self.carrier = self
 
     def live(self) -> LiveTopology:
@@ -129,6 +130,9 @@ class ModelClient:
     def check_exchange(self, exchange: str) -> None:
         """All exchanges exist."""
 
+    def check_lock_in(self, queues: Sequence[Mapping[str, Any]]) -> None:
+        """There is one broker."""
+
     # -- rings and time
 
     def read_rings(self, exchanges: Sequence[str], release: Release) -> dict[str, HashRing]:
@@ -193,10 +197,12 @@ class ModelClient:
 
         Raises:
             ClientKilledError: it dies before.
+            NotFoundError: it does not exist.
         """
         assert path[0] == "policies"
         self._count()
-        self._model.policies.pop(path[-1])
+        if self._model.policies.pop(path[-1], None) is None:
+            raise NotFoundError(f"there is no policy {path[-1]}", reply_code=404)
 
     def get(
         self,

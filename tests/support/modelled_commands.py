@@ -34,13 +34,14 @@ class ModelledCommands:
         messages: how many messages its queues have.
         refuses: the queues that nobody may declare.
         opened: how often a command has connected.
+        has_source: whether rabbitmqctl reads its rings.
     """
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.model = ModelBroker(NEWEST)
         self.messages: dict[str, int] = {}
         self.refuses: set[str] = set()
-        self.opened = 0
+        self.opened, self.has_source = 0, True
         self._path = path
 
         def connected(*_: object) -> _Client:
@@ -49,9 +50,6 @@ class ModelledCommands:
 
         monkeypatch.setattr("rabbit_chx.broker.facade._Connected", connected)
         monkeypatch.setattr(BrokerAddresses, "management", connected)
-        monkeypatch.setattr(
-            "rabbit_chx.broker.ring_source.rings_by", lambda *asked: _Client(self).read_rings(*asked[2:])
-        )
 
     def holds(self, topology: Topology | LiveTopology) -> None:
         """Let the broker have what a topology says, and nothing else."""
@@ -69,7 +67,7 @@ class ModelledCommands:
 
 class _Client(ModelClient):
     def __init__(self, commands: ModelledCommands) -> None:
-        super().__init__(commands.model)
+        super().__init__(commands.model, has_source=commands.has_source)
         self._commands = commands
 
     def move_messages(self, queue: str, exchange: str, limit: int) -> int:  # noqa: ARG002  # all of them

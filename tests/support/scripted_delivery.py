@@ -68,6 +68,7 @@ class Broker:
     """Executes the steps of a delivery; a script decides what happens in each poll.
 
     Attributes:
+        fails_over: the bodies over which each later channel fails.
         closed: connections that were closed before they were used.
         refusals: the outcomes of the next attempts to connect.
     """
@@ -80,6 +81,7 @@ class Broker:
         **retries: Any,
     ) -> None:
         self.connections: list[ScriptedConnection] = []
+        self.fails_over = ""
         self.opened: list[str] = []
         self.closed = 0
         self.slept: list[float] = []
@@ -111,6 +113,7 @@ class Broker:
                 if self.refusals and (refusal := self.refusals.pop(0)):
                     raise refusal
                 self.connections.append(ScriptedConnection(settings))
+                self.connections[-1].fails_over = self.fails_over
                 return self.connections[-1]
             case Sleep(seconds):
                 self.slept.append(seconds)

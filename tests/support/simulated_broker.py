@@ -201,6 +201,7 @@ class Conversation(BrokerConnection):
         self._said = 0
         self._open: dict[int, tuple[int, bool]] = {}  # by tag the row, and whether it was returned
         self._copies: dict[int, Copy] = {}
+        self._permitted: set[str] = set()  # exchanges: a channel asks once for each
         self._due: dict[int, list[tuple[int, bool]]] = {}  # by tick the tags, and whether they are refused
         self._last_said = self._last_heard = self._world.now
 
@@ -270,13 +271,28 @@ class Conversation(BrokerConnection):
             return
         id_ = int(message.body[: message.body.index(b" ")])
         self._check(id_, message)
+        if (refusal := self._find_refusal(message.exchange)) is not None:
+            self._end(refusal)
+            return
+        self._permitted.add(message.exchange)
         if id_ in self._broker.poison:
             queue = self._broker.route(message.exchange, message.routing_key)
-            if queue is not None and self._world.chance.random() < 0.5:
+            # The checks that end in a 4xx come before the routing; an error inside may come behind it.
+            is_stored = queue is not None and self._world.chance.random() < 0.5
+            if queue is not None and is_stored and self._broker.poison[id_].code >= 500:
                 self._broker.store(id_, queue)
             self._end(self._broker.poison[id_])
             return
         self._decide(id_, message)
+
+    def _find_refusal(self, exchange: str) -> Fault | None:
+        """Return the close over a publish to this exchange, as of rabbit_channel.erl: the permission is asked for first, and once."""
+        if self._broker.end_of("forbidden") is not None and exchange not in self._permitted:
+            text = f"ACCESS_REFUSED - access to exchange '{exchange}' in vhost '/' refused for user 'guest'"
+            return Fault("channel.close", code=403, text=text)
+        if self._broker.end_of("missing") is not None:
+            return Fault("channel.close", code=404, text=f"NOT_FOUND - no exchange '{exchange}' in vhost '/'")
+        return None
 
     def _check(self, id_: int, message: Message) -> None:
         """Compare the row with that of the program."""

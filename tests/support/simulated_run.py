@@ -191,6 +191,12 @@ def _wrong(
     if network.memory.excess:
         yield "memory", network.memory.excess
     yield from (("count", words) for words in _miscounts(report, broker, network, log, answers))
+    yield from (("rows failed", words) for words in _misplaced(broker, log))
+    stored = len({id_ for ids in broker.found.values() for id_ in ids})
+    # A queue may have a row that another one refused, or over which the broker failed inside.
+    may_be = report.confirmed + report.unknown + min(report.nacked, broker.refused)
+    if stored > may_be and not any(fault.code >= 500 for fault in broker.poison.values()):
+        yield "not in no queue", f"{stored} rows are in a queue: {report}"
     if scenario.must_complete:
         yield from _incomplete(outcome, broker, log)
 
@@ -247,6 +253,19 @@ def _miscounts(
         yield f"the broker refused {broker.refused}, and closed {broker.closed} times: {report}"
     if report.reconnects > max(0, len(network.lines) - 1):
         yield f"{len(network.lines)} connections were opened: {report}"
+
+
+def _misplaced(broker: Broker, log: Log) -> Iterator[str]:
+    """Yield the reports that do not name exactly the rows that are not confirmed; the last one is not final."""
+    found = {id_ for ids in broker.found.values() for id_ in ids}
+    ids = sorted(log.entered)
+    for report in log.reports[:-1]:
+        own, ids = ids[: report.rows], ids[report.rows :]
+        if len(report.rows_failed) != report.rows - report.confirmed:
+            yield f"{len(report.rows_failed)} of {report}"
+        named = {own[row] for row in report.rows_failed}
+        if missing := set(own) - named - found:
+            yield f"{sorted(missing)[:5]} are confirmed, and in no queue: {report}"
 
 
 # -- the program

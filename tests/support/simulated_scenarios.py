@@ -41,10 +41,12 @@ Kind = Literal[
     "killed",
     "unbound",
     "full",
+    "missing",  # no exchange: a publish closes the channel with 404
+    "forbidden",  # no permission: the first publish of a channel to an exchange closes it with 403
     "poison",  # of a row: the broker stores it perhaps, and closes the channel (4xx) or the connection (5xx) at each copy
 ]
 
-_OF_BROKER = {"alarm", "frozen", "killed", "unbound", "full", "poison"}
+_OF_BROKER = {"alarm", "frozen", "killed", "unbound", "full", "missing", "forbidden", "poison"}
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,22 @@ def scenario_of(seed: int, fewest: int = 20, most: int = 1000) -> Scenario:
         most: the most rows to publish; most scenarios are nearer to the fewest.
     """
     return _Drawing(seed, fewest, most).scenario()
+
+
+def doubtful(scenario: Scenario) -> Scenario:
+    """Return the scenario with late confirms, a lost connection, and a broker that returns or refuses what was sent before or is sent again."""
+    chance = random.Random(scenario.seed)  # noqa: S311  # the same scenario each time
+    lost_at = chance.expovariate(2.0)
+    kind: Any = chance.choice(("unbound", "missing", "forbidden", "full"))
+    begins_at = max(0.0, lost_at + chance.uniform(-0.5, 0.2))
+    fatal = [code for code, _ in _FATAL_CLOSES]  # without a cause, and no broker does that
+    faults = (
+        Fault("reset", 0, lost_at),
+        Fault(kind, at=begins_at, seconds=chance.choice((0.5, 5.0, None))),
+        *(fault for fault in scenario.faults if fault.kind == "poison" or fault.code not in fatal),
+    )
+    confirm_s, nacks = chance.choice((0.01, 1.0, 5.0)), chance.choice((0.0, 0.1))
+    return replace(scenario, faults=faults, must_complete=False, confirm_s=confirm_s, nacks=nacks)
 
 
 def _forced(faults: list[Fault], leave: int) -> list[Fault]:

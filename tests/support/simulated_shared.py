@@ -28,6 +28,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BufferFullError,
+    ChannelClosedError,
     NackedError,
     UnknownOutcomeError,
     UnreachableError,
@@ -267,7 +268,8 @@ def _findings(course: Course, broker: Broker, limits_s: float) -> Iterator[Findi
 
 
 def _may_fail(one: Submission, broker: Broker) -> bool:
-    return one.id in broker.poison or isinstance(one.error, NackedError)
+    nacked = (one.error, one.error and one.error.__cause__)
+    return one.id in broker.poison or any(isinstance(error, NackedError) for error in nacked)
 
 
 def _wrong_errors(course: Course, broker: Broker) -> Iterator[Finding]:
@@ -277,15 +279,18 @@ def _wrong_errors(course: Course, broker: Broker) -> Iterator[Finding]:
     lies = any(
         fault.kind in _CLOSES_BY_CHANCE and fault.code != 320 for fault in course.scenario.faults
     )  # not over a row
+    refuses = any(fault.kind in ("missing", "forbidden") for fault in course.scenario.faults)
     checks: list[tuple[type, Callable[[int], bool]]] = [
-        (UnroutableError, answers.returned.__contains__),
+        (UnroutableError, lambda id_: id_ in answers.returned and id_ not in found),
         (NackedError, answers.refused.__contains__),
-        (BrokerRefusedError, lambda id_: lies or id_ in broker.poison),
+        (BrokerRefusedError, lambda id_: lies or refuses or id_ in broker.poison),
         (UnknownOutcomeError, lambda _: True),
         (UnreachableError, lambda id_: id_ not in found),
     ]
     for one in course.submissions:
         error = one.error
+        if error is not None and one.id in found and excludes_a_queue(error):
+            yield "not in no queue", f"{one.id}: {error!r}"
         if error is None:
             if one.id in broker.poison:
                 yield "blamed", f"{one.id} is confirmed"
@@ -296,6 +301,13 @@ def _wrong_errors(course: Course, broker: Broker) -> Iterator[Finding]:
             if denied and isinstance(error, BrokerRefusedError) and one.id not in found:
                 continue  # the login
             yield "blamed", f"{one.id}: {error!r}"
+
+
+def excludes_a_queue(error: BaseException) -> bool:
+    """Return whether an error says that no queue has its message."""
+    if isinstance(error, ChannelClosedError):
+        return (error.reply_code or 0) < 500
+    return not isinstance(error, (NackedError, UnknownOutcomeError))
 
 
 def _miscounts(course: Course, confirmed: int) -> Iterator[str]:

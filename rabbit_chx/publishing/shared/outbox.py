@@ -72,7 +72,7 @@ class Message:
 #: Messages and their error; None for confirmed ones.
 Outcome: TypeAlias = tuple[Message, RabbitChxError | None]
 #: Makes the error of a message.
-ErrorFor: TypeAlias = Callable[[Message], RabbitChxError | None]
+ErrorFor: TypeAlias = Callable[[Message], RabbitChxError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +240,6 @@ class Outbox:
     def is_open(self, number: int) -> bool:
         """Return whether the message with this number has no outcome."""
         return number in self._open
-
-    def rows_of(self, number: int) -> Rows | None:
-        """Return the message with this number; None if it has an outcome."""
-        message = self._open.get(number)
-        return message.rows if message is not None else None
 
     def settle(
         self, numbers: Iterable[int], kind: str = "confirmed", error_for: ErrorFor | None = None

@@ -1,9 +1,7 @@
 """The messages of an outbox as messages of a delivery, each with its own outcome. No I/O, no clock.
 
 - A confirm, a return and a refusal are outcomes of one message. Refusals are counted per message, and end no operation.
-- A return carries no delivery tag. It is compared with the open messages by exchange, key, properties and body. RabbitMQ returns messages
-  in the order of their publishing: rabbitmq-server v4.3.6, rabbit_channel.erl, deliver_to_queues/3. Of two equal messages either may be the
-  one that was returned; no program can tell them apart.
+- A message of which a connection ended without an answer gets UnknownOutcomeError, if its next copy is returned or refused.
 - A message that closes the channel or the connection gets the error of the close, and so do open messages to the same missing exchange.
 """
 
@@ -16,9 +14,10 @@ from rabbit_chx.connection.ledger import RowLedger
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import NackedError, RabbitChxError, UnroutableError
 from rabbit_chx.publishing.batches import BATCH_BYTES
-from rabbit_chx.publishing.closes import close_error
+from rabbit_chx.publishing.closes import close_error, unknown_outcome
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
+from rabbit_chx.publishing.returns import Returns
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
 
 _IDLE_POLL_S = 1.0
@@ -39,7 +38,8 @@ class OutboxRows:
         self._linger_s = linger_s
         self._ledger = RowLedger[RowBatch]()
         self._returned: dict[int, Return] = {}  # by number, until they are acked
-        self._returned_tag = 0  # the last one
+        self._in_doubt: set[int] = set()  # those of them that may be in a queue from before
+        self._returns = Returns(self._ledger)
 
     # -- as `Source`
 
@@ -74,7 +74,7 @@ class OutboxRows:
     def attach(self, connection: OpenConnection) -> None:
         """Note the confirms and returns of this connection by message."""
         self._ledger = connection.session.ledger = RowLedger[RowBatch]()
-        self._returned, self._returned_tag = {}, 0
+        self._returned, self._in_doubt, self._returns = {}, set(), Returns(self._ledger)
         connection.session.on_returned = self._on_returned
 
     def settle(self) -> None:
@@ -85,7 +85,10 @@ class OutboxRows:
         confirmed, ledger.confirmed = ledger.confirmed, []
         if self._returned:
             for number in self._returned.keys() & set(confirmed):
-                self._outbox.settle([number], "returned", _unroutable(self._returned.pop(number)))
+                is_in_doubt = number in self._in_doubt
+                self._settle(
+                    [number], "returned", _unroutable(self._returned.pop(number)), is_in_doubt=is_in_doubt
+                )
         self._outbox.settle(confirmed)
 
     def pending(self, batch: RowBatch) -> RowBatch | None:
@@ -99,34 +102,27 @@ class OutboxRows:
 
     def refuse(self, batch: RowBatch) -> None:
         """Give messages that the broker refused too often their error."""
-        self._outbox.settle(batch.numbers, "nacked", _nack_error)
+        self._settle(batch.numbers, "nacked", _nack_error, is_in_doubt=batch.doubt is not None)
 
     def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, _error: RabbitChxError) -> None:
         """Give messages the error of a close, each with its own name."""
         for batch in closed:
-            self._outbox.settle(batch.numbers, "nacked", _close_error(cause))
+            self._settle(batch.numbers, "nacked", _close_error(cause), is_in_doubt=batch.may_be_stored)
+
+    def _settle(self, numbers: Sequence[int], kind: str, error_for: ErrorFor, *, is_in_doubt: bool) -> None:
+        """Give refused messages their error: if a queue may have them from before, one that says so."""
+        if is_in_doubt:
+            self._outbox.settle(numbers, "failed", lambda message: unknown_outcome(error_for(message)))
+        else:
+            self._outbox.settle(numbers, kind, error_for)
 
     def _on_returned(self, returned: Return, properties: bytes, body: bytes) -> None:
         """Find the message that was returned."""
-        ledger, after = self._ledger, self._returned_tag
-        expected = (returned.exchange, returned.key, body)
-        for tags, is_exact in (
-            (range(after + 1, ledger.sent + 1), True),
-            (range(after + 1, ledger.sent + 1), False),  # the broker may add headers: message interceptors
-            (range(1, after + 1), False),
-        ):
-            for tag in tags:
-                number = ledger.number(tag)
-                if number is None or number in self._returned:
-                    continue
-                rows = self._outbox.rows_of(number)
-                if rows is None or not rows.exchanges or not rows.properties:
-                    continue
-                given = (rows.exchanges[0], rows.keys[0], rows.bodies[0])
-                if given == expected and not (is_exact and rows.properties[0] != properties):
-                    self._returned[number] = returned
-                    self._returned_tag = max(after, tag)
-                    return
+        if (found := self._returns.find(returned, properties, body)) is not None:
+            batch, number = found
+            self._returned[number] = returned
+            if batch.may_be_stored:
+                self._in_doubt.add(number)
 
 
 def _unroutable(returned: Return) -> ErrorFor:

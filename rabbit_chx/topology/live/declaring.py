@@ -6,6 +6,7 @@ refused before the first change. AMQP alone shows little of what exists: see `_l
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,9 +26,9 @@ from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.ground import AS_LISTED, UNORDERED
 from rabbit_chx.routing.message import refuse_misspelt
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_changes, apply_plan, verify_rings
-from rabbit_chx.topology.live.live_broker import LiveBroker, Operation, check_declared_name
-from rabbit_chx.topology.live.reading import APPLY_LOCK, read_ring, read_topology
-from rabbit_chx.topology.live.recording import forget_records
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LiveBroker, Operation, check_declared_name
+from rabbit_chx.topology.live.reading import read_ring, read_topology
+from rabbit_chx.topology.live.recording import forget_records, lock, unlock
 from rabbit_chx.topology.live_rings import make_members
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -142,20 +143,19 @@ def _declare(
         if broker.has_source and live.exchange(exchange.name) is not None:
             result = replace(result, ring=verify_rings(made, broker).get(exchange.name, result.ring))
         return result
-    if result.ring.ground.is_assumed:
-        forget_records(exchange.name, broker)
-        unrecorded = "it was not known before; read it by a ring source"
-    else:
-        try:
-            applied = _apply(made, broker, records=records)
-        except AccessRefusedError as error:
-            if error.queue != APPLY_LOCK or records_of(exchange.name, live.facts.records):
-                raise
-            unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
+    unrecorded = "it was not known before; read it by a ring source"
+    try:
+        if result.ring.ground.is_assumed:
+            forget_records(exchange.name, broker)
         else:
+            applied = _apply(made, broker, records=records)
             return replace(
                 result, ring=applied.rings.get(exchange.name, result.ring), unrecorded=applied.unrecorded
             )
+    except AccessRefusedError as error:
+        if error.queue != APPLY_LOCK or records_of(exchange.name, live.facts.records):
+            raise
+        unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
     apply_changes(made.changes, broker)
     note = f"the order of the ring is not stored on the broker: {unrecorded}"
     return replace(result, unrecorded=(note,) if records else ())
@@ -267,7 +267,14 @@ def _look_around(
         )
     ring = replace(HashRing.from_bindings((), release), ground=UNORDERED)
     if broker.has_source:
-        ring = read_ring(broker, exchange.name, release)
+        with contextlib.suppress(
+            AccessRefusedError
+        ):  # a user without it is shown the name of the cluster only
+            lock(broker)
+        try:
+            ring = read_ring(broker, exchange.name, release)
+        finally:
+            unlock(broker)
     keys = {(member.destination, member.weight): member for member in exchange.ring or ()}
     names = {queue.name for queue in there}
     members = tuple(

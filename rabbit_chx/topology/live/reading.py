@@ -35,6 +35,8 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.live.live_broker import (
+    APPLY_LOCK,
+    BrokerWays,
     LiveBroker,
     ManagementApi,
     Shape,
@@ -73,8 +75,6 @@ from rabbit_chx.topology.ring_records import (
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
-#: The exclusive queue of a connection that applies a plan. It is not part of a topology.
-APPLY_LOCK = "rabbit-chx.apply"
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
@@ -129,6 +129,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         ExchangeDefinition, [entry for entry in entries if not is_own_exchange(entry["name"])]
     )
     queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
+    broker.check_lock_in(queues)
     queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
     bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
     # Each queue is bound to the default exchange.
@@ -179,7 +180,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     if not broker.has_source:
         return topology.with_rings(_rings_by_records(topology, broker))
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
-    if not (hashing or any(map(_is_modulus, topology.exchanges))):
+    if not (hashing or broker.lock_id or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
     facts = replace(facts, consumer_timeout_ms=broker.consumer_timeout_ms)
@@ -462,7 +463,7 @@ class LiveExchange:
         self.type = str(self._entry["type"])
 
     @classmethod
-    def of(cls, broker: LiveBroker, name: str, release: Release) -> Self:
+    def of(cls, broker: BrokerWays, name: str, release: Release) -> Self:
         """Return an exchange of a broker, whose ring source is used if it has one."""
         read_rings = broker.read_rings if broker.has_source else None
         return cls(

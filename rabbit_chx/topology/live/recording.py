@@ -30,8 +30,8 @@ from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
-from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
-from rabbit_chx.topology.live.reading import APPLY_LOCK, LiveExchange, read_bindings, read_topology
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, Operation
+from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -59,12 +59,16 @@ _LOCKED = 405
 def lock(broker: LiveBroker) -> None:
     """Declare the exclusive queue that prevents others from changing rings. The broker deletes it when the connection closes.
 
+    `read_topology` then refuses what it reads from another broker, because its random argument is not there.
+
     Raises:
         PlanOutdatedError: another connection has it.
         AccessRefusedError: the user may not declare it.
     """
+    lock_id = secrets.token_hex(8)
     try:
-        broker.amqp.perform(Operation("declare", _LOCK))
+        broker.amqp.perform(Operation("declare", replace(_LOCK, arguments={LOCK_ID: lock_id})))
+        broker.lock_id = lock_id
     except AccessRefusedError as error:
         raise AccessRefusedError(
             f"{error}: it is an exclusive queue that keeps a second application out; nothing was changed",
@@ -82,6 +86,7 @@ def lock(broker: LiveBroker) -> None:
 
 def unlock(broker: LiveBroker) -> None:
     """Delete the exclusive queue."""
+    broker.lock_id = ""
     # The connection may be closed, which deletes the lock. After Ctrl-C within pika, its state may violate its own checks.
     with contextlib.suppress(Exception):
         broker.amqp.perform(Operation("delete", _LOCK))
@@ -564,9 +569,6 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
         PlanOutdatedError: another connection applies a plan.
         AccessRefusedError: the user may not delete them.
     """
-    live = read_topology(broker)
-    if not records_of(exchange, live.facts.records):
-        return
     lock(broker)
     try:
         store = _Store(read_topology(broker), broker)

@@ -16,6 +16,7 @@ from stories import each_story, played, write_stories
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing import PublishReport, Returned
 from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.publish_report import Tally
 
 STORIES = Path(__file__).with_name("reports.txt")
@@ -68,7 +69,8 @@ class Site:
             case "begin" | "connect":
                 self.tally.attach(connection)
             case "rows" | "again":
-                connection.session.publish(b"wire", number)
+                rows = Rows([b"k"] * number, [b"body"] * number)  # as those that are returned
+                connection.session.publish(b"wire", number, RowBatch(rows, range(number)))
                 self.tally.rows += number * (word == "rows")
             case "sent":
                 connection.bytes_sent += number

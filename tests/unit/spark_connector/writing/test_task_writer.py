@@ -53,8 +53,8 @@ class Scripted:
         """Of the messages so far."""
         lost = [key for key in self.keys if key == b"nowhere"]
         samples = tuple(Returned(key.decode(), 312, "NO_ROUTE") for key in lost[:1])
-        counts = {"rows": len(self.keys), "confirmed": len(self.keys) - len(lost), "returned": len(lost)}
-        sent = {"republished": 1, "reconnects": 2, "bytes_sent": 3}
+        counts: Any = {"rows": len(self.keys), "confirmed": len(self.keys) - len(lost), "returned": len(lost)}
+        sent: Any = {"republished": 1, "reconnects": 2, "bytes_sent": 3}
         return PublishReport(**counts, **sent, seconds=4.0, blocked_seconds=0.5, samples=samples)
 
     def send(self, keys: Any, bodies: Any, *, properties: Any, exchanges: Any) -> None:

@@ -25,8 +25,7 @@ from rabbit_chx.topology import (
     check,
     plan,
 )
-from rabbit_chx.topology.live.live_broker import QueueCounts
-from rabbit_chx.topology.live.reading import APPLY_LOCK
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, QueueCounts
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.slots.layout import expand
 

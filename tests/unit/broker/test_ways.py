@@ -1,0 +1,58 @@
+"""Answers of a management API that a broker of one node does not give: without names of clusters, and behind what AMQP shows.
+
+The API is a fake, because a real one cannot be made late. Two real brokers are in tests/broker/test_ways.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from rabbit_chx.broker import ways
+from rabbit_chx.broker.ways import Ways
+from rabbit_chx.errors import MismatchError
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
+
+NOTHING: list[dict[str, Any]] = []
+LOCK: list[dict[str, Any]] = [{"name": "q"}, {"name": APPLY_LOCK, "arguments": {LOCK_ID: "mine"}}]
+ANOTHER: list[dict[str, Any]] = [
+    {"name": APPLY_LOCK, "arguments": {LOCK_ID: "theirs"}},
+    {"name": "mine", "arguments": []},
+]
+
+
+def ways_to(api: Mock, cluster: str | None = "rabbit@a") -> Ways:
+    api.masked_url = "http://h"
+    return Ways("amqp://h", "/", cluster, "4.3.6", management=api, source=None)
+
+
+@pytest.mark.parametrize("cluster", [None, "rabbit@a"])
+def test_without_a_name_of_the_cluster_the_versions_are_compared(cluster: str | None) -> None:
+    named = {} if cluster else {"cluster_name": "rabbit@b"}
+    api = Mock()
+    api.get.side_effect = [{"rabbitmq_version": version, **named} for version in ("4.3.6", "3.10.8")]
+    found = ways_to(api, cluster)
+    assert found.api is api
+    with pytest.raises(
+        MismatchError, match=r"amqp://h is RabbitMQ 4\.3\.6, and http://h is RabbitMQ 3\.10\.8"
+    ):
+        found.overview()
+
+
+def test_a_node_may_list_the_lock_late_but_not_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "_PAUSE_S", 0)
+    api = Mock()
+    api.get.return_value = {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@a"}
+    api.get_list.side_effect = [NOTHING, LOCK]
+    found = ways_to(api)
+    found.check_lock_in(NOTHING)  # it holds none
+    found.lock_id = "mine"
+    found.check_lock_in(NOTHING)
+    assert api.get_list.call_count == 2
+    api.get_list.side_effect = None
+    api.get_list.return_value = ANOTHER
+    says = "amqp://h and http://h are two brokers, although both are called rabbit@a: .* nothing was changed"
+    with pytest.raises(MismatchError, match=says):
+        found.check_lock_in(ANOTHER)
