@@ -36,6 +36,7 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
 )
 from rabbit_chx.consuming.settings import GroupMember, Hook
+from rabbit_chx.consuming.waits import BLOCKED_S
 from rabbit_chx.errors import ConnectionLostError, HandlerError, MismatchError, RabbitChxError
 from rabbit_chx.topology.slots.hand_over_marker import make_consumer_tag
 from rabbit_chx.tracing import handler_span
@@ -78,6 +79,9 @@ class RunnerSession(Protocol):
 
     async def write_claim(self, queue: str, token: str) -> None:
         """Write a claim of a queue into the journal."""
+
+    async def unclaimed_generation(self) -> int | None:
+        """Return the generation of a queue while the broker blocks publishers; None if it does not."""
 
     def resume_queues(self) -> None:
         """Let all queues start what may be started now."""
@@ -371,7 +375,21 @@ class QueueRunner:
         session, token = self.session, secrets.token_hex(8)
         journal_s = session.member.timing.journal_s
         self._claims[token] = number
-        await session.write_claim(self.ownership.queue, token)
+        writing = asyncio.ensure_future(session.write_claim(self.ownership.queue, token))
+        try:
+            await asyncio.wait({writing}, timeout=BLOCKED_S)
+            if not writing.done() and (generation := await session.unclaimed_generation()) is not None:
+                await self._take_unclaimed(number, generation)
+                while (
+                    not writing.done() and number in self._channels
+                ):  # a claim after the release would be that of an owner
+                    await asyncio.wait({writing}, timeout=BLOCKED_S)
+                if not writing.done():
+                    del self._claims[token]
+                    return
+            await writing
+        finally:
+            writing.cancel()
         await asyncio.sleep(journal_s)
         if self._claims.pop(token, None) is not None:
             raise ConnectionLostError(
@@ -379,6 +397,13 @@ class QueueRunner:
                 f"{journal_s:g} s: look at that stream, and whether a majority of its nodes is up",
                 queue=self.ownership.queue,
             )
+
+    async def _take_unclaimed(self, number: int, generation: int) -> None:
+        """Own the queue until the claim is read, if the broker still answers over the channel that consumes."""
+        channel: Any = self._channels.get(number)
+        if channel is not None:
+            await channel.sync()
+            self.execute(self.ownership.on_claimed(number, generation))
 
     async def _fetch(self, number: int, parking_queue: str) -> None:
         channel: Any = self._channels.get(number)

@@ -115,6 +115,7 @@ class ScriptedConnection:
 
     where = "amqp://scripted"
     channels_fail_alone = False
+    ends_alarms = True
     lost_at: float | None = None
     server_version = "4.3.6"
 
