@@ -58,7 +58,7 @@ _SHAPES = {
     "planned": "exchange: text  share  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
     "  after: key_map  matrix: matrix?  handed_over?: [handed]",
     "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
-    "  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
+    "  resumes?: {written: text writer: text done: int planned: int}  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
     "  broker?: {cluster: text? release: release vhost: text}",
     "answer": "key: text  destination: place  slot?: text?  fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
