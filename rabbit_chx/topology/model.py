@@ -32,6 +32,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
+from rabbit_chx.topology.pending_apply import PendingApply
 from rabbit_chx.topology.ring_records import Records
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
@@ -359,6 +360,7 @@ class BrokerFacts:
         records: the records of rings, by the names of the exchanges that contain them.
         mark: the mark of the vhost, which proves the records.
         last_start: the last start of a running node, in seconds since 1970, for observations with times; None if it is not known.
+        pending: the apply that has begun and not ended.
         left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
         oddities: a finding of the objects that no client can declare or name; the latter are left out.
@@ -377,6 +379,7 @@ class BrokerFacts:
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
     last_start: float | None = None
+    pending: PendingApply | None = None
     left_out: tuple[str, ...] = ()
     sources_left_out: frozenset[str] = frozenset()
     oddities: tuple[Finding, ...] = ()

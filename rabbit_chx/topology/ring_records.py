@@ -32,6 +32,7 @@ from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.mark import MARK, Mark, Stamp, has_restarted
+from rabbit_chx.topology.pending_apply import PENDING_APPLY
 from rabbit_chx.words import listed
 
 #: The names of the exchanges that may contain the record of an exchange begin with one of these. A final record has the first.
@@ -137,7 +138,7 @@ def is_own(name: object) -> bool:
 
     An import can make a name that is no text.
     """
-    return isinstance(name, str) and (name == MARK or name.startswith(RECORD_PREFIXES))
+    return isinstance(name, str) and (name in (MARK, PENDING_APPLY) or name.startswith(RECORD_PREFIXES))
 
 
 # -- steps
