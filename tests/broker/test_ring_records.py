@@ -160,7 +160,7 @@ def killed_at_each_operation(
                 seen["recorded"] += 1
             again = plan(new, recorded)
             if again.changes:
-                assert again.checksum == reviewed.checksum
+                assert again.checksum == reviewed.checksum, (str(reviewed.changes), str(again.changes))
                 assert {name: ring.moments for name, ring in again.rings.items() if ring.is_moving} == {
                     name: reviewed.rings[name].moments for name, ring in again.rings.items() if ring.is_moving
                 }
