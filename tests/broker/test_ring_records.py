@@ -106,7 +106,7 @@ def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(sit
             new = changed(old, drawn(random_), random_)
             killed_at_each_operation(site, applier, old, new, seen)
     assert seen["recorded"] > PLANS, seen
-    assert seen["resumed"] > PLANS, seen
+    assert seen["resumed"] >= PLANS // 2, seen
 
 
 @pytest.mark.extended
