@@ -6,6 +6,8 @@ Names do not affect the routing of a ring. So its copy has other names: one queu
 from __future__ import annotations
 
 import secrets
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +38,9 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
 )
 
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # Windows has no SIGHUP
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5
 _SERVER_ERROR = 500
@@ -220,3 +225,23 @@ def _take_all(channel: Any, queue: str) -> Iterator[bytes]:
             )
         yield body
     channel.cancel()
+
+
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

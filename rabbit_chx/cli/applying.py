@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms, unwound_by_signals
+from rabbit_chx.broker.scratch import unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms
 from rabbit_chx.cli.command import option, say
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.live.reading import LiveExchange
 
 _T = TypeVar("_T")
-_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)  # Windows has no SIGHUP
 _POLL_S = 0.5
 _MOST_VHOSTS = 5
 _NODE_FIELDS = {"name": str, "disk_free_alarm?": bool, "disk_free?": int, "disk_free_limit?": int}
@@ -128,11 +123,14 @@ class BrokerAddresses:
         return Broker(self.settings, address, self.ring_source)
 
     @contextmanager
-    def open(self) -> Iterator[Broker]:
-        """Open a `Broker` with all options for a block."""
+    def open(self, *, yes: bool = False) -> Iterator[Broker]:
+        """Open a `Broker` with all options for a block; `yes` switches off what an ended command has left on, without asking."""
+        from rabbit_chx.cli.tracing import offer_to_end
+
         with ExitStack() as block:
             with sign_of_life(f"connecting to {self.settings.masked_url}"):
                 opened = block.enter_context(self.broker())
+            offer_to_end(opened, self.settings.vhost, yes=yes)
             yield opened
 
     def reach(self, timeout_s: float) -> None:
@@ -423,23 +421,3 @@ def count_progress(work: str, total: int) -> Iterator[Callable[[int], None]]:
 
     with CountProgress(work, total, lambda: now):
         yield seen
-
-
-@contextmanager
-def unwound_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, end) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

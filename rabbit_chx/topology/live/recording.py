@@ -190,7 +190,7 @@ def _exchange(
 
 def _sign(record: RingRecord, start: BrokerStart) -> RingRecord:
     written = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return replace(record, written=written, writer=_name_writer(), start=start)
+    return replace(record, written=written, writer=name_writer(), start=start)
 
 
 def record_of(exchange: LiveExchange) -> RingRecord:
@@ -207,7 +207,8 @@ def make_settled_record_of(live: LiveTopology, name: str) -> RingRecord:
     return make_settled_record(name, live_ring.ring, live_ring.state.bindings or ())
 
 
-def _name_writer() -> str:
+def name_writer() -> str:
+    """Return who stores something on the broker: the user, the machine and the version."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a user database

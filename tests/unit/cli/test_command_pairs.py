@@ -41,7 +41,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "check": (
         ("turned-slots.toml", *BROKER),
         {
-            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",),
+            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",), "--trace": ("1",), "--yes": (),
         },
     ),
     "route": (
@@ -70,6 +70,7 @@ NEEDS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("check", "--release"): dict.fromkeys(BROKER, ()) | {"+": ("--offline",)},
     ("repair", "--dry-run"): {"--yes": ()},
     ("check", "--all-vhosts"): {"turned-slots.toml": ()},
+    ("check", "--trace"): {"turned-slots.toml": ("events",)},
 }
 
 
