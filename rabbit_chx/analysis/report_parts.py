@@ -9,16 +9,19 @@ from typing import Any
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.pictures import draw_movement
+from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Line, Part, Table, TableColumn
 from rabbit_chx.result_fields import Shown, to_json
+from rabbit_chx.routing import ExchangeRef, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.words import plural
+from rabbit_chx.words import percent, plural
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
+_HEAVIEST = 5
 
 
 def texts(*headings: str) -> list[TableColumn]:
@@ -40,7 +43,10 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
     """Return the description of the hashed value."""
     if arguments is None:
         return Fix("not known over AMQP alone: pass ", Argument("management_url", call="management_url"))
-    return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
+    return (
+        ", ".join(f"{name.removeprefix('hash-')} {value!r}" for name, value in arguments.items())
+        or "routing key"
+    )
 
 
 def ring_text(ring: KeyMap) -> str:
@@ -135,3 +141,51 @@ def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], sh
     yield Table.of(columns, moves, key="moves", most=shown).for_people(moves)
     if len(moves) > shown:
         yield Line(f"and {plural(len(moves) - shown, 'more key')}")
+
+
+def slot_name(place: Place) -> str | None:
+    """Return the name of a slot; None for a queue, and for no destination."""
+    return place.name if isinstance(place, ExchangeRef) else None
+
+
+def slot_text(place: Place) -> str:
+    """Return the name of a slot, without the word that it is an exchange."""
+    return slot_name(place) or place_text(place)
+
+
+def name_or_none(place: Place) -> str | None:
+    """Return the name of a destination; None for none."""
+    return None if place is None else str(place)
+
+
+def rate_text(rate: float | None) -> str:
+    """Return messages per second; nothing if they are not known."""
+    return "" if rate is None else f"{rate:,.1f}"
+
+
+_HEAVY = {
+    "key": Shown("heaviest keys"),
+    "slot": Shown("slot", slot_text, sparse=True, as_json=slot_name),
+    "queue": Shown("queue", place_text, as_json=name_or_none),
+    "load": Shown("of the load", percent, number=True, json=None),
+    "least": Shown(),
+    "most": Shown(),
+}
+
+
+def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
+    """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
+    if sample is None:
+        return Table.of(_HEAVY, (), key="heaviest").for_people(None)
+    rows = [
+        (
+            str(heavy.key),
+            heavy.place if isinstance(heavy.place, ExchangeRef) else None,
+            key_map.queue_of(heavy.place) if isinstance(key_map, SlotTable) else heavy.place,
+            sample.share(heavy.least),
+            heavy.least,
+            heavy.most,
+        )
+        for heavy in sample.load.keys
+    ]
+    return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)

@@ -186,6 +186,25 @@ class SlotLoad:
         return cls(counted, nowhere, keys)
 
 
+@dataclass(frozen=True, slots=True)
+class SlotSample:
+    """The load of slots.
+
+    Attributes:
+        load: the load.
+        messages: the number of messages.
+        source: the file of keys, or the pattern.
+    """
+
+    load: SlotLoad
+    messages: int
+    source: str
+
+    def share(self, messages: float) -> float:
+        """Return the share of the load of this number of messages."""
+        return float(f"{messages / sum(self.load.messages.values()):.9g}")
+
+
 def _route_distinct(
     ring: KeyMap, batch: Sequence[Any] | SampleBatch, hashing: Hashing
 ) -> Iterable[tuple[Hashable, Place, int]]:

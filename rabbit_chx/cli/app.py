@@ -166,7 +166,8 @@ class Program(click.Group):
 
 app = Program(
     help="Predict and control where RabbitMQ's x-consistent-hash exchange routes keys.",
-    epilog="Broker: AMQP_URL, RABBIT_CHX_MANAGEMENT_URL and RABBIT_CHX_RING_VIA, or --url, --management-url and --ring-via. "
+    epilog="Without a broker, try: rabbit-chx compare 'q{1..10}=1' --remove q1\n\n"
+    "Broker: AMQP_URL, RABBIT_CHX_MANAGEMENT_URL and RABBIT_CHX_RING_VIA, or --url, --management-url and --ring-via. "
     "Exit codes: 0 done, 1 difference found or messages lost, 2 usage error, 3 partly done or not determined, "
     "4 unsafe plan refused, 69 no broker, 70 failed, 77 refused by the broker.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -12,12 +13,23 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
     BrokerOptions,
 )
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    TEXT,
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    command,
+    has_terminal,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
@@ -169,9 +181,9 @@ class ApplyOptions:
 
     def read_checksum(self) -> str | None:
         """Return the required checksum, given directly or as a plan; None if it is not given."""
-        path, checksum = self.plan_file, self.checksum
+        path = self.plan_file
         if path is None:
-            return checksum
+            return self.checksum
         try:
             plan = json_object(Path(path).read_bytes())
         except OSError as error:
@@ -182,15 +194,16 @@ class ApplyOptions:
         version = plan.get("format_version")
         if version != _PLAN_VERSION:
             raise InputError(
-                f"the plan {path} has format_version {version!r:.60}, and this release reads {_PLAN_VERSION}: write it again with topology "
+                f"the plan {path} has format_version {version!r:.60}, and this release reads {_PLAN_VERSION}: write it again with "
                 f"plan --plan-out {shlex.quote(path)}"
             )
-        if checksum is not None and checksum != of_plan:
-            raise InputError(f"--checksum is {checksum}, and {path} has {of_plan}: pass one of them")
         return of_plan
 
 
-@command(example="rabbit-chx apply topology.toml --ring-via 'docker exec rabbitmq'")
+@command(
+    example="rabbit-chx apply topology.toml --ring-via 'docker exec rabbitmq'",
+    rules=Rules(excludes=list(combinations(("--yes", "--checksum", "--plan"), 2))),
+)
 def apply(
     *,
     file: str = argument(),

@@ -71,11 +71,6 @@ class Permissions:
 DECLINED = "the answer was no"
 
 
-def has_terminal() -> bool:
-    """Return True if the user can be asked."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-
-
 def apply_shown(
     at: BrokerAddresses,
     opened: Broker,

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.report_parts import heaviest_keys, slot_name
+from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import rounded
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, expand_ranges, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
-from rabbit_chx.cli.loads import SlotSample, check_certain, heaviest_keys, read_load, slot_name
+from rabbit_chx.cli.loads import check_certain, read_load
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option
@@ -63,13 +65,6 @@ class BalanceOptions:
         metavar="QUEUE=WEIGHT",
         help="The weight of a member, for --keys; 0 removes all its slots.  [default: that of the file, or 1]",
     )
-
-    def __post_init__(self) -> None:
-        for flag, given in (("--target", self.target), ("--weight", self.weights)):
-            if given and self.keys is None:
-                raise InputError(
-                    f"{flag} is about the load of slots, which --keys shows: pass --keys, or leave {flag} out"
-                )
 
     def balance(self, file: TopologyInput, live: LiveTopology) -> Balanced | None:
         """Return the slots of the file's exchange that has some, evened out; None without a sample.
@@ -188,7 +183,10 @@ def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, 
     ]
 
 
-@command(example="rabbit-chx arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
+@command(
+    example="rabbit-chx arrange topology.toml --ring-via 'docker exec rabbitmq' --write",
+    rules=Rules(needs={"--target": "--keys", "--weight": "--keys"}),
+)
 def arrange(
     *,
     file: str = argument(),
@@ -299,7 +297,7 @@ def _report_moves(ring: KeyMapPlan, order: RingProposal | None) -> None:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
     if order is not None:
-        say(f"{written}, {_figures(order)} in this order")
+        say(f"{ring.exchange}: in this order {_figures(order)}; as written {_figures(ring)}")
     elif not ring.before.ground.is_certain:
         say(
             f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: pass --ring-via to arrange it"

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
+import click
+
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import OWN, TEXT, option, typed
-from rabbit_chx.cli.printed import without_passwords
+from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed
+from rabbit_chx.cli.printed import to_type, without_passwords
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -26,6 +28,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
@@ -125,8 +128,6 @@ class BrokerAddresses:
     @contextmanager
     def open(self, *, yes: bool = False) -> Iterator[Broker]:
         """Open a `Broker` with all options for a block; `yes` switches off what an ended command has left on, without asking."""
-        from rabbit_chx.cli.tracing import offer_to_end
-
         with ExitStack() as block:
             with sign_of_life(f"connecting to {self.settings.masked_url}"):
                 opened = block.enter_context(self.broker())
@@ -266,6 +267,19 @@ class BrokerOptions:
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return broker.in_vhost(self.vhost)
         return broker
+
+
+def offer_to_end(opened: Broker, vhost: str, *, yes: bool = False) -> None:
+    """Say that an ended process has left tracing on, and offer to switch it off."""
+    left = opened.left_trace()
+    if left is None:
+        return
+    about = f"tracing of vhost {vhost!r} is still on, and costs each of its messages a copy: {left} switched it on and ended without switching it off"
+    if yes or (has_terminal() and click.confirm(f"{about}. Switch it off?", err=True)):
+        opened.end_trace()
+        say(f"tracing of vhost {vhost!r}, which {left} had switched on, is off")
+    else:
+        say(Fix(f"{about}; to switch it off: ", to_type("check", yes=True)))
 
 
 def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:

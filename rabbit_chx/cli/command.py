@@ -155,12 +155,13 @@ class Command(click.Command):
 
     Args:
         example: a command line, which the help shows.
+        rules: which of its options go together.
         attributes: those of click's command.
     """
 
-    def __init__(self, *arguments: Any, example: str, **attributes: Any) -> None:
+    def __init__(self, *arguments: Any, example: str, rules: Rules, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        self._example = example
+        self._example, self.rules = example, rules
         self.params.append(
             CommandOption(
                 ["--help-all"], section=OUTPUT, is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
@@ -282,6 +283,7 @@ def command(
     has_metrics: bool = False,
     has_pictures: bool = False,
     output_help: str | None = None,
+    rules: Rules | None = None,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
     """Return a decorator that makes a function a command. Its docstring is the help."""
     has = {"report": True, "pictures": has_pictures, "metrics": has_metrics}
@@ -294,7 +296,10 @@ def command(
         }
 
         def run(*, output: str, **read: Any) -> Outcome:
-            remember_options(click.get_current_context())
+            context = click.get_current_context()
+            remember_options(context)
+            if rules is not None:
+                rules.check(context)
             if FORMATS[output].takes == "pictures":
                 environment()  # a missing package is reported before the work begins
             values = {name: _value(name, part, read) for name, part in declared.items()}
@@ -321,9 +326,72 @@ def command(
             params=[*made, output],
             help=inspect.getdoc(function),
             example=example,
+            rules=rules or Rules(),
         )
 
     return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which options and arguments of a command go together. An option may have its value behind it, an argument has its name in the usage.
+
+    Attributes:
+        needs: an option that each of some has no effect without.
+        excludes: pairs of which one may be given.
+        of_one: the options about one EXCHANGE.
+    """
+
+    needs: Mapping[str, str] = field(default_factory=dict)
+    excludes: Sequence[tuple[str, str]] = ()
+    of_one: Sequence[str] = ()
+
+    def check(self, context: click.Context) -> None:
+        """Raise an error that names both of two that do not go together."""
+        given = _given(context)
+        for name, needed in self.needs.items():
+            if name in given and needed not in given:
+                raise lacking(name, needed)
+        for pair in self.excludes:
+            if given.keys() >= {*pair}:
+                raise excluding(*pair)
+        for name in self.of_one:
+            if name in given:
+                check_one(name, given.get("EXCHANGE", ()))
+
+
+def lacking(name: str, needed: str) -> InputError:
+    """Return the error for an option without another one, or an argument, that it needs."""
+    return InputError(f"{name} has no effect without {needed}: pass {needed} too, or leave {name} out")
+
+
+def excluding(name: str, other: str) -> InputError:
+    """Return the error for two options, or an option and an argument, that exclude each other."""
+    return InputError(f"{name} and {other} exclude each other: leave one of them out")
+
+
+def check_one(name: str, exchanges: Sequence[str]) -> None:
+    """Raise an error for an option about one exchange, where there is another number of them."""
+    if len(exchanges) != 1:
+        raise InputError(f"{name} is about one exchange: pass one EXCHANGE, or leave {name} out")
+
+
+def _given(context: click.Context) -> dict[str, Any]:
+    """Return the value of each option and argument of a command line."""
+    given: dict[str, Any] = {}
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if (
+            value
+            and context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+        ):
+            name = (
+                parameter.human_readable_name.strip("[].")
+                if isinstance(parameter, click.Argument)
+                else max(parameter.opts, key=len)
+            )
+            given |= {name: value, f"{name} {value}": value}
+    return given
 
 
 def output_help_of(names: Iterable[str]) -> str:
@@ -334,11 +402,12 @@ def output_help_of(names: Iterable[str]) -> str:
 
 def typed(group: type) -> list[str]:
     """Return the options of a dataclass that are on the command line, and not only in the environment."""
-    context = click.get_current_context()
+    context, names = click.get_current_context(), {part.name for part in fields(group)}
     return [
-        _flag(part.name)
-        for part in fields(group)
-        if context.get_parameter_source(part.name) is click.core.ParameterSource.COMMANDLINE
+        max(option.opts, key=len)
+        for option in context.command.params
+        if option.name in names
+        and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
     ]
 
 
@@ -360,6 +429,11 @@ def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:
 def _fold_line(line: str, width: int) -> str:
     margin = len(line) - len(line.lstrip()) + _MARGIN
     return wrap(line, width - margin, margin)
+
+
+def has_terminal() -> bool:
+    """Return True if the user can be asked."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def say(message: str, *, keep_lines: bool = False) -> None:

@@ -67,40 +67,13 @@ class VariableOptions:
 
         values: dict[str, Any] = {}
         if self.values is not None:
-            text = _text_of(self.values, "values")
-            values = parse(text, file_name(self.values))
-            _check_values(values, text, file_name(self.values))
+            values = parse(_text_of(self.values, "values"), file_name(self.values))
         for assignment in self.assigned:
             name, is_assigned, value = assignment.partition("=")
             if not (name and is_assigned):
                 raise InputError(f"--set {shlex.quote(assignment)} has no value: write --set NAME=VALUE")
             values[name] = value
         return values
-
-
-def _check_values(values: Mapping[str, Any], text: str, name: str) -> None:
-    """Raise an error that names each value that a variable cannot have, with its line in the file of values."""
-    from rabbit_chx.topology.file.fields import file_finding
-    from rabbit_chx.topology.file.toml_file import FileLines
-    from rabbit_chx.topology.objects.toml_values import toml_key
-
-    lines, message = (
-        FileLines(text.split("\n"), values),
-        "the value of a variable is a text, a number, true or false, or a list",
-    )
-    wrong = [
-        file_finding(
-            toml_key(variable),
-            value,
-            message,
-            "write name = value, and no [table]",
-            lines.line_of(toml_key(variable)),
-        )
-        for variable, value in values.items()
-        if not isinstance(value, str | int | float | list)
-    ]
-    if wrong:
-        raise TopologyError(wrong, file=name)
 
 
 class TopologyInput(NamedTuple):

@@ -6,9 +6,18 @@ from dataclasses import replace
 
 import click
 
-from rabbit_chx.cli.applying import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    command,
+    has_terminal,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import to_type
@@ -33,7 +42,18 @@ _RECORDED = {
 }
 
 
-@command(example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'")
+@command(
+    example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'",
+    rules=Rules(
+        excludes=[
+            ("--all", "EXCHANGE"),
+            ("--from", "--observed"),
+            *(("--trace", name) for name in ("--all", "--from", "--observed")),
+            ("--all", "--from"),
+        ],
+        of_one=("--from", "--observed", "--trace"),
+    ),
+)
 def record(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
@@ -41,7 +61,7 @@ def record(
     source: str | None = option(
         "--from",
         metavar="FILE",
-        help="Instead of --ring-via: the output of `show -o json` for EXCHANGE.",
+        help="The output of `show -o json` for EXCHANGE, instead of --ring-via.",
     ),
     observed: ObservedOptions = options(ObservedOptions),
     tracing: TraceOptions = options(
@@ -58,11 +78,8 @@ def record(
     It asks before it replaces a record that differs. The exit code is 4 if the answer is no, or if there is no
     terminal to ask.
     """
-    if bool(exchanges) == every:
+    if not exchanges and not every:
         raise InputError("pass an EXCHANGE, or --all for every x-consistent-hash exchange")
-    if observed.observed is not None and (source is not None or len(exchanges) != 1):
-        raise InputError("--observed has the keys of one exchange: pass one EXCHANGE, and no --from")
-    tracing.check_use(exchanges, all=every, from_=source, observed=observed.observed)
     at = broker.live()
     if source is not None:
         at = replace(at, ring_source=read_ring_record(source))

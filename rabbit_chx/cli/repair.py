@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    command,
+    has_terminal,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
@@ -110,7 +120,7 @@ class RepairReport:
         if self.ring is not None:
             yield "ring", ring_text(self.ring)
         if self.gap_s is not None:
-            yield "gap", f"no member was without a bucket for more than {self.gap_s * 1000:.1f} ms"
+            yield "gap", f"each member was without a bucket for at most {self.gap_s * 1000:.1f} ms"
         if not self.left:
             yield "check", "sound"
         for finding in self.left:
@@ -163,14 +173,11 @@ class RepairOptions:
     yes: bool = option(is_flag=True, help="Do not ask. Required without a terminal.")
     permissions: Permissions = options(Permissions)
 
-    def __post_init__(self) -> None:
-        if self.yes and self.dry_run:
-            raise InputError(
-                "--dry-run changes nothing, so --yes has nothing to answer: leave one of them out"
-            )
 
-
-@command(example="rabbit-chx repair orders --ring-via 'docker exec rabbitmq'")
+@command(
+    example="rabbit-chx repair orders --ring-via 'docker exec rabbitmq'",
+    rules=Rules(excludes=[("--yes", "--dry-run")]),
+)
 def repair(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, required=True, metavar="EXCHANGE..."),

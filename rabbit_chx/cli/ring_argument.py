@@ -342,7 +342,9 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
         )
     names = listed(list(hashing))
     if name is None and len(hashing) > 1:
-        raise InputError(f"{file.name} contains several hash exchanges: pass one of {names}")
+        raise InputError(
+            f"{file.name} contains several hash exchanges: name one, as in {file.name}#{next(iter(hashing))}: {names}"
+        )
     if name is not None and name not in hashing:
         raise InputError(f"{file.name} does not contain a hash exchange {name!r}: pass one of {names}")
     return hashing[name or next(iter(hashing))]

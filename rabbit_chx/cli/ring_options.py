@@ -59,7 +59,7 @@ class RingOptions:
         """Return a ring under the rules of a release, or its own, and write warnings about it to stderr."""
         if ring.is_live and not self.broker.url:
             raise InputError(
-                f"{ring.text!r:.80} is an exchange of a broker: pass --url amqp://user:password@host/vhost, or set AMQP_URL; without a broker "
+                f"{ring.text!r:.80} is taken for an exchange of a broker: pass --url amqp://user:password@host/vhost, or set AMQP_URL; without a broker "
                 "write a ring as q1=1,q2=2 or as a file, such as topology.toml or ring.json"
             )
         at = self.broker.live() if ring.is_live else None

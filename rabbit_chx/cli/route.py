@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, get_args
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
-from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
-from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.analysis.report_parts import source_as_json
+from rabbit_chx.analysis.route_report import Answer, answers_batch, route_report
+from rabbit_chx.cli.command import TEXT, Outcome, Rules, argument, command, option, options
 from rabbit_chx.cli.inputs import (
     STDIN,
     bound_destination,
@@ -24,10 +23,8 @@ from rabbit_chx.cli.ring_argument import RingInput, Routing, parse_ring
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
-from rabbit_chx.fixes import joined
 from rabbit_chx.options import one_of
-from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Lines, Table
-from rabbit_chx.result_fields import SPREAD, json_fields, shown
+from rabbit_chx.rendering import Batch, Data, Document, Lines
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -35,120 +32,15 @@ from rabbit_chx.routing.key_map import KeyMap
 _ROUTING = one_of(*get_args(Routing))
 
 
-def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
-    if how is None:
-        return {}
-    return {
-        "hashed_on": str(how.hashed_on),
-        "term": how.term,
-        "phash2": how.phash2,
-        "seed": how.seed,
-        "walk": how.walk,
-        "bucket": how.bucket,
-        "buckets": how.buckets,
-        "reason": how.reason,
-        "rule": how.rule,
-        "source": how.source,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The destination of a key.
-
-    Attributes:
-        key: the key as given.
-        place: the destination; None if the message is unroutable.
-        slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
-        fault: the defect of a slot that is not bound to exactly one queue; else None.
-        explanation: the steps of the routing; None without ``--explain``.
-    """
-
-    key: str
-    place: Place = field(metadata=shown(json="destination"))
-    slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
-    fault: str | None = field(default=None, metadata=shown(optional=True))
-    explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Return the names and values of the fields. The slot is a field if the ring has slots."""
-        row = [("key", self.key), ("destination", place_text(self.place))]
-        if self.slot is not None:
-            row.append(("slot", self.slot))
-        return [*row, *_facts(self.explanation)] if self.explanation else row
-
-
-def _batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:
-    """Return answers that are shown one by one: all with the same fields."""
-    facts = [answer.facts() for answer in answers]
-    names = [name for name, _ in facts[0]] if facts else []
-    rows = [[value for _, value in row] for row in facts]
-    return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
-
-
-def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bool) -> Document:
-    """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer."""
-    slots = any(answer.slot is not None for answer in answers)
-    plain = [answer for answer in answers if answer.explanation is None]
-    rows = [
-        (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place)) for answer in plain
-    ]
-    explained = [
-        Facts(
-            [
-                ("key", answer.key),
-                ("destination", place_text(answer.place)),
-                *([("slot", answer.slot)] if answer.slot else ()),
-                *([("fault", answer.fault)] if answer.fault else ()),
-                *_facts(answer.explanation),
-            ]
-        )
-        for answer in answers
-        if answer.explanation
-    ]
-    table = Table(
-        texts("key", *(["slot"] if slots else []), "destination"),
-        rows,
-        key="answers",
-        value=lambda: list(map(json_fields, answers)),
-    )
-    return Document(
-        "route",
-        [
-            Data(source_as_json(source)),
-            table.for_people(rows),
-            Data({"determined": is_determined}),
-            *explained,
-            *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
-            Line(joined(": ", source_fact(source))),
-        ],
-    )
-
-
-def _facts(explanation: Explanation) -> list[tuple[str, str]]:
-    hashed = (
-        "none: the seed itself"
-        if explanation.phash2 is None and explanation.seed is not None
-        else _text(explanation.phash2)
-    )
-    return [
-        ("hashed on", str(explanation.hashed_on)),
-        ("term", _text(explanation.term)),
-        ("phash2", hashed),
-        ("seed", _text(explanation.seed)),
-        ("walk", " > ".join(map(str, explanation.walk)) or "none"),
-        ("bucket", explanation.reason or f"{explanation.bucket} of {explanation.buckets}"),
-        ("rule", _text(explanation.rule)),
-        ("source", _text(explanation.source)),
-        ("release", str(explanation.release)),
-    ]
-
-
-def _text(value: object) -> str:
-    return "none" if value is None else str(value)
-
-
-@command(example="rabbit-chx route q1=1,q2=10 user-42 user-43 --release 4.3.6")
+@command(
+    example="rabbit-chx route q1=1,q2=10 user-42 user-43 --release 4.3.6",
+    rules=Rules(
+        excludes=[
+            ("KEY", "--keys"),
+            *(("--reaching", name) for name in ("--explain", "--header", "--property")),
+        ]
+    ),
+)
 def route(
     *,
     ring: str = argument(type=TEXT, metavar="RING"),
@@ -206,11 +98,6 @@ def route(
     The exit code is 1 if a key reaches no queue, 3 if the ring or the hashed value is assumed, 70 if no key reaches
     the queue.
     """
-    named = {"--explain": explain, "--header": headers, "--property": properties}
-    if keys and sample is not None:
-        raise InputError("the keys are given twice, as KEYs and by --keys: pass them once")
-    if reaching is not None and (others := [name for name, value in named.items() if value]):
-        raise InputError(f"--reaching shows keys only: leave out {others[0]}, or --reaching")
     if keys == (STDIN,):
         sample, keys = parse_keys(STDIN), ()
     given = hashed.decide(of_ring.read_only(parse_ring(ring)).routed_by(routing))
@@ -292,7 +179,7 @@ def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter
     }
     for batch in batches:
         lost.update(_is_lost(answer, given) for answer in batch)
-        yield _batch(batch, shared)
+        yield answers_batch(batch, shared)
 
 
 def _answer_of_place(

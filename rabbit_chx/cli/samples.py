@@ -63,24 +63,16 @@ class KeyBatch(NamedTuple):
         try:
             yield
         except InputError as error:
-            for number, key in self._around_the_first_bad(hashing, source):
+            exchange = hashing.exchange(source)
+            for number, key in zip(self.numbers, self.keys, strict=True):
                 try:  # a single key, so that the error is not about a position in an array
-                    hashing.exchange(source).route(**hashing.message(hashed_value(hashing, key)))
+                    exchange.route(**hashing.message(hashed_value(hashing, key)))
                 except InputError as cause:
                     where = (
                         f"key {key!r:.60}" if self.file is None else f"{self.unit} {number} of {self.file}"
                     )
                     raise type(error)(f"{where}: {cause}") from None
             raise
-
-    def _around_the_first_bad(self, hashing: Hashing, source: KeyMap) -> Iterator[tuple[int, str]]:
-        for start in range(0, len(self.keys), _BATCH):
-            batch = self.keys[start : start + _BATCH]
-            try:
-                hashing.route_all([hashed_value(hashing, key) for key in batch], source)
-            except InputError:
-                yield from zip(self.numbers[start : start + _BATCH], batch, strict=True)
-                return
 
 
 _NO_KEYS = KeyBatch([], [])

@@ -62,14 +62,6 @@ class GroupOptions:
     )
     address: tuple[str, ...] = address_option()
 
-    def __post_init__(self) -> None:
-        given = {"--journal": self.journal, "--stream-group": self.stream_group, "--address": self.address}
-        for name, value in given.items():
-            if value and not self.consumers:
-                raise InputError(f"{name} is about the consumers of an exchange: pass --consumers too")
-        if self.address and self.stream_group is None:
-            raise InputError("--address is of nodes that stream: pass --stream-group too")
-
 
 @dataclass(frozen=True)  # cached properties need a __dict__
 class StreamOptions:
@@ -159,7 +151,9 @@ def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
         try:
             addresses |= node_addresses({advertised: reachable})
         except InputError:
-            raise InputError(f"--address is {text!r:.60}: pass rabbit-0:5552=127.0.0.1:15552") from None
+            raise InputError(
+                f"--address is {text!r:.60}: write HOST:PORT=HOST:PORT, as in rabbit-0:5552=127.0.0.1:15552"
+            ) from None
     return addresses
 
 

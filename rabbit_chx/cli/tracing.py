@@ -1,22 +1,18 @@
-"""Asking the broker: ``--trace``, the question before it, and tracing that an ended command has left on."""
+"""Asking the broker: ``--trace``, and the question before it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from rabbit_chx.cli.applying import has_terminal
-from rabbit_chx.cli.command import OWN, option, say
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.command import OWN, has_terminal, option
 from rabbit_chx.errors import InputError, NotDeterminedError, PlanRefusedError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.topology.live_rings import live_hash_exchange
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -47,41 +43,6 @@ class TraceOptions:
         if self.trace == 0:
             raise InputError("--trace 0 sees no message: pass seconds in which some are published")
 
-    @property
-    def is_used(self) -> bool:
-        """True if one of the options is given."""
-        return self.trace is not None or self.yes
-
-    def check_use(self, exchanges: Sequence[str], **others: object) -> None:
-        """Refuse tracing of no exchange or of several, and with another option that tells keys and queues, or all exchanges.
-
-        Args:
-            exchanges: the exchanges of the command.
-            others: the values of other options, by their names in Python; None or false if they are not given.
-        """
-        if self.trace is None:
-            return
-        for name, value in others.items():
-            if value:
-                raise InputError(
-                    f"--trace sees the messages of one exchange, and tells their queues itself: leave out --{name.replace('_', '-').strip('-')}"
-                )
-        if len(exchanges) != 1:
-            raise InputError("--trace sees the messages of one exchange: pass one EXCHANGE")
-
-
-def offer_to_end(opened: Broker, vhost: str, *, yes: bool = False) -> None:
-    """Say that an ended process has left tracing on, and offer to switch it off."""
-    left = opened.left_trace()
-    if left is None:
-        return
-    about = f"tracing of vhost {vhost!r} is still on, and costs each of its messages a copy: {left} switched it on and ended without switching it off"
-    if yes or (has_terminal() and click.confirm(f"{about}. Switch it off?", err=True)):
-        opened.end_trace()
-        say(f"tracing of vhost {vhost!r}, which {left} had switched on, is off")
-    else:
-        say(Fix(f"{about}; to switch it off: ", to_type("check", yes=True)))
-
 
 def read_trace(opened: Broker, vhost: str, exchange: str, given: TraceOptions) -> list[TracedMessage]:
     """Return what the broker does with the messages of an exchange, if the user agrees to tracing.
@@ -101,9 +62,8 @@ def read_trace(opened: Broker, vhost: str, exchange: str, given: TraceOptions) -
         found = opened.trace(exchange, seconds)
     if not found:
         raise NotDeterminedError(
-            f"no message was published to exchange {exchange!r} of vhost {vhost!r} in {seconds:g} s, so nothing is known: trace while messages are "
-            "published. Messages that reach it over another exchange are not traced, nor those of other nodes of a cluster than that of the management "
-            "URL",
+            f"no message was published to exchange {exchange!r} of vhost {vhost!r} in {seconds:g} s, over the node of the management URL: trace "
+            "while messages are published, to this exchange itself",
             exchange=exchange,
         )
     return found
@@ -128,7 +88,8 @@ def traced_keys(
     from rabbit_chx.analysis.observations import as_observations
     from rabbit_chx.topology.rules.reach import Reach
 
-    exchange = live_hash_exchange(live, name)
+    exchange = live.exchange(name)
+    assert exchange is not None  # the callers have found it
     places: Mapping[str, Destination]
     if is_compared:
         places = {place: place for place in live.key_map(name).destinations if isinstance(place, str)}
@@ -150,8 +111,8 @@ def _destinations_of_queues(
         for queue in queues:
             if found.setdefault(queue, place) != place:
                 raise NotDeterminedError(
-                    f"the queue {queue} is behind {found[queue]!s} and {place!s}, so a message in it does not show the order of the ring of {name}: "
-                    "record it while each slot has a queue of its own, or make the file true with `apply`",
+                    f"the queue {queue} is behind {found[queue]!s} and {place!s}, so its messages do not show the order of the ring of {name}: bind a queue "
+                    "of its own behind each, or read the ring",
                     exchange=name,
                 )
     return found

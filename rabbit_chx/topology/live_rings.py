@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
-from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import AS_LISTED, Ground
@@ -26,7 +26,8 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
-from rabbit_chx.topology.ring_records import RingRecord, fit_state, records_of
+from rabbit_chx.topology.ring_records import RingRecord, fit_state, is_recorded, records_of
+from rabbit_chx.words import listed
 
 
 class LiveRing(NamedTuple):
@@ -109,6 +110,33 @@ def find_recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashR
                     *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
                 )
     return None
+
+
+def read_without_record(live: LiveTopology) -> list[str]:
+    """Return the exchanges whose rings were read, and that no record on the broker fits."""
+    found = []
+    for name, ring in live.rings.items():
+        if len(ring.destinations) < 2:  # it needs no order
+            continue
+        bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
+        records = records_of(name, live.facts.records)
+        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
+            found.append(name)
+    return found
+
+
+def record_command(*names: str, **options: str) -> CommandLine:
+    """Return the command that stores the order of rings on the broker."""
+    given = tuple(Argument(*option) for option in options.items())
+    return CommandLine("record", "Broker.record(live.rings)", names, given)
+
+
+def how_to_record(names: Sequence[str], **options: str) -> Fix:
+    """Return a sentence that names rings without a record that fits them, and the command that stores one."""
+    return Fix(
+        f"no record on the broker fits the order of {listed(list(names))}: if this order is right, store it with ",
+        record_command(*names, **options),
+    )
 
 
 def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:

@@ -101,8 +101,8 @@ def test_a_sample_needs_the_true_ring_and_one_exchange_with_slots(
     one, sample = file("one.toml", e=16), ("--keys", key_file)
     for arguments, says in (
         ((one, *sample, *shop.live), "pass --ring-via"),
-        ((one, "--target", "1.1", *live), "--target is about the load of slots, which --keys shows"),
-        ((one, "--weight", "e.1=2", *live), "--weight is about the load of slots, which --keys shows"),
+        ((one, "--target", "1.1", *live), "--target has no effect without --keys"),
+        ((one, "--weight", "e.1=2", *live), "--weight has no effect without --keys"),
         ((file("none.toml"), *sample, *live), "has slots for no exchange"),
         ((file("two.toml", e=16, f=16), *sample, *live), "has slots for e, f"),
         ((file("new.toml", f=16), *sample, *live), "f is not on the broker"),

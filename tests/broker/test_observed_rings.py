@@ -95,7 +95,7 @@ def test_observed_keys_become_the_record(
     assert answer("show", "o", *live)["buckets"] == read
 
     assert main(["record", "--all", *live, "--observed", later]) == 2
-    assert "--observed has the keys of one exchange" in capsys.readouterr().err
+    assert "--observed is about one exchange" in capsys.readouterr().err
 
 
 def test_observed_values_of_a_header_determine_the_ring(

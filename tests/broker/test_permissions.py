@@ -35,7 +35,7 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.errors import AccessRefusedError, ApplyError, PublishError
+from rabbit_chx.errors import AccessRefusedError, PublishError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
@@ -147,20 +147,16 @@ def test_without_one_permission_nothing_is_applied(site: Site) -> None:
         site.permit(NEEDED - {(kind, name)}, "management")
         with Broker(*site.urls()) as applier:
             made = plan(WANTED, applier.topology())
-            with pytest.raises((AccessRefusedError, ApplyError)) as caught:
+            with pytest.raises(AccessRefusedError, match="; nothing was changed") as caught:
                 applier.apply(made, allow_moved=1)
             left_to_do = plan(WANTED, applier.topology())
         said = str(caught.value)
-        assert re.search(rf"access to (exchange|queue) '{name}' .*refused for user '{site.user}'", said), said
         needed = rf"{kind} on (exchange|queue) {name}" if kind != "read" else rf"read on (it|exchange {name})"
         assert re.search(needed, said), said
         assert "rabbitmqctl set_permissions" in said
         assert caught.value.reply_code == 403
         assert left_to_do.changes, (kind, name)
-        if isinstance(caught.value, AccessRefusedError):
-            assert left_to_do.checksum == made.checksum, "something was changed"
-        for each in NAMES:
-            site.channel.queue_delete(each) if "." in each else site.channel.exchange_delete(each)
+        assert left_to_do.checksum == made.checksum, "something was changed"
     site.permit(NEEDED, "management")
     with Broker(*site.urls()) as applier:
         assert len(applier.apply(plan(WANTED, applier.topology())).changes) == 8
@@ -172,7 +168,7 @@ def test_policies_need_a_tag(site: Site) -> None:
     with Broker(*site.urls()) as applier:
         made = plan(Topology.from_toml(POLICY), applier.topology())
         with pytest.raises(
-            AccessRefusedError, match=r"PUT /api/policies/.* 401 \(.*policymaker to change policies"
+            AccessRefusedError, match=r"DELETE /api/policies/.* 401 \(.*policymaker to change policies"
         ):
             applier.apply(made)
         site.permit(everything, "policymaker")

@@ -56,7 +56,7 @@ def test_a_command_that_reads_names_the_command_that_stores(
     file = tmp_path / "topology.toml"
     file.write_text("[[queues]]\nname = 'q1'\n")
     main([*(str(file) if word == "FILE" else word for word in command), *shop.live, *shop.via])
-    says = "no record on the broker fits the order of orders: store it with rabbit-chx record orders"
+    says = "no record on the broker fits the order of orders: if this order is right, store it with rabbit-chx record orders"
     assert says in capsys.readouterr().err
     assert provenance(shop, answer) == "assumed"
 

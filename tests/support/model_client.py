@@ -197,10 +197,12 @@ class ModelClient:
 
         Raises:
             ClientKilledError: it dies before.
+            NotFoundError: it does not exist.
         """
         assert path[0] == "policies"
         self._count()
-        self._model.policies.pop(path[-1])
+        if self._model.policies.pop(path[-1], None) is None:
+            raise NotFoundError(f"there is no policy {path[-1]}", reply_code=404)
 
     def get(
         self,

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from command_line import Stored
+from given_report import console_text
+from output_documents import check_document
 
 from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import Document
+from rabbit_chx.rendering.output import metrics_text
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,3 +45,23 @@ def _no_fix_in_an_f_string() -> Iterator[None]:
     """Refuse f-strings of our code with a Fix. Other programs may format the text of an error."""
     with patch.object(Fix, "__format__", _format_fix, create=True):
         yield
+
+
+@pytest.fixture
+def stored() -> Stored:
+    """Compares a report as text, JSON and metrics with a file of `reports/`. To write a file anew, delete it first."""
+
+    def compare(name: str, report: Document, words: Callable[[str], str] = str) -> None:
+        document = report.as_json(words)
+        check_document(document)
+        text = f"{console_text(report, 100, words)}\n{json.dumps(document, indent=1, ensure_ascii=False)}\n"
+        if report.gauges:
+            # Without the zeros of kinds of findings: another kind changes no file.
+            text += re.sub(r'.*kind=".* 0\n', "", f"\n{metrics_text(report.gauges)}")
+        file = Path(__file__).with_name("reports") / f"{name}.txt"
+        if not file.exists():
+            file.write_text(text, encoding="utf-8")
+            pytest.fail(f"{file} is written: read it")
+        assert text == file.read_text(encoding="utf-8")
+
+    return compare

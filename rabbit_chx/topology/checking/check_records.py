@@ -55,7 +55,7 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     if found is None and records_of(name, live.facts.records) and ring.ground.is_certain:
         return "its record does not fit its bindings, so it is compared with nothing; the command record replaces it"
     if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
-        return "no file and no record to compare it with"
+        return "no record to compare it with"
     bindings: list[Binding] = [member.binding for member in live_ring.bound]
     is_sorted = _is_restarted(HashRing.from_bindings(bindings, ring.release), ring)
     time = _time_of(live.facts.start)

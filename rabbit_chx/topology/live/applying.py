@@ -18,6 +18,7 @@ from itertools import count
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import (
+    AccessRefusedError,
     ApplyError,
     BrokerRefusedError,
     InputError,
@@ -27,7 +28,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.fixes import Argument, Fix, joined
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.topology.live.hand_over import (
     HandOver,
@@ -45,6 +46,7 @@ from rabbit_chx.topology.live.live_broker import (
     check_declared_name,
     is_repeatable,
     operations_of,
+    trials_of,
     try_count,
 )
 from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, read_topology
@@ -69,6 +71,8 @@ _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
 _LOOKS_PER_NOTE = 10
 _NOT_FOUND = 404
+#: A policy that nobody makes.
+_NO_POLICY = "rabbit-chx.trial"
 _BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
 #: Names that cannot be segments of an HTTP path.
 _UNSAFE_SEGMENTS = {".", ".."}
@@ -218,6 +222,7 @@ def _check_plan(
             refusals,
         )
     _check_sendable(plan.changes, broker)
+    _check_permissions(plan, live, broker)
     return live, frozenset(drained)
 
 
@@ -229,6 +234,38 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
     broker.amqp.check_sendable(
         [operation for change in changes for operation in operations_of(change, allow_loss=True)]
     )
+
+
+def _check_permissions(plan: Plan, live: LiveTopology, broker: LiveBroker) -> None:
+    """Try the permissions of all changes before the first one.
+
+    Raises:
+        AccessRefusedError: the user lacks one. The error names it, and the object.
+    """
+    existing: set[Destination] = {one.ref for one in live.exchanges} | {one.name for one in live.queues}
+    trials = {trial: change for change in plan.changes for trial in trials_of(change, existing)}
+    for part in _split_changes(plan):
+        if isinstance(part, HandOver):  # its messages are moved from the parking queue to the exchange
+            parked = BindingDefinition(part.park, ExchangeRef(part.exchange), "")
+            trials |= dict.fromkeys(trials_of(PlannedChange("bind", None, parked), ()), part.bind)
+    if any(change.kind == "policy" for change in plan.changes):
+        with contextlib.suppress(NotFoundError):
+            broker.api.delete("policies", broker.vhost, _NO_POLICY)
+    if not trials or broker.amqp.perform_together([*trials]):
+        return
+    for trial, change in trials.items():
+        try:
+            broker.amqp.perform(trial)
+        except AccessRefusedError as error:
+            why, exchange, queue = str(error), error.exchange, error.queue
+            if trial.action == "delete":  # its object is of the other kind
+                exchange, queue = queue, exchange
+                why = f"{broker.where}: the user needs configure on {change.kind} {change.name} (rabbitmqctl set_permissions)"
+            raise AccessRefusedError(
+                f"{why}; nothing was changed", exchange=exchange, queue=queue, reply_code=error.reply_code
+            ) from error
+        except BrokerRefusedError:
+            continue  # for another reason: the change itself tells it
 
 
 def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:

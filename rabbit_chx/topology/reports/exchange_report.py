@@ -1,13 +1,43 @@
-"""The report of an exchange."""
+"""The report of an exchange, with members, shares, slots, shards and record; and the list of the exchanges that hash."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from rabbit_chx.analysis.report_parts import hashes_text, ring_text
+from rabbit_chx.analysis.pictures import draw_map, draw_slots
+from rabbit_chx.analysis.report_parts import (
+    bucket_ranges,
+    hashes_text,
+    heaviest_keys,
+    name_or_none,
+    rate_text,
+    ring_text,
+    slot_text,
+)
+from rabbit_chx.analysis.slot_load import SlotSample
+from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
+from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.result_fields import Shown, to_json
+from rabbit_chx.routing import HashRing, SlotTable
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
+from rabbit_chx.topology.checking.check import check
+from rabbit_chx.topology.live.reading import LiveExchange, PublishRates
+from rabbit_chx.topology.live.recording import record_of
+from rabbit_chx.topology.live_rings import find_live_ring, how_to_record, record_command
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, order_of_name, order_of_place
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.ring_records import record_arguments
+from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
+from rabbit_chx.topology.slots.slot_view import view_slots
+from rabbit_chx.words import percent, percent_or_blank, plural
 
 
 def exchange_facts(
@@ -25,3 +55,353 @@ def exchange_facts(
         if ring.ground.is_assumed
         else facts
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExchange:
+    """What is known about an exchange.
+
+    Attributes:
+        map: its ring with the slots, or its other map of keys; None if it does not hash.
+        arguments: those that determine the hashed value; None over AMQP alone.
+        keys: the binding keys of each member; empty over AMQP alone.
+        rates: the publish rates of the exchange and its queues, and the queues that do not run.
+        record: what is known about the record on the broker; empty over AMQP alone.
+        record_arguments: the record that this ring makes; None if it is assumed.
+        sharding: its shards; None if it has none.
+        sample: the load of a sample of keys.
+    """
+
+    name: str
+    vhost: str
+    map: KeyMap | None
+    arguments: Mapping[str, str] | None = None
+    keys: Mapping[Destination, Sequence[str]] | None = None
+    rates: PublishRates = field(default_factory=lambda: PublishRates(None, {}))
+    record: str = ""
+    record_arguments: Mapping[str, Any] | None = None
+    sharding: ShardedExchange | None = None
+    sample: SlotSample | None = None
+
+    @classmethod
+    def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
+        """Return a live exchange with its shards; None if it has none."""
+        keys: dict[Destination, list[str]] = {}
+        for destination, key in live.bindings:
+            keys.setdefault(destination, []).append(key)
+        is_ring = live.type == HASH_EXCHANGE
+        return cls(
+            live.name,
+            live.vhost,
+            _map_of(live, sharding),
+            live.hash_arguments,
+            keys,
+            live.publish_rates(),
+            _record_text(live) if is_ring else "",
+            record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
+            sharding,
+        )
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
+        of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
+        sample, sharding = self.sample, self.sharding
+        released = sharding if self.map is None else self.map
+        release = None if released is None else released.release
+        counted = sample and {
+            "source": sample.source,
+            "messages": sample.messages,
+            "nowhere": sample.load.nowhere,
+        }
+        yield Data(
+            {
+                **{name: value for name, value in of_map.items() if not name.startswith("format")},
+                **({} if release is None else {"release": release}),
+                "exchange": self.name,
+                "vhost": self.vhost,
+                "arguments": self.arguments,
+                "record": self.record_arguments,
+                "rate": self.rates.exchange,
+                "sample": counted,
+            }
+        )
+        yield Facts(list(self._facts()))
+        members = list(self._members())
+        columns = _SLOTS if isinstance(self.map, SlotTable) else _MEMBERS
+        known = None if self.map is None or self._possible_shares() is not None else self.map
+        table = Table.of(columns, members, key="members").for_people(members)
+        yield table if known is None else replace(table, pictures=lambda: draw_map(known, self._real()))
+        if isinstance(self.map, SlotTable):
+            slots, load = self.map, None if sample is None else sample.load.messages
+            queues = Table.of(_QUEUES, self._queues(slots), key="queues")
+            yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
+        if self.map is not None:
+            yield heaviest_keys(self.map, sample)
+        if sharding is not None:
+            yield Section("", list(_sharding_parts(sharding)), key="sharding")
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        sample = self.sample
+        if self.map is not None:
+            yield from exchange_facts(self.name, self.vhost, self.arguments, self.map)
+        elif self.sharding is not None:
+            yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
+        if self.record:
+            yield "record", self.record
+        if self.rates.exchange is not None:
+            yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last seconds"
+        if sample is not None:
+            nowhere = (
+                f", {sample.load.nowhere:,} of them not routed to a member" if sample.load.nowhere else ""
+            )
+            yield "sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"
+
+    def _members(self) -> Iterator[tuple[object, ...]]:
+        """Yield the members in the order of the ring; those without a bucket are last."""
+        if self.map is None:
+            return
+        buckets, shares = self.map.beneath.buckets, self.map.beneath.shares()
+        ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
+        owners = self.map if isinstance(self.map, SlotTable) else None
+        places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
+        for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
+            is_known = possible is None
+            yield (
+                place,
+                None if owners is None else name_or_none(owners.queue_of(place)),
+                () if self.keys is None or place is None else self.keys.get(place, ()),
+                ranges.get(place, "") if is_known else None,
+                counts[place] if is_known else None,
+                shares.get(place, 0.0) if is_known else None,
+                None if possible is None else possible(counts[place]),
+                *self._figures(place, (place,)),
+            )
+
+    def _queues(self, slots: SlotTable) -> Iterator[tuple[object, ...]]:
+        """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
+        shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
+        named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
+        possible = self._possible_shares()
+        for queue in (*named, *([None] if held[None] else [])):
+            places = [place for place in slots.ring.destinations if slots.queue_of(place) == queue]
+            count = sum(place in places for place in slots.ring.buckets)
+            yield (
+                queue,
+                held[queue],
+                shares.get(queue, 0.0) if possible is None else None,
+                None if possible is None else possible(count),
+                *self._figures(queue, places),
+            )
+
+    def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
+        """Return what returns the least and the greatest share of a number of buckets in any order; None if the order is known.
+
+        It returns None if the bindings do not show how many buckets there are: which of two bindings of one destination counts depends on
+        their order.
+        """
+        ring = None if self.map is None else self.map.beneath
+        if not (isinstance(ring, HashRing) and ring.ground.is_assumed and self.keys is not None):
+            return None
+        if not ring.release.follows(DUPLICATES_APPEND) and any(len(keys) > 1 for keys in self.keys.values()):
+            return lambda _: None
+        numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
+        each = sorted(numbered.shares().values())
+        return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
+
+    def _real(self) -> dict[Place, float] | None:
+        """Return the share of the last messages that each queue got; None if it is not known."""
+        rates: dict[Place, float] = {queue: rate for queue, rate in self.rates.queues.items() if rate}
+        total = sum(rates.values())
+        return {place: rate / total for place, rate in rates.items()} if total else None
+
+    def _figures(
+        self, place: Place, places: Sequence[Place]
+    ) -> tuple[float | None, float | None, str | None]:
+        """Return the load of a place, which has that of `places`, its messages per second, and its state if it does not run."""
+        sample, rates, load = self.sample, self.rates, None
+        if sample is not None:
+            load = rounded(
+                sum(sample.share(sample.load.messages.get(each, 0)) for each in places if each is not None)
+            )
+        if isinstance(place, str):
+            return load, rates.queues.get(place), rates.states.get(place)
+        return load, None if load is None or rates.exchange is None else load * rates.exchange, None
+
+
+def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
+    """Return the map of an exchange; None of one that does not hash, whose shards are all there is."""
+    try:
+        return live.key_map()
+    except MismatchError:
+        if sharding is None or live.type == HASH_EXCHANGE:
+            raise
+        return None
+
+
+def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
+    """Yield the policy that shards an exchange, the shards, and the findings."""
+    count = f"{plural(exchange.shards_per_node, 'shard')} on each node"
+    key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""
+    findings, nodes = exchange.findings, exchange.nodes
+    facts = [
+        ("policy", "none" if exchange.policy is None else f"{exchange.policy}: {count}{key}"),
+        ("nodes", "not known: the user lacks the tag monitoring" if nodes is None else ", ".join(nodes)),
+        (
+            "findings",
+            f"{len(findings):,}" if findings else f"none in {plural(len(exchange.shards), 'shard')}",
+        ),
+    ]
+    if nodes is None:
+        facts.append(("not checked", "missing shards, and shards of stopped nodes"))
+    fields = ("type", "policy", "shards_per_node", "routing_key", "nodes")
+    yield Data({name: getattr(exchange, name) for name in fields})
+    yield Facts(facts)
+    yield Table.of(Shard, exchange.shards, key="shards")
+    listed = [finding_as_json(finding, shards=finding.names) for finding in findings]
+    yield Data({"missing": exchange.missing, "findings": listed})
+    if findings:
+        yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
+
+
+def _record_text(live: LiveExchange) -> str:
+    """Return what is known about the record of a ring, and how to store one that fits."""
+    stored = "none" if live.record is None else f"of {live.record.about}"
+    if live.ring.provenance != "read" or len(live.ring.destinations) < 2 or live.is_recorded:
+        return stored if live.record is not None else ""
+    fault = "" if live.record is None else ", which does not fit the ring"
+    return Fix(f"{stored}{fault}: store it with ", record_command(live.name))
+
+
+def _span(shares: tuple[float, float] | None) -> str:
+    """Return the least and the greatest share as text, once if they are shown alike."""
+    return "" if shares is None else " to ".join(dict.fromkeys(map(percent, shares)))
+
+
+def _rounded_span(shares: tuple[float, float] | None) -> list[float | None] | None:
+    return None if shares is None else [rounded(share) for share in shares]
+
+
+_SHARED = {
+    "share": Shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True),
+    "possible_share": Shown(
+        "possible share", _span, number=True, as_json=_rounded_span, sparse=True, optional=True
+    ),
+    "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
+    "rate": Shown("messages/s", rate_text, number=True, sparse=True),
+    "state": Shown("state", lambda state: state or "", sparse=True),
+}
+_MEMBERS = {
+    "destination": Shown("member", place_text),
+    "queue": Shown("queue", sparse=True),
+    "weights": Shown("weight", " and ".join, number=True, sparse=True),
+    "places": Shown("buckets", sparse=True, json=None),
+    "buckets": Shown("count", number=True, sparse=True),
+    **_SHARED,
+}
+_SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
+_QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
+
+
+def show_report(exchanges: Mapping[str, ShownExchange]) -> Document:
+    """Return what is known about some exchanges; in JSON those of several are by name."""
+    if len(exchanges) == 1:
+        return Document("show", [part for shown in exchanges.values() for part in shown.parts()])
+    sections = [Section(name, list(shown.parts()), key=name) for name, shown in exchanges.items()]
+    return Document("show", [Section("", sections, key="exchanges")])
+
+
+def _verdict(findings: tuple[str, ...] | None) -> str:
+    return "not checked" if findings is None else ", ".join(dict.fromkeys(findings)) or "none"
+
+
+_RINGS = {
+    "vhost": Shown("vhost"),
+    "exchange": Shown("exchange"),
+    "members": Shown("members", number=True),
+    "buckets": Shown("buckets", number=True),
+    "slots": Shown("slots", lambda count: count or "", number=True),
+    "provenance": Shown("ring"),
+    "findings": Shown("findings", _verdict),
+}
+_MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
+
+
+def list_report(
+    vhosts: Sequence[str],
+    rings: Sequence[Sequence[object]],
+    moduli: Sequence[tuple[str, str, int, int]] = (),
+    *,
+    unrecorded: Mapping[str, Sequence[str]] | None = None,
+    all_vhosts: bool = False,
+) -> Document:
+    """Return the x-consistent-hash exchanges, and a line for each x-modulus-hash exchange, which has no ring and is not checked.
+
+    Args:
+        vhosts: the vhosts.
+        rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
+            its ring; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
+        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
+        unrecorded: of each vhost the exchanges whose rings were read, and that no record on the broker fits.
+        all_vhosts: whether the exchanges are those of all vhosts.
+    """
+    table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
+    parts: list[Part] = [table.for_people(rings)]
+    if not rings:
+        parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
+    if moduli:
+        parts.append(Table.of(_MODULI, moduli, key="modulus"))
+    for vhost, name, members, bindings in moduli:
+        where = f" of vhost {vhost}" if all_vhosts else ""
+        share = f", each with 1/{bindings} of the keys" if bindings else ""
+        parts.append(
+            Line(
+                f"{name}{where} is of type x-modulus-hash, without a ring, and not checked: "
+                f"{plural(members, 'member')}, {plural(bindings, 'binding')}{share}"
+            )
+        )
+    for vhost, names in (unrecorded or {}).items():
+        in_vhost = {"vhost": vhost} if all_vhosts else {}
+        parts += [Line(how_to_record(names, **in_vhost))] if names else []
+    return Document("rings", parts)
+
+
+def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the x-modulus-hash exchanges as `list_report` takes them."""
+    for exchange in topology.exchanges:
+        if exchange.type == MODULUS_EXCHANGE:
+            bound = [binding for binding in topology.bindings if binding.source == exchange.name]
+            members = {binding.destination for binding in bound}
+            yield vhost, exchange.name, len(members), len(bound)
+
+
+def _is_certain(topology: LiveTopology, name: str) -> bool:
+    return name in topology.rings and topology.rings[name].ground.is_certain
+
+
+def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]:
+    """Yield the x-consistent-hash exchanges as `list_report` takes them."""
+    checked = [
+        exchange.name
+        for exchange in topology.exchanges
+        if exchange.type == HASH_EXCHANGE
+        # A ring that is not there has a member that no client can name, which is a finding.
+        and (exchange.name in topology.sources_left_out or _is_certain(topology, exchange.name))
+    ]
+    findings = check(topology, exchange=checked).findings if checked else ()
+    for exchange in topology.exchanges:
+        if exchange.type != HASH_EXCHANGE:
+            continue
+        ring = find_live_ring(topology, exchange, exchange.name).ring
+        slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
+        members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
+        kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)
+        found = kinds if exchange.name in checked else None
+        yield (
+            vhost,
+            exchange.name,
+            len(members),
+            len(ring.buckets),
+            len(slots),
+            ring.provenance,
+            found,
+        )

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 from rabbit_chx.broker import DiagnosticsRing
 from rabbit_chx.broker.management import Management
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, _broker, found_hint
+from rabbit_chx.cli.broker_options import (
+    BrokerAddresses,
+    BrokerOptions,
+    _broker,
+    found_hint,
+    why_nothing_hashes,
+)
 from rabbit_chx.cli.command import Outcome, command, options
 from rabbit_chx.errors import InputError, NotFoundError
 
@@ -153,3 +159,32 @@ def test_what_may_be_meant_by_an_exchange_that_does_not_exist(
     context.run(_broker.set, broker)
     error = NotFoundError("there is no exchange 'order'", exchange="order")
     assert context.run(found_hint, error) == hint
+
+
+TYPES = [{"name": "direct", "enabled": True}, {"name": "x-consistent-hash", "enabled": True}]
+LISTED = [{"name": "amq.direct", "vhost": "/", "type": "direct"}]
+ORDERS = {"name": "orders", "vhost": "it's", "type": "x-consistent-hash"}
+
+
+NONE = "no exchange of type x-consistent-hash or x-modulus-hash:"
+
+
+@pytest.mark.parametrize(
+    ("vhosts", "types", "exchanges", "why"),
+    [
+        ([], TYPES, [], "the user 'ops' may access no vhost: grant it permissions with rabbitmqctl set_permissions"),
+        (["/"], TYPES[:1], LISTED, (
+            "the broker does not have the exchange type x-consistent-hash: enable its plugin with "
+            "rabbitmq-plugins enable rabbitmq_consistent_hash_exchange"
+        )),
+        (["/"], TYPES, LISTED, f"vhost / has {NONE} declare one"),
+        (["/", "b"], TYPES, LISTED, f"the 2 vhosts of the user have {NONE} declare one"),
+        (["/"], TYPES, [*LISTED, ORDERS], f"""vhost / has {NONE} vhost it's has one, pass --vhost 'it'"'"'s'"""),
+        (["/"], [], LISTED, f"vhost / has {NONE} declare one"),
+    ],
+    ids=["permission", "plugin", "vhost", "vhosts", "another-vhost", "types-not-listed"],
+)  # fmt: skip
+def test_without_an_exchange_that_hashes_the_reason_is_named(
+    vhosts: list[str], types: list[dict[str, Any]], exchanges: list[dict[str, Any]], why: str
+) -> None:
+    assert why_nothing_hashes("ops", vhosts, types, exchanges) == why

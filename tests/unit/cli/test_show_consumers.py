@@ -11,21 +11,11 @@ import pytest
 from command_line import Ran
 
 from rabbit_chx.cli import show_consumers
-from rabbit_chx.cli.show_consumers import stream_group_report
-from rabbit_chx.consuming.stream_status import StreamShare
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.frames import Code, StreamMetadata
 
 UNKNOWN = "The last switch is not known"
-
-
-def test_the_lag_of_a_stream_group_is_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
-    shares = [StreamShare(f"s{lag}", None, None, None, None, lag, 0.0, None) for lag in (4, 7, 2)]
-    ConsoleOutput().show(stream_group_report("b:5552", "billing", "/", shares, []))
-    (total,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["all"]]
-    assert total == ["all", "13"]
 
 
 Shown = Callable[..., tuple[dict[str, Any], str]]

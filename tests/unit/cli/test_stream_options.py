@@ -84,5 +84,5 @@ def test_addresses_are_pairs() -> None:
         "[fe80::1]": "h:3",
     }
     for text in ("rabbit-0:5552", "rabbit-0=127.0.0.1:1", "a:1=b", "a:0=b:1", "a:1=b:65536"):
-        with pytest.raises(InputError, match="pass rabbit-0:5552="):
+        with pytest.raises(InputError, match="as in rabbit-0:5552="):
             parse_addresses((text,))

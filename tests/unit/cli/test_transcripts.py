@@ -44,7 +44,7 @@ LINE = re.compile(
     re.MULTILINE,
 )
 #: What a machine needs to bind again.
-GAP = re.compile(r"(?<=for more than )\S+ m?s")
+GAP = re.compile(r"(?<=bucket for at most )\S+ m?s")
 
 
 class Session:

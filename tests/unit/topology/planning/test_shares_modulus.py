@@ -12,8 +12,6 @@ from model_broker import ModelBroker
 from sides import as_live
 
 from rabbit_chx import Release
-from rabbit_chx.cli.check import CheckReport
-from rabbit_chx.cli.show import _list_moduli, list_report
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts
 from rabbit_chx.topology import (
@@ -26,6 +24,8 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
+from rabbit_chx.topology.reports.check_report import CheckReport
+from rabbit_chx.topology.reports.exchange_report import list_moduli, list_report
 
 NEWEST, KHEPRI = Release("4.3.6"), Release("4.0.5", store="khepri")
 HEAD = '[[exchanges]]\nname = "bills"\ntype = "x-modulus-hash"\n'
@@ -93,7 +93,7 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
-    listed = list_report(["/"], (), tuple(_list_moduli("/", bills(0, 1, 2))))
+    listed = list_report(["/"], (), tuple(list_moduli("/", bills(0, 1, 2))))
 
     assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
     *_, line = listed.blocks()

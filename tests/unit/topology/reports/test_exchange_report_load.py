@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from command_line import Stored
 from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.cli.loads import read_load
 from rabbit_chx.cli.samples import parse_keys
-from rabbit_chx.cli.show import ShownExchange, show_report
 from rabbit_chx.rendering import Document
 from rabbit_chx.topology.live.reading import PublishRates
+from rabbit_chx.topology.reports.exchange_report import ShownExchange, show_report
 
+pytestmark = pytest.mark.all_seeds
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
 TABLE = SlotTable(HashRing.from_buckets(SLOTS), {slot: f"events.{n % 2 + 1}" for n, slot in enumerate(SLOTS)})
 HEAVY = "whale", "user-2"
@@ -36,7 +39,7 @@ def test_the_load_of_slots_adds_up(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     keys = [*(f"user-{n}" for n in range(100)), *["whale"] * 60, *["user-2"] * 40]
     path.write_text("".join(f"{key}\n" for key in keys))
-    shown = LIVE.with_load(parse_keys(str(path)))
+    shown = replace(LIVE, sample=read_load(parse_keys(str(path)), {}, TABLE))
     document = json.loads(json.dumps(reported(shown).as_json()))
     assert document["sample"]["messages"] == 200
     assert sum(slot["load"] for slot in document["members"]) == pytest.approx(1)

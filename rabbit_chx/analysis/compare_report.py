@@ -1,0 +1,186 @@
+"""The report of a simulation: the shares of a ring, the load of a sample, and what a change moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rabbit_chx.analysis.key_routing import Refused
+from rabbit_chx.analysis.pictures import draw_map
+from rabbit_chx.analysis.report_parts import matrix_table, moved_keys, source_as_json, source_fact
+from rabbit_chx.analysis.simulation import MOST_DISTINCT, Change, PlaceShare, SampleCounts, Simulation
+from rabbit_chx.analysis.wording import place_text
+from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
+from rabbit_chx.result_fields import Shown
+from rabbit_chx.words import percent, plural
+
+_SHOWN = 10
+
+
+def _skew_text(part: PlaceShare) -> str:
+    return "" if part.place is None else f"{round(part.skew, 4) + 0.0:+.2%}"
+
+
+def compare_report(
+    simulation: Simulation,
+    *,
+    is_determined: bool,
+    least: tuple[float | None, float | None] | None = None,
+    rules: Sequence[str] = (),
+) -> Document:
+    """Return the shares of a ring and its sample; of two rings what moves. Programs get all of it.
+
+    Args:
+        simulation: the shares, the sample and the change.
+        is_determined: False if one of the rings is a guess.
+        least: the smallest share of keys that the change can move in another order, and with slots; None if it is not known.
+        rules: the rules by which the releases hash the first key that moves, if they differ.
+    """
+    ring, sample, change = simulation.ring, simulation.sample, simulation.change
+    columns = {
+        "destination": Shown("destination", place_text),
+        "buckets": Shown(f"{ring.traits.part}s", number=True),
+        "share": Shown("share", percent, number=True),
+        "ideal": Shown("ideal", percent, number=True),
+        "shown": Shown("skew", number=True, json=None),
+        "skew": Shown(),
+    }
+    rows = [
+        (part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew)
+        for part in simulation.places
+    ]
+    facts = [source_fact(ring)] if change is None else list(_change_facts(simulation, change, least, rules))
+    parts: list[Part] = [
+        Data({**source_as_json(ring), "determined": is_determined}),
+        Facts(facts),
+        replace(Table.of(columns, rows, key="shares"), pictures=lambda: draw_map(ring)).for_people(
+            change is None
+        ),
+    ]
+    if sample is None:
+        parts.append(Data({"sample": None}))
+    else:
+        sample_parts = list(_sample_parts(simulation, sample, is_shown=change is None))
+        parts.append(Section("", sample_parts, key="sample"))
+    if change is None:
+        parts.append(Data({"change": None}))
+    else:
+        parts.append(Section("", list(_change_parts(change, least)), key="change"))
+    return Document("compare", parts)
+
+
+def _change_facts(
+    simulation: Simulation,
+    change: Change,
+    least: tuple[float | None, float | None] | None,
+    rules: Sequence[str],
+) -> Iterator[tuple[str, str]]:
+    yield "before", source_fact(simulation.ring)[1]
+    yield "after", source_fact(change.ring)[1]
+    if shares := change.shares:
+        is_one_release = simulation.ring.release == change.ring.release
+        # In another order the shares of the members differ a little, so fewer keys may have to move.
+        minimum = min([shares.least, *(way for way in least or () if way is not None)])
+        fewest = f"; minimum {percent(minimum)}" if shares.moved and is_one_release else ""
+        yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.traits.hashes}{fewest}"
+    if simulation.sample and change.messages:
+        messages = simulation.sample.messages
+        moved = int(change.messages.moved) + change.refused_before + change.refused_after
+        yield (
+            "moved",
+            f"{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
+        )
+    for when, count, side in (
+        ("before", change.refused_before, "before"),
+        ("after", change.refused_after, "after"),
+    ):
+        if count:
+            outcomes = (getattr(key, side) for key in change.keys or ())
+            reason = next((f": {outcome.reason}" for outcome in outcomes if isinstance(outcome, Refused)), "")
+            yield "refused", f"{count:,} only {when}{reason}"
+    for when, rule in zip(("before", "after"), rules, strict=False):
+        yield "rule", f"{when}, {rule}"
+    if shares and least:
+        yield from _less(least, shares.moved)
+
+
+def _change_parts(change: Change, least: tuple[float | None, float | None] | None) -> Iterator[Part]:
+    """Yield the movement: for people that of the sample if it moves, else the exact one."""
+    is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
+    yield Data(source_as_json(change.ring))
+    if change.shares is None:
+        yield Data({"shares": None})
+    else:
+        is_shown = not is_sampled and change.shares.moved > 0
+        yield matrix_table(change.shares, percent, key="shares").for_people(is_shown)
+    less = least and dict(zip(("arranged", "slots"), least, strict=True))
+    yield Data({"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after})
+    if change.messages is None:
+        yield Data({"messages": None})
+    else:
+        yield matrix_table(change.messages, int, key="messages", of="the messages of the sample").for_people(
+            is_sampled and change.keys
+        )
+    if change.keys is None:
+        yield Data({"moves": None})
+    else:
+        yield from moved_keys([(move.key, move.before, move.after) for move in change.keys], _SHOWN)
+
+
+def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
+    """Yield alternatives that move fewer keys, if any."""
+    how = ("in the order that arrange writes", "with slots instead of the ring")
+    ways = [
+        f"{percent(share)} {by}"
+        for share, by in zip(least, how, strict=False)
+        if share is not None and percent(share) != percent(moved)
+    ]
+    if ways:
+        yield "or only", "; ".join(ways)
+
+
+def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:
+    """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
+    shares = {part.place: part.share for part in simulation.places}
+    keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
+    bounded = sample.keys is None
+    counted = ("messages", "keys", "refused", "refusal")
+    yield Data({name: getattr(sample, name) for name in counted})
+    columns = {
+        "destination": Shown("destination", place_text),
+        "keys": Shown("keys", lambda count: "" if count is None else count, number=True, json=None),
+        "expected": Shown("expected", number=True, json=None),
+        "messages": Shown("messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "distinct": Shown(json="keys"),
+    }
+    rows = [
+        (
+            place,
+            count_of_keys := sample.keys_of.get(place),
+            "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
+            count,
+            count / messages if messages else 0,
+            count_of_keys,
+        )
+        for place, count in sample.messages_of.items()
+    ]
+    yield Table.of(columns, rows, key="destinations").for_people(is_shown)
+    distinct = (
+        f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
+        if sample.keys is None
+        else plural(sample.keys, "distinct key")
+    )
+    facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
+    if sample.refusal:
+        facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
+    yield Facts(facts if is_shown else [])
+    heaviest = {
+        "key": Shown("heaviest keys"),
+        "messages": Shown("at least" if bounded else "messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "destination": Shown("destination", place_text),
+    }
+    heavy = [(key.value, key.messages, key.messages / sample.messages, key.place) for key in sample.heaviest]
+    is_telling = is_shown and (sample.keys is None or sample.keys < sample.messages)
+    yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)
