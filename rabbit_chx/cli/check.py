@@ -75,7 +75,7 @@ class CheckOptions:
     has_metrics=True,
     has_pictures=True,
     rules=Rules(
-        needs={"--release": "--offline"},
+        needs={"--release": "--offline", "--waited": "--observed"},
         excludes=[
             *(
                 ("--offline", name)

@@ -45,6 +45,7 @@ _RECORDED = {
 @command(
     example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'",
     rules=Rules(
+        needs={"--waited": "--observed"},
         excludes=[
             ("--all", "EXCHANGE"),
             ("--from", "--observed"),
