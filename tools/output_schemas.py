@@ -92,7 +92,7 @@ FORMATS = {
     " obstacles: [{kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}]}",
     "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? advice}]"
     "  rings?: [{vhost?: text exchange: text origin buckets: int order_not_checked: text? observed_keys?: int}]",
-    "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number?}]"
+    "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number? possible_share?: [number]}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]"
     " heaviest: [{key: text messages: int destination: place}]}?"
     "  change: {source shares: matrix? less: {arranged: number? slots: number?}? moves}?",
