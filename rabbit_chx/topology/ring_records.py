@@ -37,6 +37,8 @@ from rabbit_chx.words import listed
 
 #: The names of the exchanges that may contain the record of an exchange begin with one of these. A final record has the first.
 RECORD_PREFIXES = ("rabbit-chx.ring.", "rabbit-chx.next.", "rabbit-chx.spare.")
+#: The exchange that says who has switched tracing on, and the exclusive queue of the connection that gets the copies.
+TRACE = "rabbit-chx.trace"
 _FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 2
 _MOST_NAME_BYTES = 255
 #: Longer contents are compressed.
@@ -138,7 +140,9 @@ def is_own(name: object) -> bool:
 
     An import can make a name that is no text.
     """
-    return isinstance(name, str) and (name in (MARK, PENDING_APPLY) or name.startswith(RECORD_PREFIXES))
+    return isinstance(name, str) and (
+        name in (MARK, PENDING_APPLY, TRACE) or name.startswith(RECORD_PREFIXES)
+    )
 
 
 # -- steps

@@ -66,6 +66,7 @@ from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object,
 from rabbit_chx.topology.pending_apply import PENDING_APPLY, read_pending
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
+    TRACE,
     Records,
     RingRecord,
     is_own,
@@ -81,7 +82,7 @@ from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
 #: The queues of this program, which are not part of a topology.
-OWN_QUEUES = (APPLY_LOCK, MARK)
+OWN_QUEUES = (APPLY_LOCK, MARK, TRACE)
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
@@ -284,7 +285,7 @@ def _with_restart(
     passing = (
         named.ref
         for named in objects
-        if named.why_transient and named.name != APPLY_LOCK and not named.name.startswith(MADE_BY_BROKER)
+        if named.why_transient and named.name not in OWN_QUEUES and not named.name.startswith(MADE_BY_BROKER)
     )
     nodes = {entry["name"]: _nodes_of(entry) for entry in entries}
     return replace(mark, nodes=nodes, transient=frozenset(passing))

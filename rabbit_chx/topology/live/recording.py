@@ -193,7 +193,7 @@ def _exchange(
 
 
 def _sign(record: RingRecord, stamp: Stamp) -> RingRecord:
-    return replace(record, written=_now(), writer=_name_writer(), stamp=stamp)
+    return replace(record, written=_now(), writer=name_writer(), stamp=stamp)
 
 
 def _now() -> str:
@@ -214,7 +214,8 @@ def make_record_of(live: LiveTopology, name: str) -> RingRecord:
     return make_record(name, live_ring.ring, live_ring.state.bindings or ())
 
 
-def _name_writer() -> str:
+def name_writer() -> str:
+    """Return who stores something on the broker: the user, the machine and the version."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a user database
@@ -369,7 +370,7 @@ class RingKeeper:
         if not self._keeps_plan or plan.resumes is not None:
             return
         self.drop_plan()
-        pending = make_pending(plan, self._live, _now(), _name_writer())
+        pending = make_pending(plan, self._live, _now(), name_writer())
         if (arguments := pending_arguments(pending)) is not None:
             with contextlib.suppress(AccessRefusedError):
                 self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
