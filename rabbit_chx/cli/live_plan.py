@@ -17,7 +17,7 @@ from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.objects.objects import QueueDefinition
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
 from rabbit_chx.words import listed
 
@@ -85,7 +85,7 @@ def unknown_order(plan: Plan) -> ExitCode | None:
             "whether the order of ",
             listed(list(plan.guessed_orders)),
             " is that of the file is not known: ",
-            KNOW_RINGS,
+            know_rings({name: plan.rings[name].before for name in plan.guessed_orders}),
         )
     )
     return ExitCode.PARTLY

@@ -10,7 +10,7 @@ from rabbit_chx.cli.samples import KeySource, StreamedSample
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 
 
 def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:
@@ -33,6 +33,6 @@ def check_certain(exchange: str, slots: KeyMap) -> None:
         raise InputError(
             Fix(
                 f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
-                KNOW_RINGS,
+                know_rings({exchange: slots}),
             )
         )

@@ -362,7 +362,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-    from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+    from rabbit_chx.topology.planning.refusals import know_rings
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -387,7 +387,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
             doubt = (
-                f"exchange {exchange!r} is {source.ground}: probe it, or use an x-consistent-hash exchange"
+                Fix(f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}))
                 if source.ground.is_assumed
                 else ""
             )
@@ -401,7 +401,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         say(f"exchange {exchange!r}: {finding.message}")
     unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
     doubt = (
-        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", KNOW_RINGS)
+        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", know_rings({exchange: ring}))
         if ring.ground.is_assumed
         else ""
     )

@@ -34,6 +34,7 @@ from rabbit_chx.connection.failures import (
     heartbeat_error,
     interruption,
     reply_timeout_error,
+    start_thread,
     tls_error,
     unreachable,
     use_after_close_error,
@@ -93,7 +94,11 @@ class Connection:
             daemon=True,
         )
         if waker is None and (self.session.heartbeat_s or self._password.is_token):
-            self._keeper.start()
+            try:
+                start_thread(self._keeper, settings.masked_url)
+            except UnreachableError:
+                self._transport.close()
+                raise
 
     def _open(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
@@ -410,7 +415,7 @@ def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any,
             problems.append(cause)
 
     resolver = threading.Thread(target=resolve, name="rabbit_chx resolver", daemon=True)
-    resolver.start()
+    start_thread(resolver, settings.masked_url)
     resolver.join(max(deadline - time.monotonic(), 0.001))
     if problems:
         raise unreachable(settings, problems[0])

@@ -533,7 +533,15 @@ class Delivery:
         closer = alone if named is None else named
         self._doubt(cause, closer, lost, was_isolating=was_isolating)
         if named is not None:
-            self._isolating = was_isolating
+            # Others may be missing, too: each close would send all neighbours again.
+            refused = self._unsent[named].rows.exchanges
+            others = {
+                name
+                for batch in self._unsent
+                for name in batch.rows.exchanges or ()
+                if batch.rows.exchanges != refused
+            }
+            self._isolating = was_isolating or (is_of_exchange(cause) and not others <= passed)
         elif alone is not None and self._is_refused(cause, self._unsent[alone]):
             named = alone
         if named is not None:

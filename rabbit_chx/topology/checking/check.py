@@ -43,7 +43,7 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.planning.comparison import Comparison, as_live, check_wanted, compare
 from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
 from rabbit_chx.topology.planning.movement import shares_moved_without
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
+from rabbit_chx.topology.planning.refusals import know_rings, vhost_refusals
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.rules.policies import find_applying_policy
@@ -412,7 +412,7 @@ def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield finding
 
 
-def certain_ring(live: LiveTopology, name: str, remedy: Fix = KNOW_RINGS) -> HashRing:
+def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> HashRing:
     """Return the ring of a live exchange.
 
     Raises:
@@ -422,7 +422,10 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix = KNOW_RINGS) -> Has
     if ring is None or not ring.ground.is_certain:
         how = "is not known" if ring is None else f"was not read but is {ring.ground}"
         raise InputError(
-            Fix(f"the ring of {name!r} {how}, so its order is not certain: ", remedy),
+            Fix(
+                f"the ring of {name!r} {how}, so its order is not certain: ",
+                remedy or know_rings({name: find_live_ring(live, live.exchange(name), name).ring}),
+            ),
             exchange=name,
         )
     return ring

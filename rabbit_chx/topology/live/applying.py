@@ -622,7 +622,14 @@ def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Map
     """Return the planned rings, after a comparison of their bindings with those of the broker."""
     bound = read_bindings(broker)
     for name, ring in planned.items():
-        if Counter(bound.get(name, ())) != Counter(ring.bindings or ()):
+        listed, wanted = Counter(bound.get(name, ())), Counter(ring.bindings or ())
+        if wanted < listed:
+            foreign = ", ".join(f"{place!s} (key {key})" for place, key in listed - wanted)
+            raise BrokerRefusedError(
+                f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and the record of the plan is valid",
+                exchange=name,
+            )
+        if listed != wanted:
             raise BrokerRefusedError(
                 f"the bindings of {name} are not those of {ring!r} after all changes: someone else binds too, or the broker did not do "
                 "what it answered; compare its bindings",

@@ -33,7 +33,7 @@ from rabbit_chx.topology.live.recording import record_of
 from rabbit_chx.topology.live_rings import find_live_ring, how_to_record, record_command
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, order_of_name, order_of_place
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.ring_records import record_arguments
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
@@ -51,7 +51,7 @@ def exchange_facts(
         ("ring", ring_text(ring)),
     ]
     return (
-        [*facts, ("not determined", Fix("the member of a key: ", KNOW_RINGS))]
+        [*facts, ("not determined", Fix("the member of a key: ", know_rings({exchange: ring})))]
         if ring.ground.is_assumed
         else facts
     )
