@@ -16,7 +16,7 @@ from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import FieldChange
 from rabbit_chx.topology.objects.objects import QueueDefinition
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
-from rabbit_chx.topology.rules.policies import QueueSetting, live_setting
+from rabbit_chx.topology.rules.policies import QueueSetting
 from rabbit_chx.words import FEW, listed, percent, plural
 
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
@@ -68,7 +68,7 @@ class CheckedQueues:
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
-        found = live_setting(self.live, queue, argument)
+        found = self.live.setting(queue, argument)
         # The broker refuses other values of these, so the effect of one is not known.
         return None if found and argument in _WHOLE and not is_whole(found.value) else found
 

@@ -23,7 +23,7 @@ from rabbit_chx.checks import is_whole, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.rules.policies import QueueSetting, live_setting
+from rabbit_chx.topology.rules.policies import QueueSetting
 from rabbit_chx.topology.rules.reach import Ends, KeyKnowledge, Keys, Reach, hashes_keys
 from rabbit_chx.words import FEW, listed
 
@@ -123,7 +123,7 @@ class _DeadLetters:
     queue: QueueDefinition
 
     def setting(self, argument: str) -> QueueSetting | None:
-        return live_setting(self.all.live, self.queue, argument)
+        return self.all.live.setting(self.queue, argument)
 
     def text(self, argument: str) -> str | None:
         found = self.setting(argument)

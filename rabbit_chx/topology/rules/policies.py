@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
@@ -21,9 +21,6 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import LiveTopology
 
 #: The key of a policy that shards an exchange.
 SHARDS_PER_NODE = "shards-per-node"
@@ -135,17 +132,6 @@ def queue_setting(
         )
     numbers = [setting for setting in settings if isinstance(setting.value, int)]
     return min(numbers, key=lambda setting: setting.value) if numbers else next(iter(settings), None)
-
-
-def live_setting(live: LiveTopology, queue: QueueDefinition, argument: str) -> QueueSetting | None:
-    """Return the setting of a queue of a broker by an argument or the policies that apply there; None if it is not set."""
-    applied = live.facts.applied_policies
-    if queue.name in applied:
-        # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
-        policy = next((policy for policy in live.policies if policy.name == applied[queue.name]), None)
-    else:
-        policy = find_applying_policy(queue, live.policies)
-    return queue_setting(queue, argument, policy, find_applying_policy(queue, live.facts.operator_policies))
 
 
 def policy_in_the_way(
