@@ -260,7 +260,7 @@ def test_an_unfinished_earlier_task_is_noted(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_made_ids_need_a_write() -> None:
-    with pytest.raises(InputError, match="does not report the streaming query .*: add a column message_id"):
+    with pytest.raises(InputError, match=r"does not report the streaming query .*: add a column message_id"):
         write(ROW, task=Task(), messageId="auto")
 
 
