@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.command import ExitCode, option, say
-from rabbit_chx.cli.inputs import TopologyInput
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
@@ -23,6 +21,8 @@ from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
+    from rabbit_chx.cli.applying import Permissions
+    from rabbit_chx.cli.inputs import TopologyInput
 
 
 def whole_option() -> Any:  # a field's default

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.slot_load import SlotLoad, SlotSample
 from rabbit_chx.cli.samples import KeySource, StreamedSample
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing.key_map import KeyMap
 
 
 def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.inputs import (
     TopologyInput,
@@ -45,7 +44,6 @@ from rabbit_chx.routing import (
     SlotTable,
     SuperStream,
 )
-from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import SHOW_FORMAT, ExchangeType, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
@@ -54,6 +52,8 @@ from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
+    from rabbit_chx.cli.broker_options import BrokerAddresses
+    from rabbit_chx.routing.bindings import Place
     from rabbit_chx.topology import ExchangeDefinition
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.

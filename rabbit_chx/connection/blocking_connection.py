@@ -24,7 +24,6 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
@@ -44,6 +43,8 @@ from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableEr
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
+
+    from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 
 _log = logging.getLogger(__name__)
 

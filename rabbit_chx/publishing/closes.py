@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import (
     BrokerRefusedError,
@@ -13,8 +14,10 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnknownOutcomeError,
 )
-from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.outcomes import RowBatch
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.encoder import Rows
+    from rabbit_chx.publishing.outcomes import RowBatch
 
 
 def describe_row(batch: RowBatch) -> str:

@@ -33,19 +33,22 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import interruption, use_after_close_error
-from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing.closes import close_error, describe_row, find_named, is_close, is_of_exchange
-from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.limits import Outage, ProgressTimeout
-from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.outcomes import LOST, Outcomes, RowBatch, Source
 from rabbit_chx.publishing.publish_report import PublishReport, Tally, refusal_error
 from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Steps
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.connection.session import OpenConnection
+    from rabbit_chx.publishing.encoder import Encoder, Rows
+    from rabbit_chx.publishing.options import Limits, Retries
 
 _log = logging.getLogger(__name__)
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.options import (
     BYTES,
     COUNT,
@@ -28,10 +26,14 @@ from rabbit_chx.options import (
     option,
     value_of,
 )
-from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.retry import Backoff
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.connection.tokens import Credentials
+    from rabbit_chx.publishing.publish_report import PublishReport
 
 #: A broker: its AMQP URI, or settings.
 Target: TypeAlias = "str | ConnectionSettings"

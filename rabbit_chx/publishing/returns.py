@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from rabbit_chx.amqp.frames import Return
-from rabbit_chx.connection.ledger import Ledger
-from rabbit_chx.publishing.outcomes import RowBatch
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp.frames import Return
+    from rabbit_chx.connection.ledger import Ledger
+    from rabbit_chx.publishing.outcomes import RowBatch
 
 
 class Returns:

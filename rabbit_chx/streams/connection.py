@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
@@ -51,6 +50,9 @@ from rabbit_chx.streams.frames import (
     texts_field,
 )
 from rabbit_chx.version import __version__
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
 
 _T = TypeVar("_T")
 

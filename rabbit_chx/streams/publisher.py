@@ -19,16 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, check_whole, is_whole, shown
 from rabbit_chx.connection.usage_guard import FINALIZER_S, Guarded, UsageGuard, one_thread
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
-from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting, are_names
-from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
@@ -50,6 +47,10 @@ if TYPE_CHECKING:
     from collections import deque
 
     from numpy.typing import NDArray
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.routing.key_map import KeyMap
+    from rabbit_chx.streams.connection import StreamConnection
 
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (

@@ -44,10 +44,8 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.retry import Backoff, jitter
-from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
-from rabbit_chx.streams.options import WriteLimits
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array
 from rabbit_chx.streams.stored_ids import StoredIds, index_after
 from rabbit_chx.words import plural
@@ -58,6 +56,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.streams.connection import StreamConnection
+    from rabbit_chx.streams.options import WriteLimits
 
 _log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rabbit_chx.checks import is_number
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
-from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.modulo_shares import modulo_flows
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
@@ -20,6 +20,9 @@ from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
     ExchangeDefinition,
 )
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing.ground import Provenance
 
 _HASHES = 1 << 27
 

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.checks import check_seconds
 from rabbit_chx.errors import BufferFullError, ConnectionLostError, InputError, MismatchError
@@ -27,9 +27,7 @@ from rabbit_chx.options import documented, options_of, takes
 from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
-from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats, is_in_callback
@@ -37,6 +35,10 @@ from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.publishing.shared.worker import Worker
 from rabbit_chx.retry import jitter
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.encoder import Rows
+    from rabbit_chx.publishing.publish_report import PublishReport
 
 
 @documented(SharedOptions)

@@ -16,17 +16,19 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.connection.blocking_connection import Connection, Waker
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnknownOutcomeError, UnreachableError
-from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.options import Retries
-from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats
-from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Step, drive
 from rabbit_chx.retry import Backoff, jitter
 from rabbit_chx.words import plural, typed_error_text
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.delivery import Delivery
+    from rabbit_chx.publishing.options import Retries
+    from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats
+    from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 
 _log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError
@@ -12,7 +13,6 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.checking.check_queues import (
     CheckedQueues,
@@ -30,7 +30,6 @@ from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_find
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
-from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -48,6 +47,10 @@ from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.rules.policies import find_applying_policy
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing.observations import Observation
+    from rabbit_chx.topology.model import LiveTopology, Topology
 
 #: The kinds of findings that are about the order, if they are about no destination.
 _OF_ORDER = ("order", "different")

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import (
@@ -51,16 +52,18 @@ from rabbit_chx.topology.live.live_broker import (
 )
 from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
-from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss_refusal, uncounted_loss_refusal
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.slots.hand_over_marker import parse_member
 from rabbit_chx.words import listed, plural
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.model import LiveTopology
+    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rabbit_chx.routing import Destination
 from rabbit_chx.topology.live.applying import group_changes
-from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition
-from rabbit_chx.topology.planning.plan_value import Plan
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Destination
+    from rabbit_chx.topology.objects.changes import PlannedChange
+    from rabbit_chx.topology.planning.plan_value import Plan
 
 
 class MemberGap(NamedTuple):

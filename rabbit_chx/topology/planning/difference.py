@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
+if TYPE_CHECKING:
+    from rabbit_chx.routing.key_map import KeyMap
+    from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
 
 DifferenceKind: TypeAlias = Literal["missing", "unexpected", "different", "order"]
 

@@ -7,22 +7,14 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import plain, unsendable
-from rabbit_chx.topology.objects.changes import (
-    FieldChange,
-    NamedObject,
-    PlannedChange,
-    TopologyObject,
-)
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -33,9 +25,6 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.objects.toml_values import show_value
-from rabbit_chx.topology.planning.comparison import Comparison
-from rabbit_chx.topology.planning.difference import Difference
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.rules.arguments import (
     FEDERATION_SETTINGS,
     declaration_faults,
@@ -45,6 +34,19 @@ from rabbit_chx.topology.rules.arguments import (
 from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.words import percent, plural
+
+if TYPE_CHECKING:
+    from rabbit_chx.errors import InputError
+    from rabbit_chx.topology.model import LiveTopology, Topology
+    from rabbit_chx.topology.objects.changes import (
+        FieldChange,
+        NamedObject,
+        PlannedChange,
+        TopologyObject,
+    )
+    from rabbit_chx.topology.planning.comparison import Comparison
+    from rabbit_chx.topology.planning.difference import Difference
+    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 
 ALLOW_DELETE = Argument("allow_delete")
 _ALLOW_LOSS = Argument("allow_loss")
