@@ -21,6 +21,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.rendering.html import body_of
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable
 from rabbit_chx.topology.live.reading import PublishRates
+from rabbit_chx.topology.live_rings import make_members
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, RingMember
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.reports.check_report import CheckReport
@@ -214,11 +215,13 @@ def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap]:
 
 
 def _file_lines(name: str, key_map: KeyMap) -> str:
-    """Return the lines of a topology file with a ring; empty if its bindings are not known."""
-    if not isinstance(key_map, HashRing) or key_map.bindings is None:
+    """Return the lines of a topology file with a ring; empty if it has slots."""
+    if not isinstance(key_map, HashRing):
         return ""
+    bound = key_map.bindings
+    members = make_members(key_map.buckets) if bound is None else [RingMember(*each) for each in bound]
     lines = ["[[exchanges]]", f"name = {toml_value(name)}", f"type = {toml_value(HASH_EXCHANGE)}", "ring = ["]
-    for member in (RingMember(*binding) for binding in key_map.bindings):
+    for member in members:
         kind, named = (
             ("queue", member.destination)
             if isinstance(member.destination, str)

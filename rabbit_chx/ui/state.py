@@ -71,13 +71,17 @@ def read_state(at: BrokerAddresses) -> BrokerState:
         RingSourceError: the rings could not be read.
     """
     api = at.management("the pages show exchanges, which AMQP alone does not list")
-    listed = api.request("GET", "exchanges", query={"columns": "name,vhost,type,arguments"})
+    columns = {"columns": "name,vhost,type"}
+    listed = api.get_list("exchanges", query=columns, fields={"name": str, "vhost": str, "type": str})
     names = sorted({entry["vhost"] for entry in listed if _may_hash(entry)})
-    return BrokerState(at.address, {name: _read_vhost(at.in_vhost(name)) for name in names}, time.time())
+    read = {name: _read_vhost(at.in_vhost(name)) for name in names}
+    return BrokerState(at.address, {name: seen for name, seen in read.items() if seen.hashing}, time.time())
 
 
 def _may_hash(entry: Mapping[str, object]) -> bool:
-    return entry.get("type") in (HASH_EXCHANGE, MODULUS_EXCHANGE, "direct") and entry.get("name") != ""
+    if entry["type"] == "direct":  # a super stream is one
+        return entry["name"] not in ("", "amq.direct")
+    return entry["type"] in (HASH_EXCHANGE, MODULUS_EXCHANGE)
 
 
 def _read_vhost(at: BrokerAddresses) -> VhostState:
