@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.publishing import MessageProperties
 from rabbit_chx.publishing import publisher as publishing
 from rabbit_chx.testing import find_broker, temporary_vhost
 from rabbit_chx.tracing import TRACED_BY
@@ -43,7 +44,9 @@ def main() -> None:
             for form, measured in rates.items():
                 module = TRACED_BY if form == "with" else "not imported"
                 # The same bytes for the broker, without a span.
-                constant = {"headers": {"traceparent": "0" * 55}} if form == "header" else {}
+                constant: MessageProperties = (
+                    {"headers": {"traceparent": "0" * 55}} if form == "header" else {}
+                )
                 with (
                     patch.object(publishing, "TRACED_BY", module),
                     Publisher(place.url, "x", properties=constant) as publisher,

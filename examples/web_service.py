@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -15,6 +16,8 @@ from fastapi import Body, FastAPI, Header, Request, Response
 
 from rabbit_chx import Limits, Retries, SharedPublisher
 from rabbit_chx.errors import PASSING_ERRORS, RabbitChxError
+
+_log = logging.getLogger(__name__)
 
 Content = Annotated[bytes, Body(media_type="application/octet-stream")]
 #: The client's own id of the request: consumers recognise a repeated message by it.
@@ -62,10 +65,14 @@ async def order_in_the_event_loop(key: str, body: Content, request: Request, id_
 
 
 def answer_to(error: RabbitChxError) -> Response:
-    """Return 503 if a repeated request may succeed: the broker cannot be reached, refuses for now, or has not answered. Otherwise 422."""
+    """Return 503 if a repeated request may succeed: the broker cannot be reached, refuses for now, or has not answered. Otherwise 422.
+
+    The error names the broker, its user and its vhost. It is for the log, and not for the customer.
+    """
+    _log.warning("an order was not published: %s", error)
     if isinstance(error, PASSING_ERRORS):
-        return Response(str(error), status_code=503, headers={"Retry-After": "1"})
-    return Response(str(error), status_code=422)
+        return Response("the order is not stored yet: try again", 503, {"Retry-After": "1"})
+    return Response("the order cannot be stored", 422)
 
 
 @app.get("/health")

@@ -208,7 +208,11 @@ def takes(
                     raise InputError(f"{type(self).__name__} has no argument {name!r}: {remedy}")
                 for value, default in values.items():
                     single[value] = {name: named.pop(name) for name in options_of(default) if name in named}
-                given = _with_single(options(*arguments, **named), single)
+                try:
+                    given = _with_single(options(*arguments, **named), single)
+                except TypeError as cause:  # in the words of the caller
+                    own = f"{getattr(options, '__name__', '')}.__init__()"
+                    raise TypeError(str(cause).replace(own, f"{type(self).__name__}()")) from None
             finally:
                 del arguments, named, single  # a traceback with local variables must not show the password
             construct(self, given)

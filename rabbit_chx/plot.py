@@ -18,16 +18,15 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.rendering import printable
+from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import check_slot_table
 from rabbit_chx.topology import Plan
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from rabbit_chx.routing import SlotTable
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 try:
     from matplotlib.figure import Figure

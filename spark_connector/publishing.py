@@ -138,10 +138,10 @@ def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.
             yield batch
 
     report = run_task(plan, count_rows())
-    if not rows == report.rows == report.skipped + report.confirmed + report.returned:
+    if not rows == report.rows == report.skipped + report.confirmed + report.returned + report.unknown:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "
-            f"{report.confirmed:,} confirmed, {report.returned:,} returned, {report.skipped:,} skipped"
+            f"{report.confirmed:,} confirmed, {report.returned:,} returned, {report.unknown:,} unknown, {report.skipped:,} skipped"
         )
     finished.add(report)
     return report

@@ -43,7 +43,7 @@ def render_text(report: Document) -> str:
 MAX_SAMPLES = 10
 #: The counts of published rows that reports show, in their order.
 _PUBLISHED = (
-    "published", "confirmed", "returned", "nacked", "retried", "republished", "reconnects",
+    "published", "confirmed", "returned", "nacked", "unknown", "retried", "republished", "reconnects",
     "blocked_seconds", "bytes_sent",
 )  # fmt: skip
 
@@ -124,6 +124,7 @@ class PublishedCounts:
         confirmed: rows that the broker confirmed and did not return.
         returned: rows that were not routed to a queue (``onUnroutable=skip``).
         nacked: rows that the broker refused permanently; 0, since a write with such rows fails.
+        unknown: rows that were returned (``onUnroutable=skip``) after a connection had ended without an answer: each may be in a queue.
         retried: messages that were sent again because the broker had refused them.
         republished: messages that were sent again after a connection was lost.
         reconnects: connections that were opened in place of a lost one.
@@ -138,6 +139,7 @@ class PublishedCounts:
     confirmed: int = _count("confirmed")
     returned: int = _count("returned")
     nacked: int = _count("nacked")
+    unknown: int = _count("unknown")
     retried: int = _count("retried")
     republished: int = _count("republished")
     reconnects: int = _count("reconnects")
@@ -147,7 +149,7 @@ class PublishedCounts:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport(PublishedCounts):
-    """The rows of one task: ``rows == skipped + confirmed + returned``, or the task would have failed.
+    """The rows of one task: ``rows == skipped + confirmed + returned + unknown``, or the task would have failed.
 
     Attributes:
         partition: number of the Spark partition.

@@ -64,7 +64,8 @@ def without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
 def with_report(error: PublishError) -> PublishError:
     """Add the counts of the report as JSON, in a line below the message: Spark transfers only the text of an error."""
     if isinstance(error.report, PublishReport):
-        counts = {name: count for name, count in asdict(error.report).items() if name != "samples"}
+        no_counts = ("samples", "rows_failed")
+        counts = {name: count for name, count in asdict(error.report).items() if name not in no_counts}
         error.add_note(f"rabbit_chx report: {json.dumps(counts)}")
     return error
 

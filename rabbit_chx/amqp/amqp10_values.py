@@ -31,15 +31,13 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
+from rabbit_chx.amqp.client_fields import Headers
 from rabbit_chx.amqp.fields import integer_in, pairs_of
 from rabbit_chx.checks import bytes_of, is_number, is_whole, shown
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import Headers
 
 #: The primitive types of AMQP 1.0.
 Amqp10Type: TypeAlias = Literal[

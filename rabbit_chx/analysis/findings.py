@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
 from rabbit_chx.words import percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, HashRing
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
 from rabbit_chx.checks import MAX_SHORTSTR, check_whole, short_string
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import (
@@ -22,13 +23,10 @@ from rabbit_chx.routing import (
     Release,
     SuperStream,
 )
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.message import HashedOn, field_term, property_bytes, property_seconds
-
-if TYPE_CHECKING:
-    from rabbit_chx.erlang.terms import Term
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.slot_table import SlotTable
+from rabbit_chx.routing.slot_table import SlotTable
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.routing import Destination
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination
     from rabbit_chx.routing.arrays import ModuloFlows
-    from rabbit_chx.routing.bindings import Place
 
 
 #: Up to this number of pairs, all flows of a movement are held in memory.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import GivenBindings, Place
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.routing.observations import Observation
+from rabbit_chx.routing.bindings import GivenBindings, Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.observations import Observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
+from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.pictures import draw_movement
+from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Line, Part, Table, TableColumn
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import ExchangeRef, SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.matrix import MovementMatrix
-    from rabbit_chx.analysis.slot_load import SlotSample
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
 
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50

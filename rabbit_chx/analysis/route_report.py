@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
 from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Explanation
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing import Explanation
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:

@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement
 from rabbit_chx.analysis.slot_load import KeySketch
 from rabbit_chx.result_fields import shown
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
 MOST_DISTINCT = 1_000_000

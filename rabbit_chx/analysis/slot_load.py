@@ -11,16 +11,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush, heapreplace, nlargest
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Destination
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.routing.bindings import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.result_fields import to_json
+from rabbit_chx.routing.bindings import Place
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.routing.bindings import Place
 
 _NOWHERE = "(nowhere)"
 

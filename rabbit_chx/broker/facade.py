@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
@@ -19,6 +19,8 @@ from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import InputError, ManagementNeededError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.bindings import GivenBindings
+from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -34,11 +36,7 @@ from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
 from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import GivenBindings
-    from rabbit_chx.topology import LiveTopology, Plan
-    from rabbit_chx.topology.rules.shards import ShardedExchange
+from rabbit_chx.topology.rules.shards import ShardedExchange
 
 
 class _Connected(Ways):

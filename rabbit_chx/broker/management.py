@@ -24,6 +24,7 @@ from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
     BrokerTimeoutError,
+    InputError,
     NotFoundError,
     UnreachableError,
 )
@@ -99,12 +100,18 @@ class Management:
             body: the JSON body; None: no body.
 
         Raises:
+            InputError: a segment is ``.`` or ``..``, which no path of a URL can name.
             AccessRefusedError: the broker refuses the user, or the user lacks a permission.
             NotFoundError: the object does not exist.
             BrokerRefusedError: the answer has any other error status, or it is not JSON.
             BrokerTimeoutError: the answer is not complete in time.
             UnreachableError: the address does not answer.
         """
+        if unsafe := {".", ".."}.intersection(path):
+            raise InputError(
+                f"the management API cannot be asked about {min(unsafe)!r}, which is no name in the path of a URL: declare it under another name; "
+                "rabbitmqctl can delete it"
+            )
         target = f"{self._url.prefix}/api/" + "/".join(quote(segment, safe="") for segment in path)
         request_line = f"{method} {target}"
         if query:
@@ -175,27 +182,29 @@ class Management:
         finally:
             connection.close()
         if not 200 <= status < 300:
-            refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
-            reason = _reason_in(content, login)
-            for words, tag in _TAGS.items():
-                if words in reason:
-                    remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
-            if "enospc" in reason:  # the operating system's code in the reason of 4.3.6
-                remedy = "the disk of the broker is full: free disk there"
-            if status == _NOT_FOUND and b'"reason"' not in content:
-                # A release without this path answers without content. Another server answers with a page or an object of its own.
-                if content:
-                    refusal, remedy = (
-                        BrokerRefusedError,
-                        f"the management API does not answer so: {_CHECK_URL}",
-                    )
-                else:
-                    remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
-            raise refusal(
-                f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}",
-                reply_code=status,
-            )
+            raise self._refusal(status, content, request_line, login)
         return content
+
+    def _refusal(self, status: int, content: bytes, request_line: str, login: Secret) -> BrokerRefusedError:
+        """Return the error of an answer."""
+        refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
+        reason = _reason_in(content, login)
+        for words, tag in _TAGS.items():
+            if words in reason:
+                remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
+        if "enospc" in reason:  # the operating system's code in the reason of 4.3.6
+            remedy = "the disk of the broker is full: free disk there"
+        if status == _NOT_FOUND and b'"reason"' not in content:
+            # A release without this path answers without content. Another server answers with a page or an object of its own.
+            if content:
+                refusal, remedy = BrokerRefusedError, f"the management API does not answer so: {_CHECK_URL}"
+            elif request_line.endswith("/api/overview"):  # each management API has it, for each user
+                remedy = f"{_CHECK_URL}; with its path prefix, if it has one (management.path_prefix)"
+            else:
+                remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
+        return refusal(
+            f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}", reply_code=status
+        )
 
     def get(
         self, *path: str, query: Mapping[str, str] | None = None, fields: Mapping[str, Shape] | None = None

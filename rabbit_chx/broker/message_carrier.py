@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pika
 from pika import exceptions as pika_errors
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.live.live_broker import try_count
@@ -21,8 +22,6 @@ from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.amqp import ConnectionSettings
 
 _log = logging.getLogger(__name__)
 

@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import outcome_text, ring_text, source_as_json
 from rabbit_chx.analysis.wording import finding_as_json, place_text
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -32,6 +35,7 @@ from rabbit_chx.rendering import Data, Document, Facts, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, Place, ascending_bindings
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -43,12 +47,6 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.planning.refusals import READ_RINGS
 from rabbit_chx.topology.reports.exchange_report import exchange_facts
 from rabbit_chx.words import percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
-    from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.pika_connection import PikaConnection
-    from rabbit_chx.routing.key_map import KeyMap
 
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5

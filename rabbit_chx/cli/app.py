@@ -219,10 +219,17 @@ def _run(arguments: Sequence[str]) -> int:
         return _BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a user needs a message, not a traceback
         say(_message(error), keep_lines=isinstance(error, (TopologyError, PlanRefusedError)))
-        code = next(code for kind, code in CODES if isinstance(error, kind))
+        code = _code_of(error)
     if note := password_note():
         say(note)
     return code
+
+
+def _code_of(error: BaseException) -> int:
+    """Return the exit code of an error. An answer that is not one of the management API refuses nothing: it has no code, or is a page 404."""
+    if type(error) is BrokerRefusedError and error.reply_code in (None, 404):
+        return 70
+    return next(code for kind, code in CODES if isinstance(error, kind))
 
 
 def _shown(outcome: Outcome) -> int:

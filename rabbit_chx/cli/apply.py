@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
@@ -24,6 +25,7 @@ from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRef
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number, one_of
 from rabbit_chx.rendering import Block, Data, Document, Facts, Section
+from rabbit_chx.topology import Plan
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
@@ -32,9 +34,7 @@ from rabbit_chx.topology.reports.plan_report import changes_table
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
     from rabbit_chx.broker import Broker
-    from rabbit_chx.topology import Plan
 
 #: The result of an application.
 ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]

@@ -16,12 +16,12 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import SHARE, ValueKind
 from rabbit_chx.rendering import ConsoleOutput, Document, MarkdownOutput, sign_of_life
+from rabbit_chx.topology import Plan
+from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
-    from rabbit_chx.topology import Plan
-    from rabbit_chx.topology.live.applying import Applied
 
 #: What a plan may do only if it is permitted; `moved` has a value.
 _PERMITTED = ("moved", "delete", "loss", "vhost", "unlink")

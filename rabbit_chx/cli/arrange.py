@@ -7,9 +7,11 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import heaviest_keys, slot_name
+from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import rounded
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
@@ -25,14 +27,10 @@ from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Tab
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.targets import reordered
 from rabbit_chx.words import listed, percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
-    from rabbit_chx.analysis.slot_load import SlotSample
-    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 
 _DEFAULT_TARGET = "1.2"
 _RESULTS = {

@@ -41,7 +41,7 @@ from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.reports.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.words import listed
 
@@ -262,11 +262,13 @@ def _outcome(
     name = None if file is None else file_name(file)
     report = CheckReport(live.address, checks, exchanges, time.time(), name, given.all_vhosts, given.ignored)
     code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
-    if unknown := [name for ended in report.ended.values() for name in ended.of_provenance("assumed")]:
+    if unknown := {
+        name: ended.rings[name] for ended in report.ended.values() for name in ended.of_provenance("assumed")
+    }:
         say(
             Fix(
-                f"the order of {listed(unknown)} is not known, and what depends on it was not checked: ",
-                KNOW_RINGS,
+                f"the order of {listed([*unknown])} is not known, and what depends on it was not checked: ",
+                know_rings(unknown),
             )
         )
         code = code or ExitCode.PARTLY

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.compare_report import compare_report
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.simulation import Change
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import (
     STDIN,
@@ -29,11 +31,9 @@ from rabbit_chx.cli.ring_options import (
 from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
+from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.analysis.simulation import Change
-    from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.topology.planning.proposals import LeastMoved
 
 _HEAVIEST = 5

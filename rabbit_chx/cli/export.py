@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.topology.objects.toml_values import toml_value
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.rules.plugin_objects import without_plugin_objects, without_shards
 from rabbit_chx.topology.rules.reach import select_reached
 from rabbit_chx.topology.slots.layout import collapse, explain_not_collapsed
@@ -72,17 +74,23 @@ def export(
     written, faults = _expressible(_with_queues(collapse(topology).as_wanted()))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
-    guessed = [exchange.name for exchange in written.exchanges if is_guessed and len(exchange.ring or ()) > 1]
+    guessed = {
+        exchange.name: topology.rings[exchange.name]
+        for exchange in written.exchanges
+        if exchange.name in topology.rings
+        and (is_guessed or topology.rings[exchange.name].ground.is_assumed)
+        and len({member.destination for member in exchange.ring or ()}) > 1
+    }
     if guessed:
-        say(
-            Fix(
-                f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: pass --ring-via, and first run: ",
-                to_type("arrange", "FILE", write=True),
-                "; it writes the order that moves the fewest",
-            )
+        about = f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: "
+        arranged = Fix(
+            "pass --ring-via, and first run: ",
+            to_type("arrange", "FILE", write=True),
+            "; it writes the order that moves the fewest",
         )
+        say(Fix(about, know_rings(guessed) if live else arranged))
     code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
-    text = _with_choices(written.to_toml(), written)
+    text = _with_choices(written.to_toml(), written, guessed)
     return Outcome(Document("topology", [Data(lambda: tomllib.loads(text)), Verbatim(text)]), code)
 
 
@@ -181,10 +189,15 @@ def _with_queues(topology: Topology) -> Topology:
     return replace(topology, exchanges=tuple(exchanges))
 
 
-def _with_choices(text: str, topology: Topology) -> str:
-    """Return the text of a file with the limits of a plan as comments, if the topology does not set them, for the user to choose."""
+def _with_choices(text: str, topology: Topology, guessed: Iterable[str]) -> str:
+    """Return the text of a file with comments: the rings whose order is `guessed`, and the limits of a plan that the topology does not set,
+    for the user to choose.
+    """
     names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
-    comments = []
+    comments = [
+        f"# The order of the ring of {name!r} is a guess: it is that of the binding list, not that of the broker."
+        for name in guessed
+    ]
     if topology.max_share_moved is None and any(
         exchange.type == HASH_EXCHANGE for exchange in topology.exchanges
     ):
@@ -211,11 +224,4 @@ def _with_choices(text: str, topology: Topology) -> str:
 def _report_left_out(topology: LiveTopology) -> None:
     for line in topology.facts.left_out:
         say(f"left out: {line}")
-    if assumed := [
-        name for name, ring in topology.rings.items() if ring.provenance == "assumed" and ring.buckets
-    ]:
-        say(
-            f"the order of {', '.join(assumed)} is assumed to be that of the binding list, and probably differs: pass "
-            "--ring-via to read it"
-        )
     say_doubts(topology.rings)

@@ -24,11 +24,11 @@ from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Finding
     from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.topology import Imported, Topology
     from rabbit_chx.topology.ring_records import RingRecord
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.command import ExitCode, option, say
+from rabbit_chx.cli.inputs import TopologyInput
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
@@ -15,14 +17,12 @@ from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.objects.objects import QueueDefinition
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
-    from rabbit_chx.cli.applying import Permissions
-    from rabbit_chx.cli.inputs import TopologyInput
 
 
 def whole_option() -> Any:  # a field's default
@@ -85,7 +85,7 @@ def unknown_order(plan: Plan) -> ExitCode | None:
             "whether the order of ",
             listed(list(plan.guessed_orders)),
             " is that of the file is not known: ",
-            KNOW_RINGS,
+            know_rings({name: plan.rings[name].before for name in plan.guessed_orders}),
         )
     )
     return ExitCode.PARTLY

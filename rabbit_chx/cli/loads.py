@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.slot_load import SlotLoad, SlotSample
 from rabbit_chx.cli.samples import KeySource, StreamedSample
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.planning.refusals import know_rings
 
 
 def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:
@@ -36,6 +33,6 @@ def check_certain(exchange: str, slots: KeyMap) -> None:
         raise InputError(
             Fix(
                 f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
-                KNOW_RINGS,
+                know_rings({exchange: slots}),
             )
         )

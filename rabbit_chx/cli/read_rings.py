@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.command import say
 from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.topology import LiveTopology
     from rabbit_chx.topology.live.reading import LiveExchange
 

@@ -16,6 +16,7 @@ from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, 
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
+from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import (
     BindingDefinition,
     LiveTopology,
@@ -26,8 +27,10 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
+from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.plan_value import count_changes
 from rabbit_chx.topology.planning.refusals import REMAKE_RINGS
 from rabbit_chx.topology.reports.plan_report import plan_parts
@@ -36,9 +39,6 @@ from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.live.applying import Applied
-    from rabbit_chx.topology.objects.changes import PlannedChange
 
 #: The result of a repair; ``planned`` is a dry run.
 RepairState: TypeAlias = Literal["planned", "unchanged", "refused", "applied", "partly"]

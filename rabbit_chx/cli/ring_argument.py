@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.checks import json_object
+from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.inputs import (
     TopologyInput,
@@ -44,6 +45,7 @@ from rabbit_chx.routing import (
     SlotTable,
     SuperStream,
 )
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import SHOW_FORMAT, ExchangeType, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
@@ -52,8 +54,6 @@ from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
-    from rabbit_chx.cli.broker_options import BrokerAddresses
-    from rabbit_chx.routing.bindings import Place
     from rabbit_chx.topology import ExchangeDefinition
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
@@ -362,7 +362,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-    from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+    from rabbit_chx.topology.planning.refusals import know_rings
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
@@ -387,7 +387,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
             doubt = (
-                f"exchange {exchange!r} is {source.ground}: probe it, or use an x-consistent-hash exchange"
+                Fix(f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}))
                 if source.ground.is_assumed
                 else ""
             )
@@ -401,7 +401,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         say(f"exchange {exchange!r}: {finding.message}")
     unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
     doubt = (
-        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", KNOW_RINGS)
+        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", know_rings({exchange: ring}))
         if ring.ground.is_assumed
         else ""
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, cast, get_args
+from typing import ClassVar, cast, get_args
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Hashing
@@ -12,13 +12,11 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
 from rabbit_chx.cli.inputs import parse_header_type
 from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.ring_argument import RingArgument, RingInput
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
-
-if TYPE_CHECKING:
-    from rabbit_chx.cli.ring_argument import RingArgument, RingInput
 
 RELEASE = "VERSION[/STORE]"
 _KEY_ASSUMED = "so the routing key is assumed: otherwise pass --hash-header or --hash-property, or read it with --management-url"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
@@ -26,10 +26,8 @@ from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Batch, Data, Document, Lines
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, SlotTable
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))
 

@@ -17,13 +17,13 @@ from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.installation import install_command
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import reading, sign_of_life
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.analysis.key_routing import Hashing, SampleBatch
-    from rabbit_chx.routing.key_map import KeyMap
 
 _FORMATS = {"": "text", ".txt": "text", ".log": "text", ".csv": "csv", ".parquet": "parquet"}
 #: The size of a batch: bytes of text, rows of a table.

@@ -6,9 +6,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import check_one, say
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
 from rabbit_chx.consuming.group_report import ShownQueue, group_report, stream_group_report
@@ -17,16 +20,11 @@ from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, NotFoundError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
+from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.broker.management import Management
-    from rabbit_chx.cli.broker_options import BrokerAddresses
-    from rabbit_chx.routing import Release
 
 #: The management API's data is up to 5 s old.
 _STALE_S = 6.0

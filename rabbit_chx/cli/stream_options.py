@@ -10,17 +10,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from rabbit_chx.analysis.report_parts import hashes_text
+from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import TEXT, option, say
+from rabbit_chx.cli.ring_argument import RingArgument, RingInput
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import one_of
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.nodes import node_addresses
 
 if TYPE_CHECKING:
-    from rabbit_chx.cli.broker_options import BrokerAddresses
-    from rabbit_chx.cli.ring_argument import RingArgument, RingInput
-    from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.streams.keys import KeyColumn
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}

@@ -7,11 +7,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aio_pika
 from aiormq import exceptions as aiormq_errors
 
+from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.blocking_connection import RENEWAL_S
 from rabbit_chx.connection.client_settings import aio_pika_arguments
@@ -25,10 +26,7 @@ from rabbit_chx.connection.failures import (
     vhost_error,
 )
 from rabbit_chx.connection.tokens import log_in_async
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings, Secret
-    from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import RabbitChxError
 
 _log = logging.getLogger(__name__)
 

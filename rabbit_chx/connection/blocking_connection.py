@@ -24,6 +24,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import (
@@ -33,6 +34,7 @@ from rabbit_chx.connection.failures import (
     heartbeat_error,
     interruption,
     reply_timeout_error,
+    start_thread,
     tls_error,
     unreachable,
     use_after_close_error,
@@ -43,8 +45,6 @@ from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableEr
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
-
-    from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,11 @@ class Connection:
             daemon=True,
         )
         if waker is None and (self.session.heartbeat_s or self._password.is_token):
-            self._keeper.start()
+            try:
+                start_thread(self._keeper, settings.masked_url)
+            except UnreachableError:
+                self._transport.close()
+                raise
 
     def _open(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
@@ -411,7 +415,7 @@ def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any,
             problems.append(cause)
 
     resolver = threading.Thread(target=resolve, name="rabbit_chx resolver", daemon=True)
-    resolver.start()
+    start_thread(resolver, settings.masked_url)
     resolver.join(max(deadline - time.monotonic(), 0.001))
     if problems:
         raise unreachable(settings, problems[0])

@@ -22,10 +22,13 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
     RabbitChxError,
+    UnknownOutcomeError,
     UnreachableError,
 )
 
 if TYPE_CHECKING:
+    import threading
+
     from rabbit_chx.amqp import ConnectionSettings
 
 #: OpenSSL's text when the peer rejects our certificate. With TLS 1.3 it arrives after the handshake.
@@ -262,6 +265,28 @@ def reply_timeout_error(where: str, method: str, waited_s: float) -> BrokerTimeo
     return BrokerTimeoutError(
         f"{where}: no answer to {method} within {waited_s:g} s: look at the broker's log"
     )
+
+
+def start_thread(thread: threading.Thread, where: str) -> None:
+    """Start a thread; an UnreachableError, which may pass, if the system has no thread left."""
+    try:
+        thread.start()
+    except RuntimeError as cause:
+        raise UnreachableError(
+            f"{where}: the system starts no further thread ({cause}): end some, or raise the limit of processes (ulimit -u, pids of a container)"
+        ) from None
+
+
+def unknown_outcome(cause: RabbitChxError, what: str = "the message") -> UnknownOutcomeError:
+    """Return the error of messages that may be in a queue from a connection that ended without an answer; a copy was refused by `cause`."""
+    error = UnknownOutcomeError(
+        f"{what} may be in a queue: a connection ended before the broker had answered, and what was sent again was refused: {cause}",
+        exchange=cause.exchange,
+        queue=cause.queue,
+        reply_code=cause.reply_code,
+    )
+    error.__cause__ = cause
+    return error
 
 
 # -- when it is given up

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pamqp import commands, frame, header
 from pamqp.exceptions import PAMQPException
 
+from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.frames import (
     BODY_FRAME,
     CONFIRM,
@@ -49,8 +50,6 @@ from rabbit_chx.version import __version__
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
-
-    from rabbit_chx.amqp import ConnectionSettings, Secret
 
 _CHANNEL = 1
 _SAMPLES = 10

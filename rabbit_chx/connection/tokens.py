@@ -22,16 +22,14 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
+from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import is_finite
 from rabbit_chx.connection.failures import no_token
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
 from rabbit_chx.retry import Backoff
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.settings import ManagementUrl
 
 _T = TypeVar("_T")
 

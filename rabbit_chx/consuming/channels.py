@@ -7,11 +7,12 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from aiormq import exceptions as aiormq_errors
 from aiormq import spec
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.connection.aio_pika_opening import (
     LOST,
@@ -38,9 +39,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
 
 _log = logging.getLogger(__name__)
 

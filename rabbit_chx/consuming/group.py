@@ -26,6 +26,7 @@ from rabbit_chx.connection.failures import connect_timeout_error
 from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
+from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.queue_checks import check_queues, prefetch_of, queue_warnings
 from rabbit_chx.consuming.runner import QueueRunner
@@ -43,14 +44,13 @@ from rabbit_chx.errors import (
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.publishing import Retries
+from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
-    from rabbit_chx.consuming.message import GroupMessage
     from rabbit_chx.consuming.stream_connection import StreamGroupConnection
-    from rabbit_chx.publishing.limits import Outage
 
 _log = logging.getLogger(__name__)
 _PRIORITIES_SINCE = (4, 0, 0)

@@ -38,12 +38,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.settings import GroupMember
-    from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
+from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 #: Seconds between two requests to an empty parking queue, and until a retry that lacks a claim looks for it again.
 _POLL_S = 0.05

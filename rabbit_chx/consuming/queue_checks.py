@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import delivery_limit, delivery_limit_fault
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
 from rabbit_chx.words import listed
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.settings import GroupMember
 
 _MAX_LISTED = 5
 #: The arguments that a queue of a group must have.

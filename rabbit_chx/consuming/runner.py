@@ -33,6 +33,7 @@ from rabbit_chx.consuming.ownership import (
     StartTimer,
     Subscribe,
 )
+from rabbit_chx.consuming.settings import GroupMember, Hook
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.slots.hand_over_marker import make_consumer_tag
 from rabbit_chx.tracing import handler_span
@@ -40,7 +41,6 @@ from rabbit_chx.words import error_text, typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection
-    from rabbit_chx.consuming.settings import GroupMember, Hook
     from rabbit_chx.consuming.stream_channels import StreamChannel
     from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 

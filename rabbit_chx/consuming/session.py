@@ -22,6 +22,8 @@ from rabbit_chx.consuming.journal import (
     Roster,
     priority_without_journal,
 )
+from rabbit_chx.consuming.runner import QueueRunner
+from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.consuming.waits import start_task, wait_for_any, wait_unless_blocked
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -34,8 +36,7 @@ from rabbit_chx.words import typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
-    from rabbit_chx.consuming.runner import MemberChannel, QueueRunner
-    from rabbit_chx.consuming.settings import GroupMember
+    from rabbit_chx.consuming.runner import MemberChannel
     from rabbit_chx.consuming.stream_connection import JournalChannel, StreamGroupConnection
 
 _log = logging.getLogger(__name__)

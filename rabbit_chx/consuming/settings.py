@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_seconds, check_whole, is_finite
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import (
@@ -30,11 +32,9 @@ from rabbit_chx.options import (
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.retry import Backoff
+from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.connection.tokens import Credentials
-    from rabbit_chx.routing import HashRing, ModulusHashExchange, SlotTable
     from rabbit_chx.streams.frames import OffsetSpec
     from rabbit_chx.streams.options import StreamTargets
 

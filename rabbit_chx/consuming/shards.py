@@ -21,12 +21,12 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import Retries
+from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.topology.rules.plugin_objects import ShardName
+from rabbit_chx.topology.rules.shards import ShardedExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, ConsumingConnection
-    from rabbit_chx.publishing.limits import Outage
-    from rabbit_chx.topology.rules.shards import ShardedExchange
 
 _log = logging.getLogger(__name__)
 _MAX_PREFETCH = 65_535

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.finding_kinds import GROUP_KINDS
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import moment_as_json, moment_text
 from rabbit_chx.result_fields import shown
+from rabbit_chx.routing import Release
 from rabbit_chx.topology.slots.hand_over_marker import parse_member
 from rabbit_chx.words import listed
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Release
 
 _PRIORITIES_SINCE = (4, 0, 0)
 _MAX_LISTED = 5

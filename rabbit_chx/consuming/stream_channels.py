@@ -36,6 +36,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.streams.chunks import Piece, pieces, read_chunk
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import (
     ConsumerUpdate,
@@ -51,7 +52,6 @@ from rabbit_chx.words import typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.streams.connection import StreamConnection
 
 _log = logging.getLogger(__name__)
 

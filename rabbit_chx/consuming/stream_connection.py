@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.consuming.journal import JournalEntry, entries_in
+from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.stream_channels import (
     LOOK_S,
     REQUEST_S,
@@ -35,14 +36,11 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams import StreamPublisher, WriteLimits
+from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import Code, OffsetSpec
 from rabbit_chx.streams.progress import Progress
 from rabbit_chx.words import typed_error_text
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.ownership import DeliveredMessage
-    from rabbit_chx.streams.chunks import Fingerprint
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)

@@ -6,19 +6,17 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import moment_as_json, moment_text
 from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster, entries_in
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.streams import StreamReader
+from rabbit_chx.streams.chunks import Chunk
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.nodes import open_at, settings_of
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.streams.chunks import Chunk
-    from rabbit_chx.streams.connection import StreamConnection
 
 _TIMEOUT_S = 60.0
 #: Seconds without an entry of a member after which it is not shown. It is `GroupTiming.gone_s` with a margin for slow members and for clocks.

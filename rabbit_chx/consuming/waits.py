@@ -7,14 +7,12 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
+from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.retry import jitter
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing import Retries
 
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.lazy_names import lazy
 from rabbit_chx.publishing.ids import stable_ids
+from rabbit_chx.publishing.message_properties import MessageProperties, PropertyColumns
 from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport, Returned
 from rabbit_chx.publishing.publisher import Publisher
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Limits",
+    "MessageProperties",
+    "PropertyColumns",
     "PublishReport",
     "Publisher",
     "Retries",

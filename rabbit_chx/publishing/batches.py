@@ -15,12 +15,11 @@ from typing import Any, TypeAlias
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
-from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, of_rows, with_headers
+from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, of_rows
 from rabbit_chx.words import plural
 
-#: A column of keys or bodies, and columns of properties by name.
+#: A column of keys or bodies.
 Column: TypeAlias = Iterable[str | bytes]
-PropertyColumns: TypeAlias = Mapping[str, Iterable[Any]]
 
 BATCH_ROWS = 500
 BATCH_BYTES = 256 << 10
@@ -81,12 +80,6 @@ class RowBuilder:
                 )
             of_rows(_check_copies, columns.get("headers", ()), "headers", first_row)
             keys = self.routing.queues(keys)
-        if self.trace and "headers" in columns:
-            # None is the constant, which has them.
-            columns = {
-                **columns,
-                "headers": of_rows(self._add_trace, columns["headers"], "headers", first_row),
-            }
         constant = [self.properties.constant] * len(keys) if self.trace else None
         if len(columns) == 2:
             return Rows(keys, bodies, constant)
@@ -97,9 +90,6 @@ class RowBuilder:
         properties = {name: values for name, values in columns.items() if name not in _NO_PROPERTIES}
         encoded = self.properties.of_rows(properties, first_row) if properties else constant
         return Rows(keys, bodies, encoded, exchanges)
-
-    def _add_trace(self, headers: Sequence[Any], _what: str, _first_row: int) -> list[Any]:
-        return [own if own is None else with_headers(own, self.trace) for own in headers]
 
 
 def _check_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequence[Any]:

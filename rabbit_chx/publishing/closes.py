@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import (
     BrokerRefusedError,
@@ -12,12 +11,9 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     MismatchError,
     RabbitChxError,
-    UnknownOutcomeError,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.encoder import Rows
-    from rabbit_chx.publishing.outcomes import RowBatch
+from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.outcomes import RowBatch
 
 
 def describe_row(batch: RowBatch) -> str:
@@ -38,18 +34,6 @@ def close_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefuse
     kind = type(cause) if is_telling else ChannelClosedError
     message = f"{what}, sent to exchange {exchange!r:.80}: {cause}"
     return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
-
-
-def unknown_outcome(cause: RabbitChxError, what: str = "the message") -> UnknownOutcomeError:
-    """Return the error of messages that may be in a queue from a connection that ended without an answer; a copy was refused by `cause`."""
-    error = UnknownOutcomeError(
-        f"{what} may be in a queue: a connection ended before the broker had answered, and what was sent again was refused: {cause}",
-        exchange=cause.exchange,
-        queue=cause.queue,
-        reply_code=cause.reply_code,
-    )
-    error.__cause__ = cause
-    return error
 
 
 def find_named(

@@ -33,22 +33,19 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import interruption, use_after_close_error
+from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing.closes import close_error, describe_row, find_named, is_close, is_of_exchange
+from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.limits import Outage, ProgressTimeout
+from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.outcomes import LOST, Outcomes, RowBatch, Source
 from rabbit_chx.publishing.publish_report import PublishReport, Tally, refusal_error
 from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Steps
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.connection.session import OpenConnection
-    from rabbit_chx.publishing.encoder import Encoder, Rows
-    from rabbit_chx.publishing.options import Limits, Retries
 
 _log = logging.getLogger(__name__)
 
@@ -536,7 +533,15 @@ class Delivery:
         closer = alone if named is None else named
         self._doubt(cause, closer, lost, was_isolating=was_isolating)
         if named is not None:
-            self._isolating = was_isolating
+            # Others may be missing, too: each close would send all neighbours again.
+            refused = self._unsent[named].rows.exchanges
+            others = {
+                name
+                for batch in self._unsent
+                for name in batch.rows.exchanges or ()
+                if batch.rows.exchanges != refused
+            }
+            self._isolating = was_isolating or (is_of_exchange(cause) and not others <= passed)
         elif alone is not None and self._is_refused(cause, self._unsent[alone]):
             named = alone
         if named is not None:

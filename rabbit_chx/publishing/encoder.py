@@ -200,6 +200,8 @@ class Properties:
 
     def _column(self, name: str, values: Sequence[Any], first_row: int) -> list[bytes]:
         encode = _ENCODERS[name]
+        if name == "headers" and self._given.get("headers"):
+            values = of_rows(self._with_constant_headers, values, name, first_row)
         if type(None) not in set(map(type, values)):
             return encode(values, name, first_row)
         piece = self._constants.get(name, b"")
@@ -208,12 +210,20 @@ class Properties:
             for i, value in enumerate(values)
         ]
 
+    def _with_constant_headers(self, values: Sequence[Any], _what: str, _first_row: int) -> list[Any]:
+        """Return headers of messages with those of all messages; other types are refused later."""
+        constant = self._given["headers"]
+        return [
+            with_headers(own, constant) if isinstance(own, (Mapping, list, tuple)) else own for own in values
+        ]
 
-def with_headers(headers: Any, added: Mapping[str, str]) -> list[tuple[str, Any]]:  # a mapping or pairs
+
+def with_headers(headers: Any, added: Any) -> list[tuple[str, Any]]:  # mappings or pairs
     """Return headers with further ones; a present header keeps its value."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+    further = added.items() if isinstance(added, Mapping) else added
     present = {name for name, _ in pairs}
-    return [*((name, value) for name, value in added.items() if name not in present), *pairs]
+    return [*((name, value) for name, value in further if name not in present), *pairs]
 
 
 def check_name(name: str) -> None:

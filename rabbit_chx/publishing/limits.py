@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.connection.failures import InterruptedLinkError, StallError
+from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
+from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.retry import Retry
 from rabbit_chx.words import plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.connection.session import OpenConnection
-    from rabbit_chx.publishing.options import Limits, Retries
 
 _log = logging.getLogger(__name__)
 

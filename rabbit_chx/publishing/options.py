@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.options import (
     BYTES,
     COUNT,
@@ -26,14 +28,11 @@ from rabbit_chx.options import (
     option,
     value_of,
 )
+from rabbit_chx.publishing.message_properties import MessageProperties
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.retry import Backoff
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.connection.tokens import Credentials
-    from rabbit_chx.publishing.publish_report import PublishReport
 
 #: A broker: its AMQP URI, or settings.
 Target: TypeAlias = "str | ConnectionSettings"
@@ -160,7 +159,7 @@ class CommonOptions:
         FLAG, "whether durable queues keep the messages over a restart (delivery mode 2)", True
     )
     content_type: str | None = option(TEXT, "content type of every message")
-    properties: Mapping[str, Any] | None = option(
+    properties: MessageProperties | None = option(
         _MAPPING,
         "[properties](publishing.md#properties-and-exchanges-of-each-message) of every message; they override `persistent` and `content_type`",
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from rabbit_chx.connection.session import OpenConnection
-    from rabbit_chx.errors import RabbitChxError
-    from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.connection.session import OpenConnection
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.publishing.encoder import Rows
 
 #: The doubt of messages whose connection was lost, or closed over another message behind them.
 LOST = 0

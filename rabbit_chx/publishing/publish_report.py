@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.frames import Return
+from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import BrokerRefusedError, PublishError, RabbitChxError
+from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.returns import Returns
-
-if TYPE_CHECKING:
-    from rabbit_chx.connection.session import OpenConnection
-    from rabbit_chx.publishing.encoder import Rows
-    from rabbit_chx.publishing.outcomes import RowBatch
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0

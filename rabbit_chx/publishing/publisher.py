@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.connection.failures import unknown_outcome
 from rabbit_chx.connection.usage_guard import FINALIZER_S, one_thread
 from rabbit_chx.errors import (
     BrokerRefusedError,
@@ -23,9 +24,9 @@ from rabbit_chx.errors import (
     UnroutableError,
 )
 from rabbit_chx.options import documented, takes
-from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
-from rabbit_chx.publishing.closes import unknown_outcome
+from rabbit_chx.publishing.batches import Column, name_columns
 from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.message_properties import PropertyColumns
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally, refusal_error
 from rabbit_chx.publishing.publisher_base import PublisherBase

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
@@ -16,9 +15,7 @@ from rabbit_chx.options import check_options
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowBuilder
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
 from rabbit_chx.publishing.encoder import Properties, exchange_name, make_encoder
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.options import CommonOptions, Target
+from rabbit_chx.publishing.options import CommonOptions, Target
 
 _PERSISTENT = 2
 _TRANSIENT = 1

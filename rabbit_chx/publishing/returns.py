@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.frames import Return
-    from rabbit_chx.connection.ledger import Ledger
-    from rabbit_chx.publishing.outcomes import RowBatch
+from rabbit_chx.amqp.frames import Return
+from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.publishing.outcomes import RowBatch
 
 
 class Returns:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import RabbitChxError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
 
 
 class Open(NamedTuple):

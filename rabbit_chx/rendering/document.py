@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
-
-if TYPE_CHECKING:
-    from rabbit_chx.rendering.pictures import Picture
 
 
 @dataclass(frozen=True, slots=True)

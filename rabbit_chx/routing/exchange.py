@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
+from rabbit_chx.amqp.client_fields import Headers, Sender
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
 from rabbit_chx.checks import short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term, erlang_text
 from rabbit_chx.errors import ChannelClosedError
+from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
 from rabbit_chx.routing.key_map import check_key_map
 from rabbit_chx.routing.message import (
@@ -29,18 +32,14 @@ from rabbit_chx.routing.message import (
     SentMessage,
     field_term,
 )
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
+from rabbit_chx.routing.slot_table import SlotTable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.amqp.client_fields import Headers, Sender
-    from rabbit_chx.routing.bindings import Destination, Place
-    from rabbit_chx.routing.ground import Provenance
-    from rabbit_chx.routing.release import Release
-    from rabbit_chx.routing.slot_table import SlotTable
 
     class ColumnOptions(TypedDict, total=False):
         """Options of a column of values; `ConsistentHashExchange.indices` documents them."""

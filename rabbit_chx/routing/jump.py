@@ -16,14 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rabbit_chx.checks import check_whole
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.hashing import exs1024_uniform
-
-if TYPE_CHECKING:
-    from rabbit_chx.erlang.terms import Term
+from rabbit_chx.erlang.terms import Term
 
 SEEDS = 1 << 21
 SEED_MASK = SEEDS - 1

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeG
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.release import Release
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.ground import Ground, Provenance
-    from rabbit_chx.routing.release import Release
 
 #: The share of all hashes, 0 to 1, of each ``(from, to)``; pairs without a share are absent.
 Flows: TypeAlias = Mapping[tuple[Place, Place], float]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from rabbit_chx.amqp.amqp10_values import (
     INTEGER_RANGES_10,
@@ -36,12 +36,10 @@ from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, pairs_of
 from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
 from rabbit_chx.checks import bytes_of, is_whole, short_string, shown, similar
 from rabbit_chx.erlang import Atom
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing import rules
-
-if TYPE_CHECKING:
-    from rabbit_chx.erlang.terms import Term
-    from rabbit_chx.routing.release import Release, Rule
+from rabbit_chx.routing.release import Release, Rule
 
 #: The default of CC and BCC. `Message091.of` compares it by identity, to recognize a message that has only a routing key.
 NO_KEYS: tuple[str | bytes, ...] = ()

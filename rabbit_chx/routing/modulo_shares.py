@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.routing.bindings import Place
+
 if TYPE_CHECKING:
     from rabbit_chx.routing.arrays import ModuloFlows
-    from rabbit_chx.routing.bindings import Place
 
 
 def modulo_shares(buckets: Sequence[Place], hashes: int) -> dict[Any, float]:

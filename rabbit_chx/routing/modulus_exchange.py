@@ -40,6 +40,7 @@ from rabbit_chx.routing.key_map import (
     MapTraits,
     check_comparable,
 )
+from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
@@ -48,8 +49,6 @@ from rabbit_chx.words import plural
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.message import SentMessage
 
 #: The range of ``erlang:phash2/1``.
 _HASHES = 1 << 27

@@ -18,8 +18,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ContradictedError, InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Binding,
@@ -34,13 +35,10 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import bucket_of_seed, seed_of
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.words import plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.erlang.terms import Term
-    from rabbit_chx.routing.release import Release
 
 _MOST_SHOWN = 8
 _PAIR_SIZES = (2, 3, 4)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.erlang.hashing import hash_binary
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing import ring_changes
@@ -48,8 +49,6 @@ from rabbit_chx.words import plural
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.erlang.terms import Term
 
 
 _SHOWN_RUNS = 8

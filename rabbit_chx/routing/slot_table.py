@@ -15,6 +15,7 @@ from rabbit_chx.checks import is_whole, json_object
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
+from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import (
     TRAITS,
     Flows,
@@ -24,15 +25,13 @@ from rabbit_chx.routing.key_map import (
     seed_flows,
     share_of_seeds_moved,
 )
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.ground import Ground, Provenance
-    from rabbit_chx.routing.release import Release
 
 
 _Slot = TypeVar("_Slot")

@@ -36,13 +36,12 @@ from rabbit_chx.routing.key_map import (
     check_comparable,
 )
 from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
+from rabbit_chx.routing.release import Release
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.release import Release
 
 
 StreamClient: TypeAlias = Literal["java", "rstream"]

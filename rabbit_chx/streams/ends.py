@@ -16,8 +16,9 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -28,6 +29,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.retry import Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, pieces, read_chunk
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     MAX_IDS,
     Code,
@@ -41,10 +43,6 @@ from rabbit_chx.streams.frames import (
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_any, open_at
 from rabbit_chx.streams.progress import NEVER
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.streams.connection import StreamConnection
 
 _T = TypeVar("_T")
 

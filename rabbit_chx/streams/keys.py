@@ -13,12 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import bytes_of, check_name
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.super_stream import StreamRouting, are_names, check_routing
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits
@@ -26,10 +30,6 @@ from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import schema_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.connection.tokens import Credentials
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.streams.connection import StreamConnection
     from rabbit_chx.streams.rows import Column, FilterValue
 
 #: The column of the key: the routing key, or the message id, where clients of super streams often put it.

@@ -15,13 +15,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import OffsetSpec, milliseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from rabbit_chx.streams.connection import StreamConnection
-    from rabbit_chx.streams.ends import ChunkFinder
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.options import (
     BYTES,
     COUNT,
@@ -28,16 +30,12 @@ from rabbit_chx.options import (
     value_of,
     whole,
 )
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_BYTES, MAX_SUB_ENTRY_ROWS, Codec, Fingerprint
 from rabbit_chx.streams.frames import LARGEST_FRAME, OffsetSpec
+from rabbit_chx.streams.rows import FilterValue
 from rabbit_chx.streams.subscription import BATCH_ROWS
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.connection.tokens import Credentials
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.routing.super_stream import StreamRouting
-    from rabbit_chx.streams.rows import FilterValue
 
 #: The addresses of a broker, or of several that are tried in turn.
 StreamTargets: TypeAlias = "str | ConnectionSettings | Sequence[str | ConnectionSettings]"

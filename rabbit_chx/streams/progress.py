@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rabbit_chx.errors import DamagedChunkError, MissingRowsError
-
-if TYPE_CHECKING:
-    from rabbit_chx.streams.chunks import Chunk, Fingerprint
-    from rabbit_chx.streams.frames import Node
+from rabbit_chx.streams.chunks import Chunk, Fingerprint
+from rabbit_chx.streams.frames import Node
 
 #: The end of a range that has none.
 NEVER = (1 << 63) - 1

@@ -19,13 +19,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, check_whole, is_whole, shown
+from rabbit_chx.connection.failures import unknown_outcome
 from rabbit_chx.connection.usage_guard import FINALIZER_S, Guarded, UsageGuard, one_thread
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    PublishError,
+    RabbitChxError,
+    RowError,
+)
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting, are_names
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
@@ -48,10 +60,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.streams.connection import StreamConnection
-
 _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the JVM signed ones
 _FILTERED_SUB_ENTRIES = (
     "sub_entry_rows and filter values are both given, and sub-entries cannot have filter values: pass one"
@@ -73,6 +81,7 @@ class StreamReport:
     Attributes:
         rows: the given rows.
         confirmed: the rows that the broker confirmed.
+        unknown: the rows that were sent and not confirmed before an error: each may be in its stream.
         streams: the rows that each stream confirmed.
         known: the confirmed rows whose ids the broker had from an earlier run: they were not stored again.
         resent: rows sent again after their connection was lost. Without a name each may be a duplicate.
@@ -89,6 +98,7 @@ class StreamReport:
     repaired: int = 0
     reconnects: int = 0
     seconds: float = 0.0
+    unknown: int = 0
 
     @property
     def complete(self) -> bool:
@@ -97,6 +107,7 @@ class StreamReport:
 
     def __str__(self) -> str:
         counts = (
+            (self.unknown, "unknown"),
             (self.known, "known from an earlier run"),
             (self.resent, "sent again after a reconnect"),
             (self.repaired, "repaired"),
@@ -295,11 +306,14 @@ class StreamPublisher(Guarded):
                     )
                 self._publish(batch)
         except BaseException as cause:
+            unknown = sum(writer.in_doubt for writer in self._writers)
             for writer in self._writers:
                 writer.drop()
             if not isinstance(cause, RabbitChxError):
                 raise
-            report = self._report(rows, began)
+            report = self._report(rows, began, unknown)
+            if unknown and isinstance(cause, (AccessRefusedError, NotFoundError)):
+                cause = unknown_outcome(cause, f"{unknown:,} rows")
             # After a mismatch the same rows would fail again.
             may_repeat = len(self._unconfirmed_ids) and not isinstance(cause, MismatchError)
             remedy = f"; publish again from id {self._unconfirmed_ids[0]} on" if may_repeat else ""
@@ -310,7 +324,7 @@ class StreamPublisher(Guarded):
             self._unconfirmed_ids, self._last_id = still_unconfirmed, int(rows.ids[-1])
         return self._report(rows, began)
 
-    def _report(self, rows: RowColumns, began: float) -> StreamReport:
+    def _report(self, rows: RowColumns, began: float, unknown: int = 0) -> StreamReport:
         counts = [writer.counts for writer in self._writers]
         return StreamReport(
             rows=len(rows.keys),
@@ -321,6 +335,7 @@ class StreamPublisher(Guarded):
             repaired=sum(each.repaired for each in counts),
             reconnects=sum(each.reconnects for each in counts),
             seconds=time.monotonic() - began,
+            unknown=unknown,
         )
 
     def _validate_rows(

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.checks import shown
@@ -41,6 +41,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, Piece, pieces, read_chunk
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder, LogRange
 from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.frames import DeliveredChunk, Key, OffsetSpec
@@ -49,9 +50,6 @@ from rabbit_chx.streams.offsets import StoredOffset
 from rabbit_chx.streams.options import RangeOptions, ReaderOptions
 from rabbit_chx.streams.progress import DamagedReads, Progress
 from rabbit_chx.streams.subscription import StreamSubscription
-
-if TYPE_CHECKING:
-    from rabbit_chx.streams.connection import StreamConnection
 
 _T = TypeVar("_T")
 

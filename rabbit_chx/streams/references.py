@@ -9,16 +9,13 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection.client_settings import tls_context
 from rabbit_chx.connection.tokens import log_in_to_api
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, InputError, UnreachableError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings, Secret
 
 _log = logging.getLogger(__name__)
 

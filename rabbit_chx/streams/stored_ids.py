@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.errors import MismatchError
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Key, OffsetSpec
 from rabbit_chx.streams.options import ReadLimits
 from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.rows import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.streams.connection import StreamConnection
-    from rabbit_chx.streams.rows import Column
 
 _log = logging.getLogger(__name__)
 

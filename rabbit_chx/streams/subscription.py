@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import ConnectionLostError
+from rabbit_chx.streams.chunks import Piece
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import CreditRefused, DeliveredChunk, Event, OffsetSpec, StreamChanged
-
-if TYPE_CHECKING:
-    from rabbit_chx.streams.chunks import Piece
-    from rabbit_chx.streams.connection import StreamConnection
 
 #: The most rows of a batch by default, and the most unpacked bytes; a single piece may have more.
 BATCH_ROWS = 65_536

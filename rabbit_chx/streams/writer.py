@@ -44,8 +44,10 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.retry import Backoff, jitter
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
+from rabbit_chx.streams.options import WriteLimits
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array
 from rabbit_chx.streams.stored_ids import StoredIds, index_after
 from rabbit_chx.words import plural
@@ -56,8 +58,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.streams.connection import StreamConnection
-    from rabbit_chx.streams.options import WriteLimits
 
 _log = logging.getLogger(__name__)
 
@@ -117,17 +117,19 @@ class Window:
     """A sliding window over rows in the order of their ids: the sent and the confirmed rows. No I/O.
 
     Attributes:
+        is_unconfirmed: of each row, whether it is not confirmed.
         lowest: the first unconfirmed row.
         next: the first row that was not sent on this connection.
+        furthest: the first row that was not sent on an earlier connection.
         stop: the row after the last one.
     """
 
     def __init__(self, ids: NDArray[np.int64], size: int, start: int = 0, stop: int | None = None) -> None:
         self.stop = len(ids) if stop is None else stop
-        self.lowest = self.next = start
+        self.lowest = self.next = self.furthest = start
         self._ids = ids
         self._size = size
-        self._is_unconfirmed = np.ones(self.stop, bool)
+        self.is_unconfirmed = np.ones(self.stop, bool)
 
     @property
     def done(self) -> bool:
@@ -137,7 +139,7 @@ class Window:
     @property
     def room(self) -> int:
         """The number of rows that may be sent now."""
-        in_flight = int(np.count_nonzero(self._is_unconfirmed[self.lowest : self.next]))
+        in_flight = int(np.count_nonzero(self.is_unconfirmed[self.lowest : self.next]))
         return min(self._size - in_flight, self.stop - self.next)
 
     def confirm(self, ids: NDArray[Any]) -> NDArray[np.intp]:
@@ -146,21 +148,22 @@ class Window:
         indices = np.searchsorted(self._ids[: self.next], ids)
         may_be_sent = indices < self.next
         indices = indices[may_be_sent][self._ids[indices[may_be_sent]] == ids[may_be_sent]]
-        return self._confirm(np.unique(indices[self._is_unconfirmed[indices]]))
+        return self._confirm(np.unique(indices[self.is_unconfirmed[indices]]))
 
     def confirm_before(self, stop: int) -> NDArray[np.intp]:
         """Mark all rows before `stop` as confirmed, and return the indices of the new ones."""
-        return self._confirm(self.lowest + np.flatnonzero(self._is_unconfirmed[self.lowest : stop]))
+        return self._confirm(self.lowest + np.flatnonzero(self.is_unconfirmed[self.lowest : stop]))
 
     def _confirm(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
-        self._is_unconfirmed[indices] = False
-        unconfirmed = self._is_unconfirmed[self.lowest :]
+        self.is_unconfirmed[indices] = False
+        unconfirmed = self.is_unconfirmed[self.lowest :]
         self.lowest = self.lowest + int(unconfirmed.argmax()) if unconfirmed.any() else self.stop
         self.next = max(self.next, self.lowest)
         return indices
 
     def rewind(self) -> int:
         """Go back to the lowest unconfirmed row, and return the number of rows to send again."""
+        self.furthest = max(self.furthest, self.next)
         to_resend, self.next = self.next - self.lowest, self.lowest
         return to_resend
 
@@ -356,6 +359,15 @@ class StreamWriter:
         """The number of rows that were sent on this connection, from the first unconfirmed one on."""
         window = self._window
         return 0 if self._encoded is None else int(self._encoded.rows[window.lowest : window.next].sum())
+
+    @property
+    def in_doubt(self) -> int:
+        """The number of rows that were sent and not confirmed."""
+        window = self._window
+        sent = slice(window.lowest, max(window.next, window.furthest))
+        return (
+            0 if self._encoded is None else int(self._encoded.rows[sent][window.is_unconfirmed[sent]].sum())
+        )
 
     def _send(self, publisher_id: int, window: Window) -> int:
         """Send the rows or sub-entries that the window allows, and return their number."""

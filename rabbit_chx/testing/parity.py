@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
@@ -33,12 +34,13 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
     Raises:
         AssertionError: a message is in another queue, in several, or in none. The message has the first 20 keys of each exchange, each with
             the expected and the actual queue.
-        InputError: there is no broker, no management URL or no key; or no exchange of the topology hashes.
+        InputError: there is no broker or no key, or that of `broker` has no management URL (without one, the test of a fixture is skipped); or no exchange of the topology hashes.
         RabbitChxError: the topology cannot be applied, or the broker does not answer.
     """
     __tracebackhide__ = True
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker import Broker
+    from rabbit_chx.testing.pytest_plugin import give_up
     from rabbit_chx.testing.running_broker import temporary_vhost
     from rabbit_chx.testing.trial import Trial
 
@@ -51,7 +53,17 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
     if not values:
         raise InputError("assert_parity has no keys to compare: pass some")
     wrong: list[str] = []
-    with temporary_vhost(broker) as inside, Broker(inside.url, inside.management_url) as connected:
+    with ExitStack() as stack:
+        failure = ""
+        try:
+            inside = stack.enter_context(temporary_vhost(broker))
+        except InputError as error:
+            if broker is not broker_of_test:
+                raise
+            failure = str(error)
+        if failure:  # as `chx_vhost` does
+            give_up(failure, named=False)
+        connected = stack.enter_context(Broker(inside.url, inside.management_url))
         trial = Trial(connected, ConnectionSettings.from_uri(inside.url), topology)
         for exchange in trial.exchanges:
             wrong += _mismatches(trial, exchange, values)

@@ -229,7 +229,7 @@ def _chx_series(request: pytest.FixtureRequest) -> str | None:
     if named and not hasattr(request, "param"):
         pytest.fail(
             f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker or chx_vhost, or a "
-            "fixture that does, instead of request.getfixturevalue()",
+            "fixture that does, instead of request.getfixturevalue(); the methods of a unittest.TestCase take no arguments",
             pytrace=False,
         )
     return request.param if named else None
@@ -264,7 +264,7 @@ def chx_broker(
         if (
             failure
         ):  # after the handler, so that pytest does not print the text of the error and of its causes, too
-            _give_up(failure, named=bool(_chx_series) or broker_is_named())
+            give_up(failure, named=bool(_chx_series) or broker_is_named())
         request.config.stash[USED].append(broker.origin)
         yield broker
 
@@ -282,7 +282,7 @@ def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
         except InputError as error:
             failure = str(error)
         if failure:
-            _give_up(failure, named=False)
+            give_up(failure, named=False)
         yield inside
 
 
@@ -337,7 +337,7 @@ def shorten(lines: list[str]) -> list[str]:
     return [f"{left_out} earlier lines", *lines[left_out:]] if left_out > 1 else lines
 
 
-def _give_up(failure: str, *, named: bool) -> NoReturn:
+def give_up(failure: str, *, named: bool) -> NoReturn:
     """Skip the test; fail it in CI, and where the broker was named."""
     from rabbit_chx.testing import skip_unless_ci
 

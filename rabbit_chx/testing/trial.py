@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import find_routes
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology import Topology, plan
 from rabbit_chx.topology.objects.objects import (
@@ -25,12 +29,6 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.broker.facade import Broker
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
 
 
 class Trial:

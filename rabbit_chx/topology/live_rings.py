@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, HashRing, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import AS_LISTED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
@@ -26,10 +28,6 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.topology.ring_records import RingRecord, fit_state, is_recorded, records_of
 from rabbit_chx.words import listed
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.topology.model import LiveTopology
 
 
 class LiveRing(NamedTuple):

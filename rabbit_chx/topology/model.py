@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects.objects import (
@@ -36,8 +38,6 @@ from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.topology.file.variables import Value
 
 

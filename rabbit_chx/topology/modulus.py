@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rabbit_chx.checks import is_number
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.modulo_shares import modulo_flows
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
@@ -20,9 +20,6 @@ from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
     ExchangeDefinition,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.ground import Provenance
 
 _HASHES = 1 << 27
 
@@ -72,7 +69,8 @@ def modulo_map_of(
     """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
 
     A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that its bindings contain,
-    which the broker returns to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``).
+    which the broker returns to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``). Bindings that do not have a number each are in an
+    order that only this protocol shows: then a map that was read is assumed.
     """
     bound = [binding for binding in bindings if binding.source == exchange.name]
     if exchange.type == MODULUS_EXCHANGE:
@@ -81,6 +79,9 @@ def modulo_map_of(
         return None
     bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]
     bound.sort(key=_partition_order)
+    numbers = {order for binding in bound if is_number(order := binding.arguments.get(PARTITION_ORDER))}
+    if provenance == "read" and 1 < len(bound) != len(numbers):
+        provenance = "assumed"
     pairs = [(binding.destination, binding.routing_key) for binding in bound]
     return super_stream_of(exchange.name, pairs, provenance=provenance)
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Destination, Release
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts, QueueDefinition
 from rabbit_chx.topology.planning.comparison import as_live, check_wanted, complete
 from rabbit_chx.topology.planning.plan import plan
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.slots.balance import LoadTarget, balance
 from rabbit_chx.topology.slots.layout import expand, expand_slots
 from rabbit_chx.topology.slots.owners import repair_members
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis import SlotLoad
-    from rabbit_chx.routing import Destination, Release
-    from rabbit_chx.topology.planning.plan_value import Plan
 
 
 def arrange(wanted: Topology, live: LiveTopology) -> Topology:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding, movement
+from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, texts
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.errors import InputError, NotDeterminedError
@@ -21,19 +22,16 @@ from rabbit_chx.routing import (
     rules,
 )
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.routing.release import Rule
 from rabbit_chx.topology.checking.check_rings import GHOSTS_SINCE
 from rabbit_chx.topology.checking.remedies import apply_fix
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.rules.reach import transient_destinations
 from rabbit_chx.topology.targets import with_release
 from rabbit_chx.words import percent
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.matrix import MovementMatrix
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.routing.release import Rule
-    from rabbit_chx.topology.model import LiveTopology, Topology
 
 #: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.
 #: ``unknown``: no rule determines whether keys move.

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import webbrowser
+from contextlib import suppress
 
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
@@ -97,7 +98,7 @@ def ui(
         limit_concurrency=_MOST_REQUESTS,
         timeout_graceful_shutdown=_LONGEST_END_S,
     )
-    with listening:
+    with listening, suppress(KeyboardInterrupt):  # the way to end it
         uvicorn.Server(config).run(sockets=[listening])
     return Outcome()
 

@@ -158,7 +158,7 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         "types": FIELD_TYPES,
         "has_types": "hash-header" in arguments,
         "hashes": f"a key: the {hashes_text(arguments)}",
-        "has_ring": isinstance(shown.map.beneath, HashRing),
+        "has_ring": isinstance(shown.map, HashRing),
         "added": asked.added,
         "removed": asked.removed,
         "to_release": asked.to_release,

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import RowError
+from rabbit_chx.publishing import PropertyColumns
 from rabbit_chx.publishing.ids import ID_BYTES, row_hash, write_hash
 from spark_connector.columns import KNOWN_COLUMNS, Fault, Flags, MessageColumns, as_binary
 from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
@@ -197,7 +198,7 @@ class Messages:
 
     keys: Any
     bodies: Any
-    properties: dict[str, Any]
+    properties: PropertyColumns
     exchanges: Any
     skipped: int = 0
     samples: tuple[RowSample, ...] = ()
@@ -238,7 +239,7 @@ def build_messages(
         )
         batch = batch.take(pa.array(np.flatnonzero(~bad), pa.int64()))
         skipped = len(positions)
-    properties = dict(_properties(batch, columns, options))
+    properties: Any = dict(_properties(batch, columns, options))
     if ids is not None:
         properties["message_id"] = ids.of(batch, columns, properties.get("headers", ()))
     if columns.key is None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from publishing_support import Consumed
 
-from rabbit_chx.publishing import Limits, Publisher, PublishReport
+from rabbit_chx.publishing import Limits, MessageProperties, Publisher, PublishReport
 
 pytestmark = pytest.mark.broker
 
@@ -36,7 +36,7 @@ def test_bodies_of_every_size_pass_a_narrow_window(consumed: Consumed, vhost_url
 
 
 def test_every_property_is_read_back_by_pika(consumed: Consumed, vhost_url: str) -> None:
-    columns: dict[str, list[Any]] = {
+    columns: Any = {
         "message_id": ["m0", "m1", None],
         "correlation_id": ["c0", b"c1", None],
         "content_type": ["text/plain", None, None],
@@ -51,7 +51,7 @@ def test_every_property_is_read_back_by_pika(consumed: Consumed, vhost_url: str)
         "user_id": ["guest", None, None],
         "headers": [{"tenant": "a", "n": 5}, [("tenant", "b"), ("nested", {"x": [1, None]})], None],
     }
-    constants = {"app_id": "app", "content_type": "application/json"}
+    constants: MessageProperties = {"app_id": "app", "content_type": "application/json"}
     with Publisher(vhost_url, "x", properties=constants) as publisher:
         assert publisher.publish_many(["0", "1", "2"], ["b"] * 3, properties=columns).confirmed == 3
     found = [m.properties for m in sorted(consumed(), key=lambda m: m.key)]

@@ -56,7 +56,7 @@ def test_a_row_that_closes_its_channel_is_named_and_all_others_are_stored(
     def copies() -> Counter[int]:
         return Counter(int(body) for _, _, body in taken(channel, "rows"))
 
-    columns = {
+    columns: Any = {
         name: [value if row in poison else None for row in range(rows)] for name, value in special.items()
     }
     exchanges = columns.pop("exchange", None)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checked_orders import live_ring
+from exchange_types import CHX, FANOUT
 from shop import Shop
 
-from rabbit_chx import Topology
+from rabbit_chx import Broker, Topology
 from rabbit_chx.cli import main
 
 pytestmark = pytest.mark.broker
@@ -86,3 +88,33 @@ def test_a_file_makes_the_order_of_a_ring_that_is_not_known(
     capsys.readouterr()
     assert provenance(shop, answer) == "recorded"
     assert main(["apply", "--yes", str(file), *shop.live]) == 0
+
+
+def test_one_ring_of_a_broker_is_that_of_its_topology_whatever_others_bind(shop: Shop) -> None:
+    """20 random rings, with and without a record; bindings that differ only in arguments are two."""
+    rng, channel = random.Random(7), shop.channel  # noqa: S311
+    queues = [f"k.{number}" for number in range(30)]
+    channel.exchange_declare("behind", FANOUT, durable=True)
+    with Broker(shop.broker.url, shop.broker.management_url) as broker:
+        for case in range(20):
+            name, members = f"one.{case}", rng.sample(queues, rng.randint(1, 30))
+            for queue in members:
+                channel.queue_declare(queue, durable=True)
+            if case % 2:
+                broker.declare(name, [(queue, rng.randint(1, 3)) for queue in members])
+            else:
+                shop.channel.exchange_declare(name, CHX, durable=True)
+                for queue in members:
+                    channel.queue_bind(queue, name, str(rng.randint(1, 3)))
+            for _ in range(rng.randint(0, 2)):
+                queue, kind = rng.choice(members), rng.randrange(4)
+                if kind == 0:
+                    channel.queue_bind(queue, name, "1", {"n": 1})
+                elif kind == 1:
+                    channel.queue_bind(queue, name, "4")
+                elif kind == 2:
+                    channel.queue_delete(queue)
+                else:
+                    channel.exchange_bind("behind", name, "2")
+            ring, of_topology = broker.ring(name), broker.topology().rings[name]
+            assert (ring.buckets, ring.ground) == (of_topology.buckets, of_topology.ground), name

@@ -51,8 +51,8 @@ def test_calls_of_two_event_loops_have_the_report_of_publisher(
     consumed: Consumed, vhost_url: str, form: Callable[[list[str]], Any]
 ) -> None:
     halves = [[f"{loop}.{i}" for i in range(1_203)] for loop in range(2)]
-    limits, constants = Limits(max_in_flight=100), {"app_id": "a"}
-    with SharedPublisher(vhost_url, "nowhere", limits=limits, properties=constants) as publisher:
+    limits = Limits(max_in_flight=100)
+    with SharedPublisher(vhost_url, "nowhere", limits=limits, properties={"app_id": "a"}) as publisher:
         for keys in halves:
             properties: Any = {"message_id": form(keys)}
             call = publisher.publish_many(

@@ -12,7 +12,7 @@ from changed_site import ChangedSite, changed_site
 from exchange_types import CHX
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Topology
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import PropertyColumns, Publisher
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
 from tests.parity.conftest import Rabbit
 
@@ -39,7 +39,7 @@ def wanted(members: str, arguments: dict[str, str]) -> Topology:
 
 
 def routed(
-    site: ChangedSite, properties: dict[str, Any] | None = None, keys: Sequence[str] = KEYS
+    site: ChangedSite, properties: PropertyColumns | None = None, keys: Sequence[str] = KEYS
 ) -> list[str]:
     """Publish every key, and return the queue of each."""
     with Publisher(site.broker.url, "h", persistent=False) as publisher:
@@ -68,7 +68,9 @@ def predicted(ring: HashRing, arguments: dict[str, str]) -> list[Any]:
 @pytest.mark.parametrize("by", ["routing key", "header"])
 def test_the_keys_that_move_are_those_of_the_plan(rabbit: Rabbit, site: ChangedSite, by: str) -> None:
     arguments = {} if by == "routing key" else {"hash-header": "tenant"}
-    properties = None if by == "routing key" else {"headers": [{"tenant": key} for key in KEYS]}
+    properties: PropertyColumns | None = (
+        None if by == "routing key" else {"headers": [{"tenant": key} for key in KEYS]}
+    )
     ways = WAYS if by == "routing key" else WAYS[:2]
     site.apply(wanted(ways[0], arguments))
     before = routed(site, properties)

@@ -8,20 +8,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rabbit_chx.amqp.frames import Return
+from rabbit_chx.connection.failures import unknown_outcome
 from rabbit_chx.connection.ledger import RowLedger
+from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import NackedError, RabbitChxError, UnroutableError
 from rabbit_chx.publishing.batches import BATCH_BYTES
-from rabbit_chx.publishing.closes import close_error, unknown_outcome
+from rabbit_chx.publishing.closes import close_error
+from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.returns import Returns
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.frames import Return
-    from rabbit_chx.connection.session import OpenConnection
-    from rabbit_chx.publishing.encoder import Rows
-    from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
+from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
 
 _IDLE_POLL_S = 1.0
 

@@ -19,26 +19,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, Unpack
 
 from rabbit_chx.checks import check_seconds
 from rabbit_chx.errors import BufferFullError, ConnectionLostError, InputError, MismatchError
 from rabbit_chx.options import documented, options_of, takes
-from rabbit_chx.publishing.batches import Column, PropertyColumns, name_columns
+from rabbit_chx.publishing.batches import Column, name_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.message_properties import MessageProperties, PropertyColumns
 from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher import Publisher
 from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats, is_in_callback
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
+from rabbit_chx.publishing.shared.unread import Unread, UnreadErrors
 from rabbit_chx.publishing.shared.worker import Worker
 from rabbit_chx.retry import jitter
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.encoder import Rows
-    from rabbit_chx.publishing.publish_report import PublishReport
 
 
 @documented(SharedOptions)
@@ -102,6 +102,7 @@ class SharedPublisher(PublisherBase):
             "retries": retries,
         }
         self._bulk = _Bulk(self._guard.name, partial(Publisher, **bulk))
+        self._unread = UnreadErrors(self._guard.name)
         self._worker.start()
 
     def __enter__(self) -> Self:
@@ -127,11 +128,17 @@ class SharedPublisher(PublisherBase):
         await asyncio.to_thread(self.close)
 
     def submit(
-        self, key: str | bytes, body: str | bytes, *, exchange: str | None = None, **properties: Any
+        self,
+        key: str | bytes,
+        body: str | bytes,
+        *,
+        exchange: str | None = None,
+        **properties: Unpack[MessageProperties],
     ) -> Future[None]:
         """Submit a message, and return at once. While the buffer is full, wait for at most `block_s` seconds.
 
-        The future is done when the broker has confirmed the message. It cannot be cancelled. Its callbacks run in the publisher's thread:
+        The future is done when the broker has confirmed the message. An error that nobody asks it for is logged, at most one line per kind of
+        error and ten seconds. It cannot be cancelled. Its callbacks run in the publisher's thread:
         a callback that waits delays all messages. There `submit` does not wait for room, and the result of a message that has no outcome
         yet raises InputError: that message would wait for the callback.
 
@@ -156,7 +163,7 @@ class SharedPublisher(PublisherBase):
             RowError: the message cannot be sent: the type or the size of a value.
         """
         self._guard.check()
-        future = _Outcome(self._worker.thread)
+        future = _Outcome(self._worker.thread, self._unread)
         future.set_running_or_notify_cancel()  # nobody can recall a message
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             try:
@@ -170,7 +177,12 @@ class SharedPublisher(PublisherBase):
         return future
 
     async def publish(
-        self, key: str | bytes, body: str | bytes, *, exchange: str | None = None, **properties: Any
+        self,
+        key: str | bytes,
+        body: str | bytes,
+        *,
+        exchange: str | None = None,
+        **properties: Unpack[MessageProperties],
     ) -> None:
         """Publish a message, and wait until the broker has confirmed it. `key`, `body`, `exchange` and `properties` are as in `submit`.
 
@@ -282,7 +294,7 @@ class SharedPublisher(PublisherBase):
         stats = self.stats()
         return BufferFullError(
             f"{self._guard.name} has {stats.in_flight:,} unanswered messages of {stats.in_flight_bytes:,} bytes, which is the limit, for "
-            f"{waited_s:g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
+            f"{waited_s:.3g} s: publish less, or raise max_in_flight, max_in_flight_bytes or block_s",
             exchange=self.exchange,
         )
 
@@ -315,6 +327,7 @@ class SharedPublisher(PublisherBase):
         deadline = time.monotonic() + timeout_s
         self._worker.close(timeout_s)
         self._bulk.close(max(0.0, deadline - time.monotonic()))
+        self._unread.flush()
         if is_first and self._read_ring is not None and self._builder.routing is not None:
             problem = self._builder.routing.compare(self._read_ring())
             if problem is not None:
@@ -343,19 +356,35 @@ class SharedPublisher(PublisherBase):
 class _Outcome(Future[None]):
     """The future of a message, for which the thread that completes it cannot wait. `close` completes what is left in its own thread."""
 
-    def __init__(self, completed_by: threading.Thread) -> None:
+    _mark: Unread | None = None
+
+    def __init__(self, completed_by: threading.Thread, errors: UnreadErrors) -> None:
         super().__init__()
         self._completed_by = completed_by
+        self._errors = errors
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Set the error, for which somebody has to ask."""
+        if exception is not None:
+            self._mark = self._errors.hold(exception)
+        super().set_exception(exception)
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the outcome, and raise its error; an InputError in a callback that would wait for itself."""
-        self._check()
-        return super().result(timeout)
+        error = self.exception(timeout)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error, self  # the traceback has this frame
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the outcome, and return its error; an InputError in a callback that would wait for itself."""
         self._check()
-        return super().exception(timeout)
+        error = super().exception(timeout)
+        if self._mark is not None:
+            self._mark.read()
+        return error
 
     def _check(self) -> None:
         is_awaited = is_in_callback() or threading.current_thread() is self._completed_by

@@ -16,19 +16,19 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.connection.blocking_connection import Connection, Waker
+from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnknownOutcomeError, UnreachableError
+from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.options import Retries
+from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats
+from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
+from rabbit_chx.publishing.shared.unread import tell_left
 from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Step, drive
 from rabbit_chx.retry import Backoff, jitter
 from rabbit_chx.words import plural, typed_error_text
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.delivery import Delivery
-    from rabbit_chx.publishing.options import Retries
-    from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats
-    from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ def _finish() -> None:
     for worker in workers:
         if left := worker.close(max(0.0, deadline - time.monotonic())):
             _log.warning("%s: %d messages are not answered at the exit of the interpreter", worker.name, left)
+    tell_left()
 
 
 class _AbortedError(Exception):
@@ -102,8 +103,13 @@ class Worker:
 
     def start(self) -> None:
         """Start the thread."""
+        try:
+            start_thread(self.thread, self.name)
+        except UnreachableError:
+            self.begin_to_close()
+            self._waker.close()
+            raise
         _WORKERS.add(self)
-        self.thread.start()
 
     def wake(self) -> None:
         """End a wait of the thread."""
@@ -136,7 +142,7 @@ class Worker:
         if self._ended.wait(min(timeout_s, threading.TIMEOUT_MAX)):
             return 0
         cause = ConnectionLostError(
-            f"{self.name} was closed, and the broker has not answered within {timeout_s:g} s"
+            f"{self.name} was closed, and the broker has not answered within {timeout_s:.3g} s"
         )
         try:
             left = self.outbox.fail(_failure_error(cause), waiting=True)

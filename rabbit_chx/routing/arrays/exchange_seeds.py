@@ -33,6 +33,7 @@ from rabbit_chx.erlang.hashing import (
     MASK,
     SMALL_INTEGERS,
 )
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.arrays.keys import (
     CHUNK_KEYS,
@@ -57,13 +58,11 @@ from rabbit_chx.routing.message import (
     refuse_converted,
     refuse_random_id,
 )
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import HEADER_IS_TUPLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from rabbit_chx.erlang.terms import Term
-    from rabbit_chx.routing.release import Release
 
 
 _INTEGER_ARROWS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}

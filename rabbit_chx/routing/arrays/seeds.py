@@ -19,14 +19,13 @@ from rabbit_chx.checks import bytes_of
 from rabbit_chx.erlang.hashing import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS, hash_binary
 from rabbit_chx.errors import RowError
 from rabbit_chx.routing.arrays.keys import CHUNK_KEYS, UInt32s, hashed_parts, is_arrow
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.jump import SEEDS, open_table
 
 if TYPE_CHECKING:
     from array import array
 
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.bindings import Destination, Place
 
 _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are cached.

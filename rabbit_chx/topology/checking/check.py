@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError
@@ -13,6 +12,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.checking.check_queues import (
     CheckedQueues,
@@ -30,6 +30,7 @@ from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_find
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -41,16 +42,12 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.planning.comparison import Comparison, as_live, check_wanted, compare
 from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
 from rabbit_chx.topology.planning.movement import shares_moved_without
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS, vhost_refusals
+from rabbit_chx.topology.planning.refusals import know_rings, vhost_refusals
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.rules.policies import find_applying_policy
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.observations import Observation
-    from rabbit_chx.topology.model import LiveTopology, Topology
 
 #: The kinds of findings that are about the order, if they are about no destination.
 _OF_ORDER = ("order", "different")
@@ -392,7 +389,7 @@ def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield finding
 
 
-def certain_ring(live: LiveTopology, name: str, remedy: Fix = KNOW_RINGS) -> HashRing:
+def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> HashRing:
     """Return the ring of a live exchange.
 
     Raises:
@@ -402,7 +399,10 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix = KNOW_RINGS) -> Has
     if ring is None or not ring.ground.is_certain:
         how = "is not known" if ring is None else f"was not read but is {ring.ground}"
         raise InputError(
-            Fix(f"the ring of {name!r} {how}, so its order is not certain: ", remedy),
+            Fix(
+                f"the ring of {name!r} {how}, so its order is not certain: ",
+                remedy or know_rings({name: find_live_ring(live, live.exchange(name), name).ring}),
+            ),
             exchange=name,
         )
     return ring

@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checks import is_whole
+from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.checking.difference_findings import describe_differences
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import FieldChange
+from rabbit_chx.topology.objects.objects import QueueDefinition
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.words import FEW, listed, percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, Release
-    from rabbit_chx.topology.model import LiveTopology
-    from rabbit_chx.topology.objects.objects import QueueDefinition
 
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
 _PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (

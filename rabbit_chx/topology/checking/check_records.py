@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.bindings import Binding, Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
+from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, records_of
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.routing.bindings import Binding, Place
-    from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-    from rabbit_chx.topology.model import LiveTopology
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:

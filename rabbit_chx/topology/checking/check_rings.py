@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.observations import Contradiction, comparable
+from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import ORIGINS
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.observations import Observation
+from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
+from rabbit_chx.topology.objects.objects import ExchangeDefinition
 from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import READ_RINGS
 from rabbit_chx.words import percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.erlang.terms import Term
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.routing.observations import Observation
-    from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-    from rabbit_chx.topology.objects.objects import ExchangeDefinition
 
 _MOST_PLACES = 5
 #: Of fewer messages the share of one key says little.

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
 from rabbit_chx.topology.checking.difference_findings import describe_differences
 from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.objects.objects import BindingDefinition, order_of_name
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
+from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import FEW, listed, percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
-    from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-    from rabbit_chx.topology.slots.layout import SlotLayout
 
 
 def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.fixes import first_command
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.checking.remedies import apply_fix, repair_fix
 from rabbit_chx.topology.live_rings import LiveRing, find_recorded_ring
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, RingMember
+from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
 from rabbit_chx.topology.planning.diff import RingComparison
 from rabbit_chx.topology.rules.plugin_objects import federation_links
 from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys, transient_destinations
+from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.owners import repair_members
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.topology.model import LiveTopology
-    from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, RingMember
-    from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
-    from rabbit_chx.topology.slots.layout import SlotLayout
-    from rabbit_chx.topology.slots.slot_view import SlotView
+from rabbit_chx.topology.slots.slot_view import SlotView
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.remedies import apply_fix
+from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
@@ -19,16 +23,10 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.planning.diff import RingComparison, find_out_of_place
+from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.words import percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, HashRing
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
-    from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
-    from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 
 #: What a difference is about: an object, a binding, or one of an exchange with `queues` or of a slot; a member of a ring, or a slot as one; or a ring, one
 #: that no broker has, or one without any of its slots.

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, weight_of
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 from rabbit_chx.topology.file.fields import FileEntry, FileObjects, Problems, file_finding
@@ -36,10 +38,6 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.rules.arguments import POLICY_KEYS, declaration_faults, limit_faults
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, find_applying_policy
 from rabbit_chx.topology.slots.owners import SlotNames
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.routing.release import Release
 
 #: The field or its path, its value, the fault and the remedy.
 _Found: TypeAlias = Iterator[tuple[str, Any, str, str]]

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.topology.file.fields import (
@@ -40,9 +41,6 @@ from rabbit_chx.topology.objects.ranges import fold
 from rabbit_chx.topology.objects.schema import FILE, EntryType
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.slots.owners import slot_width
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
 
 BYTE_ORDER_MARK = "\ufeff"
 _MOST_LEVELS = 100

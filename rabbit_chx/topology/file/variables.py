@@ -17,17 +17,15 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
+from rabbit_chx.topology.file.fields import Problems
 from rabbit_chx.topology.objects.ranges import Items
 from rabbit_chx.topology.objects.toml_values import show_value, toml_key
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.topology.file.fields import Problems
 
 #: The value of a variable.
 Value: TypeAlias = str | int | float | bool | list[Any]

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import (
@@ -52,18 +51,16 @@ from rabbit_chx.topology.live.live_broker import (
 )
 from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, read_topology
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss_refusal, uncounted_loss_refusal
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.slots.hand_over_marker import parse_member
 from rabbit_chx.words import listed, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import LiveTopology
-    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100
@@ -625,7 +622,14 @@ def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Map
     """Return the planned rings, after a comparison of their bindings with those of the broker."""
     bound = read_bindings(broker)
     for name, ring in planned.items():
-        if Counter(bound.get(name, ())) != Counter(ring.bindings or ()):
+        listed, wanted = Counter(bound.get(name, ())), Counter(ring.bindings or ())
+        if wanted < listed:
+            foreign = ", ".join(f"{place!s} (key {key})" for place, key in listed - wanted)
+            raise BrokerRefusedError(
+                f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and the record of the plan is valid",
+                exchange=name,
+            )
+        if listed != wanted:
             raise BrokerRefusedError(
                 f"the bindings of {name} are not those of {ring!r} after all changes: someone else binds too, or the broker did not do "
                 "what it answered; compare its bindings",

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -22,6 +22,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.ground import AS_LISTED, UNORDERED
 from rabbit_chx.routing.message import refuse_misspelt
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_changes, apply_plan, verify_rings
@@ -30,6 +31,7 @@ from rabbit_chx.topology.live.reading import read_ring, read_topology
 from rabbit_chx.topology.live.recording import forget_records, lock, unlock
 from rabbit_chx.topology.live_rings import make_members
 from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     QUEUE_TYPE,
     BindingDefinition,
@@ -38,14 +40,10 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.planning.plan import plan
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.ring_records import records_of
 from rabbit_chx.topology.rules.arguments import limit_faults
 from rabbit_chx.topology.targets import declared
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import GivenBindings
-    from rabbit_chx.topology.objects.changes import PlannedChange
-    from rabbit_chx.topology.planning.plan_value import Plan
 
 _NOT_FOUND = 404
 #: How long another application of a plan is awaited, as of services that declare one exchange when they start.

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 from uuid import uuid4
 
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.live.live_broker import LiveBroker, Operation
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.objects.changes import PlannedChange
 
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)

@@ -15,6 +15,7 @@ from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.checks import check_name, is_finite
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     BindingDefinition,
@@ -24,7 +25,6 @@ from rabbit_chx.topology.objects.objects import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.objects.changes import PlannedChange
     from rabbit_chx.topology.ring_records import RingRecord
     from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 

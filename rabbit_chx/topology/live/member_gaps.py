@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rabbit_chx.routing import Destination
 from rabbit_chx.topology.live.applying import group_changes
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.objects.changes import PlannedChange
-    from rabbit_chx.topology.planning.plan_value import Plan
+from rabbit_chx.topology.planning.plan_value import Plan
 
 
 class MemberGap(NamedTuple):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import (
@@ -31,6 +31,7 @@ from rabbit_chx.routing import (
     Release,
 )
 from rabbit_chx.routing.ground import UNORDERED, Ground
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.live.live_broker import (
@@ -73,9 +74,6 @@ from rabbit_chx.topology.ring_records import (
 )
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.key_map import KeyMap
 
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
@@ -695,7 +693,7 @@ class PublishRates:
         exchange: those that were published to the exchange itself; None if the broker has no rate, as before the first message.
         queues: those that reached each queue of the vhost that has a rate, by whatever exchange.
         states: the state of each queue of the vhost that does not run, such as ``down``.
-        backlogs: the ready and the unacknowledged messages and the consumers of each queue, if they were read.
+        backlogs: the ready and the unacknowledged messages and the consumers of each queue; then the rates are those of the last minute.
     """
 
     exchange: float | None

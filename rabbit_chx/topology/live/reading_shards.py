@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import MismatchError
+from rabbit_chx.routing import Release
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, try_count
 from rabbit_chx.topology.live.reading import PAGE, WITHOUT_STATISTICS, LiveExchange, read_node_starts
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Release
 
 
 def read_sharded_exchange(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -33,7 +33,10 @@ from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, Operation
 from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.ring_records import (
     START_MARK,
     BrokerStart,
@@ -48,11 +51,6 @@ from rabbit_chx.topology.ring_records import (
     start_arguments,
     transient_places,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import LiveTopology
-    from rabbit_chx.topology.objects.changes import PlannedChange
-    from rabbit_chx.topology.planning.plan_value import Plan
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 _LOCKED = 405

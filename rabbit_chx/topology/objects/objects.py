@@ -18,7 +18,7 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import binding_key, check_destination, weight_of
-from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentTable, as_table
+from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentTable, as_table, plain
 
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
@@ -239,9 +239,10 @@ class BindingDefinition:
 
     @property
     def name(self) -> str:
-        """Both ends and the key, as in ``orders -> orders.1 (key 1)``."""
-        key = f" (key {self.routing_key})" if self.routing_key else ""
-        return f"{self.source} -> {self.destination}{key}"
+        """Both ends, the key and the arguments, as in ``orders -> orders.1 (key 1)``."""
+        parts = [f"key {self.routing_key}"] if self.routing_key else []
+        parts += [f"{name}={value!r}" for name, value in plain(self.arguments).items()]
+        return f"{self.source} -> {self.destination}" + (f" ({', '.join(parts)})" if parts else "")
 
     @property
     def identity(self) -> Hashable:

@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.matrix import movement
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
@@ -28,13 +30,8 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.planning.comparison import Comparison, compare
 from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
+from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.topology.model import LiveTopology, Topology
-    from rabbit_chx.topology.slots.layout import SlotLayout
 
 _HASHING = (HASH_EXCHANGE, MODULUS_EXCHANGE)
 #: The fields of an exchange that determine what is hashed: all keys go elsewhere if one differs, but for chance.

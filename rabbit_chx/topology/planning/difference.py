@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
 
 DifferenceKind: TypeAlias = Literal["missing", "unexpected", "different", "order"]
 

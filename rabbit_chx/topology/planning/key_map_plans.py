@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
@@ -21,11 +20,14 @@ from rabbit_chx.topology.live_rings import (
     may_have_publishers,
     may_keep_buckets,
 )
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     ExchangeDefinition,
     RingMember,
 )
+from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.proposals import (
     proposals_of,
@@ -39,11 +41,6 @@ from rabbit_chx.topology.planning.ring_plan import (
     unbind_all,
 )
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects.changes import PlannedChange
-    from rabbit_chx.topology.planning.comparison import Comparison
 
 #: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
 _ASSUMED_LIMIT = 0.3

@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.jump import SEEDS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.bindings import Destination, Place
 #: The size of the table that marks, by a remainder, the pairs of bucket and destination that may have seeds. Most pairs have none, and need
 #: no search.
 _MARKS = 1 << 22

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import (
@@ -29,16 +31,12 @@ from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compar
 from rabbit_chx.topology.planning.key_map_plans import plan_rings
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.planning.shares import count_shares
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import listed, percent
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}

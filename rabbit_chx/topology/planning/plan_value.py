@@ -41,26 +41,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
 from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.planning.refusals import is_allowed
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.words import percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.analysis.matrix import MovementMatrix
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.ground import Ground
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
-    from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
-    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 
 #: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"

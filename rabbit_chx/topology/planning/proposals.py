@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live_rings import LiveRing, make_members
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
@@ -23,9 +25,6 @@ from rabbit_chx.words import percent
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
 
 
 #: The most members of which all orders are tried.

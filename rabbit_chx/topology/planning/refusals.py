@@ -7,14 +7,23 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SuperStream
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import plain, unsendable
+from rabbit_chx.topology.objects.changes import (
+    FieldChange,
+    NamedObject,
+    PlannedChange,
+    TopologyObject,
+)
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -25,6 +34,9 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.objects.toml_values import show_value
+from rabbit_chx.topology.planning.comparison import Comparison
+from rabbit_chx.topology.planning.difference import Difference
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.rules.arguments import (
     FEDERATION_SETTINGS,
     declaration_faults,
@@ -35,19 +47,6 @@ from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.words import percent, plural
 
-if TYPE_CHECKING:
-    from rabbit_chx.errors import InputError
-    from rabbit_chx.topology.model import LiveTopology, Topology
-    from rabbit_chx.topology.objects.changes import (
-        FieldChange,
-        NamedObject,
-        PlannedChange,
-        TopologyObject,
-    )
-    from rabbit_chx.topology.planning.comparison import Comparison
-    from rabbit_chx.topology.planning.difference import Difference
-    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
-
 ALLOW_DELETE = Argument("allow_delete")
 _ALLOW_LOSS = Argument("allow_loss")
 _ALLOW_UNLINK = Argument("allow_unlink")
@@ -57,12 +56,10 @@ _PARTS = 10_000
 
 #: How to read rings.
 READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
-#: How to make rings certain.
-KNOW_RINGS = Fix(
-    "pass ",
-    READ_RINGS,
-    ", such as 'docker exec NAME' or 'kubectl exec POD --'; to keep the order on the broker: ",
-    CommandLine("record", "Broker.record(live.rings)", options=(Argument("all"),)),
+_UNSORTED = "update to RabbitMQ 4.3, which sorts its queues by name, or use an x-consistent-hash exchange"
+_UNNUMBERED = (
+    "bind each partition once with a number of its own as x-stream-partition-order, by which clients order them; the streams of the super stream "
+    "show the queues of real keys"
 )
 #: How to go on without an order that is certain.
 REMAKE_RINGS = Fix(
@@ -84,6 +81,37 @@ _POLICY_KEYS = {
         "alternate-exchange",
     )
 }  # fmt: skip
+
+
+def know_rings(rings: Mapping[str, KeyMap]) -> Fix:
+    """Return how to learn the queues of keys in rings whose order is not known, by what each ring permits.
+
+    Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
+    """
+    beneath = {name: ring.beneath for name, ring in rings.items() if isinstance(ring.beneath, HashRing)}
+    if not beneath:
+        return Fix(
+            _UNNUMBERED if any(isinstance(ring, SuperStream) for ring in rings.values()) else _UNSORTED
+        )
+    seen = [
+        name
+        for name, ring in beneath.items()
+        if not any(isinstance(place, ExchangeRef) for place in ring.destinations)
+    ]
+    read = Fix("pass ", READ_RINGS, ", such as 'docker exec NAME' or 'kubectl exec POD --'")
+    if not seen:
+        return read
+    observed = CommandLine(
+        "record",
+        "HashRing.from_observations(bindings, pairs)",
+        (seen[0] if len(rings) == 1 else "EXCHANGE",),
+        (Argument("observed", "FILE"),),
+    )
+    return Fix(
+        read,
+        "; where nobody can run rabbitmqctl, real keys and the queues that received them show it: ",
+        observed,
+    )
 
 
 def is_allowed(
@@ -287,7 +315,7 @@ def unknown_order_refusal(ring: KeyMapPlan, *, is_remade: bool = False) -> Findi
     name = ring.exchange
     message = f"the ring of {name} was not read but is {ring.before.ground}, so its order is not certain"
     if not ring.is_reset:
-        return Finding("order", message, KNOW_RINGS)
+        return Finding("order", message, know_rings({name: ring.before}))
     override = allow_moved(1.0)
     done = "all members are unbound, and those of the topology bound in their order"
     if is_remade:

@@ -13,22 +13,20 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix, movement
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ring_changes
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.live_rings import LiveRing, make_ring
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
+from rabbit_chx.topology.slots.slot_view import SlotView
 from rabbit_chx.words import percent
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.routing.ring_changes import RingState
-    from rabbit_chx.topology.slots.slot_view import SlotView
 
 #: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
 _MANY_STEPS = 200

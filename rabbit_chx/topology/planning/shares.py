@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Place, ascending_bindings
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, may_have_publishers
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import number_bindings, share_moved
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -23,6 +25,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     RingMember,
 )
+from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.proposals import (
     MOST_SLOTS,
@@ -35,12 +38,6 @@ from rabbit_chx.topology.planning.proposals import (
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, Moment, RingProposal, apply_steps
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import percent
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.ground import Provenance
-    from rabbit_chx.topology.model import LiveTopology
-    from rabbit_chx.topology.objects.changes import PlannedChange
-    from rabbit_chx.topology.planning.comparison import Comparison
 
 #: An exchange with slots is proposed for queues of an ``x-modulus-hash`` exchange with at least this many, and with `SLOTS_EACH` for each.
 _LEAST_SLOTS = 64

@@ -7,23 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
+from rabbit_chx.routing import Release
+from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.topology.checking.check import TopologyCheck
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.planning.plan_value import count_kind
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.words import listed, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Release
-    from rabbit_chx.routing.ground import Provenance
-    from rabbit_chx.topology.checking.check import TopologyCheck
-    from rabbit_chx.topology.model import Topology
 
 _MOST_SHOWN = 50
 #: The texts of findings in which the names of queues may count up.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.pictures import draw_map, draw_slots
 from rabbit_chx.analysis.report_parts import (
@@ -17,12 +17,15 @@ from rabbit_chx.analysis.report_parts import (
     ring_text,
     slot_text,
 )
+from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing, SlotTable
+from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.topology.checking.check import check
@@ -35,6 +38,7 @@ from rabbit_chx.topology.live_rings import (
     live_hash_exchange,
     record_command,
 )
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -43,17 +47,11 @@ from rabbit_chx.topology.objects.objects import (
     order_of_name,
     order_of_place,
 )
-from rabbit_chx.topology.planning.refusals import KNOW_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.ring_records import record_arguments
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import percent, percent_or_blank, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.slot_load import SlotSample
-    from rabbit_chx.routing.bindings import Destination, Place
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.topology.model import LiveTopology
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
@@ -70,7 +68,7 @@ def exchange_facts(
         ("ring", ring_text(ring)),
     ]
     return (
-        [*facts, ("not determined", Fix("the member of a key: ", KNOW_RINGS))]
+        [*facts, ("not determined", Fix("the member of a key: ", know_rings({exchange: ring})))]
         if ring.ground.is_assumed
         else facts
     )
@@ -202,7 +200,8 @@ class ShownExchange:
         if self.record:
             yield "record", self.record
         if self.rates.exchange is not None:
-            yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last seconds"
+            period = "minute" if self.rates.backlogs else "seconds"
+            yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last {period}"
         if sample is not None:
             nowhere = (
                 f", {sample.load.nowhere:,} of them not routed to a member" if sample.load.nowhere else ""

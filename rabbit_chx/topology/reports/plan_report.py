@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
 from rabbit_chx.analysis.wording import place_text, refusals_as_json
 from rabbit_chx.fixes import Argument, Fix
@@ -14,17 +14,14 @@ from rabbit_chx.rendering import Block, Data, Document, Facts, Line, Lines, Sect
 from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
+from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.planning.plan_value import NOT_ONE_QUEUE, Plan, count_kind, plan_facts
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 from rabbit_chx.words import listed, percent, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
-    from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 
 _SHOW_ALL = Fix(Argument("all"), " shows them")
 _FOLDED_ROWS = 20

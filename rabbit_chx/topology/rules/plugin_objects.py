@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import (
     FEDERATION_PURPOSE,
     LINK_NAME,
@@ -28,9 +28,6 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, setting_of
 from rabbit_chx.words import FEW, listed, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 
 _FEDERATION = "rabbitmq_federation"
 #: The names are those of rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and

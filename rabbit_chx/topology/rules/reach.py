@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.topology.model import AnyTopology, LiveTopology
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
     BROKERS_OWN,
@@ -33,9 +35,6 @@ from rabbit_chx.topology.rules.policies import alternate_of, policy_matches
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.topology.model import AnyTopology, LiveTopology
 
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 

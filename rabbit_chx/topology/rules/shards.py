@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import check_whole, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.result_fields import shown
+from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.words import FEW, listed
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Release
 
 
 def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:

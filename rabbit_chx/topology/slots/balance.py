@@ -13,22 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from rabbit_chx.analysis import Finding, SlotLoad
+from rabbit_chx.analysis.slot_load import KeyLoad
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.result_fields import shown
+from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.routing.slot_table import check_slot_table
 from rabbit_chx.topology.objects.objects import RingMember, order_of_name
 from rabbit_chx.topology.slots.owners import SlotNames, pin_members
 from rabbit_chx.words import percent, percent_or_blank
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.slot_load import KeyLoad
-    from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
 #: A queue; None owns the slots without a queue.

@@ -16,6 +16,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.live_rings import find_live_ring
 from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
@@ -31,7 +32,6 @@ from rabbit_chx.topology.slots.owners import SlotNames, assign_owners, pin_membe
 from rabbit_chx.topology.slots.slot_view import view_slots
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
     from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 
 _Side = TypeVar("_Side", bound="AnyTopology")

@@ -9,16 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.topology.objects.objects import RingMember, order_of_name
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.key_map import KeyMap
 
 _LEAST_WIDTH = 2
 _SLOT_NAME = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     LINK_NAME,
     BindingDefinition,
@@ -19,11 +21,6 @@ from rabbit_chx.topology.objects.objects import (
     ObjectSet,
 )
 from rabbit_chx.topology.slots.owners import is_slot_name
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.key_map import KeyMap
-    from rabbit_chx.topology.objects.changes import PlannedChange
 
 
 @dataclass(slots=True)

@@ -66,6 +66,15 @@ def test_a_right_answer_is_its_json_or_none_and_each_segment_of_a_path_is_quoted
     ]
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_no_path_can_have_is_named_before_another_object_answers(
+    api: ScriptedApi, name: str
+) -> None:
+    with pytest.raises(errors.InputError, match=f"cannot be asked about '{re.escape(name)}'"):
+        Management(api.url).request("GET", "exchanges", "/", name)
+    assert not api.requests
+
+
 STORED = stored_cases(__file__, "answers.txt", r"^(\d+ [\w ]+) (b?['\"{[\d].*)\n-> (.*)")
 
 

@@ -15,8 +15,8 @@ from usual_words import UNUSUAL
 
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import COMMANDS as LISTED
-from rabbit_chx.cli.app import app
-from rabbit_chx.errors import RingSourceError
+from rabbit_chx.cli.app import _code_of, app
+from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, RingSourceError
 from rabbit_chx.installation import missing_extra
 
 COMMANDS = {name.split()[0] for names in LISTED.values() for name in names}
@@ -142,3 +142,18 @@ def test_nobody_reading_is_no_error() -> None:
         os.close(write)
         _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BrokerRefusedError("no JSON"), 70),
+        (BrokerRefusedError("a page of another server", reply_code=404), 70),
+        (BrokerRefusedError("precondition failed", reply_code=400), 77),
+        (AccessRefusedError("no permission"), 77),
+    ],
+)
+def test_an_answer_that_is_none_of_the_management_api_is_no_refusal(
+    error: BrokerRefusedError, code: int
+) -> None:
+    assert _code_of(error) == code

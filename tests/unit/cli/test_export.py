@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from command_line import Ran
+from modelled_commands import ModelledCommands
+from slot_files import live_of
 
 from rabbit_chx import Topology
 from rabbit_chx.cli.export import _expressible
@@ -77,3 +79,16 @@ def test_patterns_of_names_with_braces_are_patterns(ran: Ran, tmp_path: Path) ->
     out = ran("export", "--from", str(path))[1]
     chosen = Topology.from_toml(re.sub(r"^# (?=owns)", "", out, flags=re.MULTILINE))
     assert chosen.owns == ("$${b}.*", "a${b}")
+
+
+def test_a_guessed_order_is_in_the_file_and_in_the_exit_code(ran: Ran, modelled: ModelledCommands) -> None:
+    modelled.holds(live_of(Topology.from_toml(FILE)))
+    modelled.has_source = False
+    code, out, errors = ran("export", "--url", "amqp://model", "--management-url", "http://model:15672")
+    assert code == 3
+    assert "# The order of the ring of 'orders' is a guess" in out
+    assert Topology.from_toml(out).exchanges == Topology.from_toml(FILE).exchanges
+    assert "the order of orders is a guess" in errors
+    modelled.has_source = True
+    code, out, _ = ran(*modelled.of_broker("export"))
+    assert (code, "is a guess" in out) == (0, False)

@@ -15,6 +15,7 @@ import pytest
 from command_line import Ran
 from few_seeds import few_seeds
 from modelled_commands import ModelledCommands
+from slot_files import live_of
 from stored_scenarios import read_scenarios
 
 import rabbit_chx
@@ -24,6 +25,20 @@ from rabbit_chx.cli.printed import in_words, remember_options, to_type, without_
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.topology import check
 
+#: Commands about rings whose order nobody knows.
+OF_UNKNOWN_ORDER = [
+    ["show", "o"],
+    ["check"],
+    ["check", "FILE"],
+    ["plan", "FILE"],
+    ["apply", "FILE", "--yes"],
+    ["apply", "FILE", "--yes", "--no-record"],
+    ["arrange", "FILE"],
+    ["export"],
+    ["record", "o"],
+    ["record", "--all"],
+    ["repair", "o", "--yes"],
+]
 PACKAGE = Path(rabbit_chx.__file__).parent
 OPTIONS = [
     ("--url", "amqp://host/a b"),
@@ -270,3 +285,34 @@ def test_options_are_those_of_the_command_that_runs(ran: Ran) -> None:
     assert context.run(in_words, check) == "rabbit-chx check o --vhost v"
     assert ran("check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69
     assert in_words(check) == "rabbit-chx check o"
+
+
+@pytest.mark.parametrize("command", OF_UNKNOWN_ORDER, ids=" ".join)
+@pytest.mark.parametrize("has_slots", [False, True])
+def test_no_message_advises_what_this_user_cannot_run_or_what_has_just_been_refused(
+    ran: Ran, tmp_path: Path, modelled: ModelledCommands, command: list[str], *, has_slots: bool
+) -> None:
+    """The user has a management URL, and neither rabbitmqctl nor a record. Consumers do not see the buckets of a slot."""
+    live = FILE
+    if has_slots:
+        live = live.replace(
+            'ring = [{ queue = "q1" }, { queue = "q2" }]', 'slots = 4\nmembers = [{ queue = "q{1..2}" }]'
+        )
+    modelled.holds(live_of(Topology.from_toml(live)))
+    modelled.has_source = False
+    file = tmp_path / "o.toml"
+    file.write_text(live.replace('{ queue = "q1" }, { queue = "q2" }', '{ queue = "q2" }, { queue = "q1" }'))
+    typed = [str(file) if word == "FILE" else word for word in command]
+    options = ["--url", "amqp://model", "--management-url", "http://model:15672"]
+    code, out, errors = ran(*typed, *options)
+    assert code in (0, 1, 2, 3, 4), errors
+    said = " ".join(f"{out} {errors}".split())
+    for advised in re.findall(r"rabbit-chx (record|repair|apply|arrange|plan)((?: [^ :;`]+)*)", said):
+        words = [advised[0], *shlex.split(advised[1])]
+        assert words[: len(typed)] != typed or {"--allow", "--observed"} & {*words}, (said, "what was typed")
+        if words[0] == "record":
+            assert {"--observed", "--ring-via", "--from", "--trace"} & {*words}, said
+            assert not (has_slots and "--observed" in words), said
+    if code in (2, 3) and command[0] in ("record", "check"):
+        assert "--ring-via" in said
+        assert ("record o --observed FILE" in said) is (not has_slots), said

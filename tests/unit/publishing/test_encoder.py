@@ -253,3 +253,26 @@ def test_properties_that_no_frame_holds() -> None:
         Properties({}).of_rows({"headers": [None, headers(131_053)]}, 7)
     with pytest.raises(InputError, match=r"^the properties are 131,053 bytes long.*shorten the headers"):
         Properties({"headers": headers(131_053)})
+
+
+@pytest.mark.parametrize(
+    ("own", "sent"),
+    [
+        (None, {"tenant": "a", "v": 1}),
+        ({}, {"tenant": "a", "v": 1}),
+        ({"trace": "t"}, {"tenant": "a", "v": 1, "trace": "t"}),
+        ([("tenant", "b")], {"v": 1, "tenant": "b"}),
+        ({"tenant": None}, {"v": 1, "tenant": None}),
+    ],
+)
+@pytest.mark.parametrize("form", [dict, lambda headers: list(headers.items())])
+def test_headers_of_a_message_are_added_to_those_of_all(own: Any, sent: dict[str, Any], form: Any) -> None:
+    properties = Properties({"headers": form({"tenant": "a", "v": 1})})
+    [wire] = properties.of_rows({"headers": [own]}, 0)
+    assert properties_in(wire)["headers"] == table_for(sent)
+
+
+def test_headers_that_cannot_be_are_refused_beside_those_of_all_as_without() -> None:
+    for constant in ({}, {"headers": {"tenant": "a"}}):
+        with pytest.raises(RowError, match=r"^row 3: the headers cannot be sent"):
+            Properties(constant).of_rows({"headers": [5]}, 3)

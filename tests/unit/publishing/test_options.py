@@ -127,9 +127,28 @@ def test_a_backoff_grows_to_five_seconds() -> None:
         ({"priority": -1}, "^priority is -1; pass a whole number from 0 to 255"),
     ],
 )
-def test_constants_that_cannot_be(constants: dict[str, Any], message: str) -> None:
+def test_constants_that_cannot_be(constants: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Publisher("amqp://nowhere.invalid", "x", properties=constants)
+
+
+def test_a_type_checker_refuses_a_misspelt_property_and_a_value_of_another_type() -> None:
+    """An ignored error that is none is an error of mypy (``warn_unused_ignores``)."""
+    with SharedPublisher("amqp://192.0.2.1", "x") as publisher:
+        for call in (
+            lambda: publisher.submit("k", "b", mesage_id="m"),  # type: ignore[call-arg]
+            lambda: publisher.submit("k", "b", priority="high"),  # type: ignore[arg-type]
+            lambda: Publisher("amqp://h", "x", properties={"app": "x"}),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(InputError):
+                call()
+
+
+def test_an_argument_that_is_missing_is_told_in_the_words_of_the_caller() -> None:
+    with pytest.raises(
+        TypeError, match=r"^SharedPublisher\(\) missing 1 required positional argument: 'exchange'$"
+    ):
+        SharedPublisher("amqp://h")  # type: ignore[call-arg]
 
 
 def open_nothing(**given: Any) -> None:

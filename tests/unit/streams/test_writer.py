@@ -235,3 +235,19 @@ def test_the_largest_rows_that_are_taken_can_be_sent(
                     break
         assert size > largest - overhead
     assert broker.rows["s"].batch(0, 10)["filter_value"].to_pylist() == values
+
+
+def test_rows_whose_connection_was_lost_may_be_stored_whatever_the_next_one_says(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.fault = once(scripted.lose, 60)
+    deleted = errors.NotFoundError("the stream is deleted", queue="s")
+    failing(monkeypatch, [DEFAULT, deleted])
+    with publisher(name="load") as made, pytest.raises(errors.PublishError) as raised:
+        publish(made)
+    error, report = raised.value, raised.value.report
+    assert isinstance(error.__cause__, errors.UnknownOutcomeError)
+    assert error.__cause__.__cause__ is deleted
+    assert report.unknown > 0
+    assert report.confirmed + report.unknown <= report.rows
+    assert f"{report.unknown} unknown" in str(report)

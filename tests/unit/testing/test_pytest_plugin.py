@@ -44,6 +44,12 @@ def test_the_entry_module_imports_only_pytest() -> None:
 
 
 ASKED_LATE = "def test_one(request): request.getfixturevalue('chx_broker')"
+OF_UNITTEST = """
+import pytest, unittest
+@pytest.mark.usefixtures("chx_broker")
+class TestIt(unittest.TestCase):
+    def test_one(self): pass
+"""
 MARKED = "import pytest\n@pytest.mark.chx_broker('>=4.0')\ndef test_one(): pass"
 RING_VIA = {"RABBIT_CHX_TEST_RING_VIA": "docker exec mq"}
 SERIES = ("--chx-broker", "4.3")
@@ -66,9 +72,10 @@ SECRET = {"RABBIT_CHX_TEST_URL": "amqp://me:s3cret@127.0.0.1:1/%2F"}
             {"no server answers there": 1, "rabbit_chx: the error is the one above": 3, "s3cret": 0}),
         (TWO, (), RING_VIA, ("2 errors", "belong to RABBIT_CHX_TEST_URL, which is not set"), {}),
         (ASKED_LATE, SERIES, {}, ("1 failed", "--chx-broker reaches only tests that take a broker as an argument"), {}),
+        (OF_UNITTEST, SERIES, {}, ("1 error", "the methods of a unittest.TestCase take no arguments"), {}),
         (MARKED, (), {}, ("1 error", "the marker chx_broker is for tests that take chx_broker or chx_vhost"), {}),
     ],
-    ids=["other tests", "skipped", "in CI", "series", "named broker", "variable without URL", "asked late", "marked"],
+    ids=["other tests", "skipped", "in CI", "series", "named broker", "variable without URL", "asked late", "unittest", "marked"],
 )  # fmt: skip
 def test_what_is_missing_is_reported_once(
     run_pytest: RunPytest,

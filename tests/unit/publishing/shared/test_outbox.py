@@ -54,3 +54,14 @@ def test_latencies_are_those_of_confirmed_messages_only(kind: str) -> None:
     stats = site.outbox.stats(0, 0)
     assert (stats.confirmed, getattr(stats, kind)) == (1, 1)
     assert stats.p50_s == stats.p99_s == pytest.approx(1.0, rel=0.06)
+
+
+def test_only_messages_that_were_sent_and_failed_are_unknown() -> None:
+    site = Site(most=3)
+    confirmed, failed = site.submit(), site.submit()
+    assert site.outbox.take(2, 1 << 20) is not None
+    not_sent = site.submit()
+    site.outbox.settle([confirmed.number])
+    site.outbox.settle([failed.number, not_sent.number], "failed", unknown)
+    stats = site.outbox.stats(0, 0)
+    assert (stats.confirmed, stats.failed, stats.unknown) == (1, 2, 1)

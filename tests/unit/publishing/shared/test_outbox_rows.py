@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from amqp_broker import ACK, confirm, returned
 from scripted_delivery import A, ScriptedConnection
 
-from rabbit_chx.errors import ConnectionLostError, UnroutableError
+from rabbit_chx.errors import ConnectionLostError, UnknownOutcomeError, UnroutableError
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.options import Limits, Retries
+from rabbit_chx.publishing.outcomes import LOST
 from rabbit_chx.publishing.shared.outbox import Message, Outbox
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.publishing.steps import Open, Step, drive
@@ -100,3 +102,38 @@ def test_without_an_open_message_an_outage_ends_the_delivery_at_once() -> None:
         drive(delivery.serve(rows), do)
     assert caught.value is lost
     assert [type(step).__name__ for step in steps] == ["Open", "Poll"]
+
+
+def test_a_message_that_was_returned_and_accepted_over_the_next_connection_is_confirmed() -> None:
+    outbox, future = Outbox(100, 1 << 20, 10.0, lambda: 0.0), Future[None]()
+    outbox.submit(Message.of(Rows([b"k"], [b"a"], [PLAIN], [b"x"]), future, 0.0))
+    rows = OutboxRows(outbox, 100, 0.0)
+    batch = rows.take()
+    assert batch is not None
+    for is_returned in (True, False):
+        connection = ScriptedConnection(A)
+        rows.attach(connection)
+        connection.session.publish(encoder(131_072).encode(batch.rows), 1, batch)
+        if is_returned:  # and the connection is lost before the ack
+            connection.say(returned("x", "k", b"a", PLAIN))
+    connection.say(confirm(ACK, 1))
+    rows.settle()
+    assert future.exception(0) is None
+
+
+def test_a_message_in_doubt_that_is_returned_may_be_in_a_queue() -> None:
+    outbox, future = Outbox(100, 1 << 20, 10.0, lambda: 0.0), Future[None]()
+    outbox.submit(Message.of(Rows([b"k"], [b"a"], [PLAIN], [b"x"]), future, 0.0))
+    rows, connection = OutboxRows(outbox, 100, 0.0), ScriptedConnection(A)
+    batch = rows.take()
+    assert batch is not None
+    rows.attach(connection)
+    connection.session.publish(encoder(131_072).encode(batch.rows), 1, replace(batch, doubt=LOST))
+    connection.say(returned("x", "k", b"a", PLAIN) + confirm(ACK, 1))
+    rows.settle()
+    error = future.exception(0)
+    assert isinstance(error, UnknownOutcomeError)
+    assert isinstance(error.__cause__, UnroutableError)
+    assert (error.exchange, error.reply_code) == ("x", 312)
+    stats = outbox.stats(0, 0)
+    assert (stats.returned, stats.failed, stats.unknown) == (0, 1, 1)

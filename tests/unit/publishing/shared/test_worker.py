@@ -17,7 +17,13 @@ from pamqp import commands
 from scripted_peer import Peer
 
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, UnknownOutcomeError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ConnectionLostError,
+    InputError,
+    UnknownOutcomeError,
+    UnreachableError,
+)
 from rabbit_chx.publishing import Retries, SharedPublisher
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.shared import worker
@@ -104,3 +110,56 @@ def test_no_poll_outlasts_the_time_of_a_message(peer: Peer, monkeypatch: pytest.
         peer.say(said(commands.Connection.Unblocked(), 0))
     assert waits
     assert all(wait_s <= max(left_s, worker._SHORTEST_POLL_S) for left_s, wait_s in waits)
+
+
+def test_no_attempt_to_connect_outlasts_the_time_of_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def refuse(settings: Any, **_: object) -> None:
+        limits.append(settings.connection_timeout_s)
+        raise UnreachableError("nobody answers")
+
+    monkeypatch.setattr(worker, "Connection", refuse)
+    times = {"reconnect_timeout_s": 1.0, "confirm_timeout_s": 0.2, "blocked_timeout_s": 0.2}
+    with SharedPublisher("amqp://localhost?connection_timeout=30000", "orders", **times) as publisher:  # type: ignore[arg-type]
+        assert isinstance(publisher.submit("k", "b").exception(_SOON_S), UnreachableError)
+    assert 0 < min(limits) <= max(limits) <= sum(times.values())
+
+
+def test_a_connection_that_fails_without_a_message_is_followed_by_a_rest_of_the_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without it an idle publisher connects again and again."""
+    login = Mock(side_effect=UnreachableError("nobody answers"))
+    monkeypatch.setattr(worker, "Connection", login)
+    publisher = SharedPublisher("amqp://localhost", "orders")
+    time.sleep(0.4)
+    publisher.close(0.0)
+    assert login.call_count == 1
+
+
+def test_a_system_without_a_further_thread_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    with pytest.raises(
+        UnreachableError, match=r"exchange 'orders': the system starts no further thread .*ulimit -u"
+    ):
+        SharedPublisher("amqp://localhost", "orders")
+
+
+def test_seconds_of_an_error_are_rounded(peer: Peer) -> None:
+    peer.answer = nothing
+    publisher = SharedPublisher(peer.settings, "orders")
+    future = publisher.submit("k", "b")
+    peer.until(lambda: len(peer.messages) == 1)
+    publisher._worker.close(0.0499997)
+    with pytest.raises(UnknownOutcomeError, match=r"within 0\.05 s"):
+        future.result(0)
+
+
+@pytest.mark.parametrize("timeout_s", [-1, math.nan, "5"])
+def test_the_time_of_a_close_is_checked(timeout_s: Any) -> None:
+    with (
+        SharedPublisher("amqp://192.0.2.1", "orders") as publisher,
+        pytest.raises(InputError, match="timeout_s"),
+    ):
+        publisher.close(timeout_s)

@@ -1,0 +1,40 @@
+"""Exchanges that hash modulo the number of their bindings: what the bindings of a super stream say about its order."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx import Release, SuperStream
+from rabbit_chx.topology.modulus import modulo_map_of
+from rabbit_chx.topology.objects.objects import (
+    PARTITION_ORDER,
+    SUPER_STREAM,
+    BindingDefinition,
+    ExchangeDefinition,
+)
+
+EXCHANGE = ExchangeDefinition("s", "direct", arguments={SUPER_STREAM: True})
+
+
+@pytest.mark.parametrize(
+    ("orders", "provenance"),
+    [
+        ((1, 0), "read"),
+        ((None,), "read"),
+        ((None, None), "assumed"),
+        ((0, None), "assumed"),
+        ((0, 0), "assumed"),
+        ((0, "1"), "assumed"),
+    ],
+)
+def test_the_order_of_partitions_is_known_only_if_each_binding_has_its_number(
+    orders: tuple[object, ...], provenance: str
+) -> None:
+    bound = [
+        BindingDefinition("s", f"s-{number}", str(number), {} if order is None else {PARTITION_ORDER: order})
+        for number, order in enumerate(orders)
+    ]
+    read = modulo_map_of(EXCHANGE, bound, Release("4.3.6"), "read")
+    assert isinstance(read, SuperStream)
+    assert read.ground.origin == provenance
+    assert modulo_map_of(EXCHANGE, bound, Release("4.3.6")) == read, "that of a file is as the file says"
