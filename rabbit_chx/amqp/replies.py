@@ -58,6 +58,7 @@ _MEANINGS = (
     _Meaning(406, "", MismatchError, "correct what it names"),
     _Meaning(503, _UNKNOWN_TYPE, BrokerRefusedError, ""),
     _Meaning(530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
+    _Meaning(530, "channels opened .* has reached the", ConnectionLimitError, "open fewer channels (a group needs one for each queue), or raise the limit"),
     _Meaning(530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "grant the user permissions on the vhost"),
     _Meaning(530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
     _Meaning(541, "feature flag is disabled", BrokerRefusedError, "a feature flag or the broker's configuration disables this queue type"),

@@ -32,6 +32,7 @@ from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
     BrokerTimeoutError,
+    ConnectionLimitError,
     ConnectionLostError,
     InputError,
     MismatchError,
@@ -49,6 +50,8 @@ _APPLIED_S = 10.0
 #: Seconds before a failed publish is repeated, and for the test whether publishers are blocked.
 _REPUBLISH_S = 1.0
 _BLOCKED_TEST_S = 0.01
+#: A failure to publish that comes so often is a warning.
+_LASTING = 3
 _MAX_CHANNELS = 65535
 _MAX_ARGUMENTS = 30  # of a queue, learned one by one
 _JOURNAL_PREFETCH = 200
@@ -225,6 +228,10 @@ class ConsumerChannel:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
                 call(_close_error(cause, self._where, self.queue))
+            elif isinstance(cause, aiormq_errors.ConnectionClosed) and parse_refusal(cause):
+                # Whether a new connection helps is what the attempt to open it finds.
+                reason = _close_error(cause, self._where, self.queue)
+                call(ConnectionLostError(f"{reason}", queue=self.queue, reply_code=reason.reply_code))
             else:
                 call(self._cancellation() if self.is_cancelled else None)
 
@@ -342,6 +349,7 @@ class GroupConnection(ConsumingConnection):
     """The connection of a group member, with another one that publishes (`_Writer`)."""
 
     channels_fail_alone = False
+    ends_alarms = True  # handled messages leave their queue
     lost_at: float | None = None  # only a `StreamGroupConnection` lives on after a loss
 
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:
@@ -380,14 +388,19 @@ class GroupConnection(ConsumingConnection):
         """Return the number of ready messages of a queue."""
         return int((await self.declare_passively(queue)).message_count or 0)
 
-    async def queue_arguments(self, queue: str) -> dict[str, Any] | None:
-        """Return the arguments of a queue, None if the broker does not reveal them; a MismatchError if it is not suitable for a group."""
+    async def queue_arguments(
+        self, queue: str, expected: Mapping[str, Any] = REQUIRED_ARGUMENTS
+    ) -> dict[str, Any] | None:
+        """Return the arguments of a queue, None if the broker does not reveal them; a MismatchError if it is not suitable for a group.
+
+        If they are the expected ones, the broker refuses no declaration.
+        """
         try:
             await self.declare_passively(queue)
         except AccessRefusedError as refused:  # the broker names only one of the permissions
             explained = f"{refused}. A group needs the permission read on its queues"
             raise AccessRefusedError(explained, queue=queue, reply_code=refused.reply_code) from None
-        arguments = dict(REQUIRED_ARGUMENTS)
+        arguments = dict(expected)
         for _ in range(_MAX_ARGUMENTS):
             try:
                 async with _expect_reply(self.where, queue):
@@ -481,8 +494,10 @@ class _Writer:
     async def publish(self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
         """Publish to a queue, and repeat it over new connections until the broker has confirmed it. The message may be stored twice.
 
-        The wait is not limited, since an alarm may last for hours: callers set their own limit. Only permanent errors are raised.
+        The wait is not limited, since an alarm may last for hours: callers set their own limit. Permanent errors are raised, and so is a limit of
+        connections or channels, which ends the group after `FailurePolicy.reconnect_timeout_s`.
         """
+        failures = 0
         properties = spec.Basic.Properties(headers=dict(headers or {}), delivery_mode=2)
         while True:
             channel = None
@@ -491,10 +506,16 @@ class _Writer:
                 await self._publish_once(channel, queue, body, properties)
             except RabbitChxError as error:
                 self._drop(channel)
-                if not is_transient(error):
+                if not is_transient(error) or isinstance(error, ConnectionLimitError):
                     raise
-                _log.info(
-                    "%s; publishing to %s again in %g s", error, queue, _REPUBLISH_S, extra={"queue": queue}
+                failures += 1
+                _log.log(
+                    logging.WARNING if failures == _LASTING else logging.INFO,
+                    "%s; publishing to %s again in %g s",
+                    error,
+                    queue,
+                    _REPUBLISH_S,
+                    extra={"queue": queue},
                 )
                 await asyncio.sleep(_REPUBLISH_S)
             else:
@@ -576,4 +597,5 @@ def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
         content,
         HandOverMarker.from_headers(content.headers),
         properties.reply_to,
+        returns=int(content.headers.get("x-delivery-count", 0)),
     )

@@ -13,13 +13,14 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.delivery_limit import delivery_limit
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import connect_timeout_error
@@ -32,6 +33,7 @@ from rabbit_chx.consuming.queue_checks import check_queues, prefetch_of, queue_w
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
+from rabbit_chx.consuming.turns import Turns
 from rabbit_chx.consuming.waits import LoopWatch, start_task, wait_to_reconnect
 from rabbit_chx.errors import (
     ConnectionLostError,
@@ -108,8 +110,10 @@ class Group(ABC):
         self._connection: Any = None
         self._session: GroupSession | None = None
         self._prefetches: dict[str, int] = {}  # by queue
+        self._limited: set[str] = set()  # queues with a delivery limit
         self._deleted: set[str] = set()  # queues that were deleted while this member ran
         self._runners: list[QueueRunner] = []
+        self._turns = Turns()
         self._tokens: list[str] = []  # of all sessions so far
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
         self._closings: set[asyncio.Task[None]] = (
@@ -224,7 +228,7 @@ class Group(ABC):
 
     async def _run(self, handle: Callable[[Any], Awaitable[None]]) -> None:
         """Run sessions, each over a new connection, until `stop` or an error after which reconnecting cannot help."""
-        self._runners = []
+        self._runners, self._turns = [], Turns()
         outage: Outage | None = None
         while not self._stop.is_set():
             session = lost_at = None
@@ -263,10 +267,13 @@ class Group(ABC):
         self._tokens.append(session.token)
         present = {runner.ownership.queue for runner in self._runners}
         self._runners += [
-            QueueRunner(QueueOwnership(queue, self._member), session, prefetch)
+            QueueRunner(QueueOwnership(queue, self._member, self._turns), session, prefetch)
             for queue, prefetch in self._prefetches.items()
             if queue not in present
         ]
+        for runner in self._runners:
+            runner.prefetch = self._prefetches[runner.ownership.queue]
+            runner.ownership.is_limited = runner.ownership.queue in self._limited
         session.attach(runner for runner in self._runners if runner.ownership.queue not in self._deleted)
         return session
 
@@ -365,6 +372,8 @@ class ConsumerGroup(Group):
         self.queues = _static_share(_queue_names(queues), options.static)
         super().__init__(self._settings, member_of(options))
         self._static = options.static
+        #: Of each queue, when it was found suitable; None if they are not known.
+        self._arguments: dict[str, Mapping[str, Any] | None] = {}
 
     def __repr__(self) -> str:
         return f"<ConsumerGroup member={self.member!r} at {self._settings.masked_url}: {len(self.held)} of {len(self.queues)} queues>"
@@ -396,6 +405,7 @@ class ConsumerGroup(Group):
             HandlerError: all attempts to handle a message failed, and `on_failure` is ``stop``.
             ConnectionLostError: the connection was lost, and reconnecting failed in time.
             NotFoundError: all queues were deleted.
+            MismatchError: a queue was deleted and declared again, and is not suitable for a group.
             BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
             InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
@@ -420,6 +430,7 @@ class ConsumerGroup(Group):
 
     def _new_session(self, connection: Any, handle: Callable[[Any], Awaitable[None]]) -> GroupSession:
         session = super()._new_session(connection, handle)
+        session.check = functools.partial(self._check_again, connection)
         session.spawn(functools.partial(self._await_deleted, connection))
         return session
 
@@ -434,9 +445,7 @@ class ConsumerGroup(Group):
             await asyncio.sleep(self._member.timing.watch_s)
             for queue in sorted(self._deleted):
                 with contextlib.suppress(NotFoundError):
-                    prefetches = await self._check_queues(connection, (queue,))
-                    self._prefetches |= prefetches
-                    self._runners = [runner for runner in self._runners if runner.ownership.queue != queue]
+                    self._prefetches |= await self._check_queues(connection, (queue,))
                     self._deleted.discard(queue)
                     raise ConnectionLostError(
                         f"{self._where}: queue {queue!r} was deleted, and exists again: consuming it",
@@ -469,11 +478,35 @@ class ConsumerGroup(Group):
                 await connection.declare_journal(self._member.journal)
         return prefetches
 
+    async def _check_again(self, connection: GroupConnection, queue: str) -> None:
+        """Check a queue that is consumed: another program may have deleted it since the last check, and declared it otherwise.
+
+        If it is deleted after this check, the broker ends the consumer.
+
+        Raises:
+            ConnectionLostError: its arguments are others, with which the next session consumes it.
+            MismatchError: it is not suitable for a group.
+        """
+        known = self._arguments[queue]
+        if known is None or await connection.queue_arguments(queue, known) == known:
+            return
+        self._prefetches |= await self._check_queues(connection, (queue,))
+        raise ConnectionLostError(
+            f"{self._where}: queue {queue!r} was declared again with other arguments: consuming it again",
+            queue=queue,
+        )
+
     async def _check_queues(self, connection: GroupConnection, queues: Iterable[str]) -> dict[str, int]:
         """Check that queues are suitable; return the number of messages of each that may be delivered ahead."""
         numbers = Release(connection.server_version).numbers
         arguments = {queue: await connection.queue_arguments(queue) for queue in queues}
         check_queues(arguments, numbers)
+        self._arguments |= arguments
+        self._limited = {
+            queue
+            for queue, known in self._arguments.items()
+            if delivery_limit(known or {}, numbers) is not None
+        }
         for warning in queue_warnings(arguments, numbers, self._member):
             _log.warning("%s", warning)
         # A message that kills its member is requeued with all messages delivered ahead. A delivery limit would drop them with it.

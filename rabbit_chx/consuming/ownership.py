@@ -13,7 +13,7 @@ broker requeues the messages before the election. This is called abandoning the 
 The state of a queue is that of its subscription: none; opening; open; retiring (messages in progress are finished, the rest is requeued);
 closing (its channel is closed). `consume` opens one, `on_subscribed` makes it open, `step_back` and `stop` make it retire, and `on_abandoned`
 or `on_connection_lost` ends it. The commands that each event may return in each state, as the exploration of all states finds them
-(tests/models/group_exploration.py; handlers that fail, hooks that take time and hand-overs add others):
+(tests/models/group_exploration.py; handlers that fail, hooks that take time, hand-overs and the turns of redelivered messages add others):
 
 | event              | none      | opening | open                     | retiring      | closing   |
 | ------------------ | --------- | ------- | ------------------------ | ------------- | --------- |
@@ -42,11 +42,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.turns import Turns
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 #: Seconds between two requests to an empty parking queue, and until a retry that lacks a claim looks for it again.
 _POLL_S = 0.05
 _CLAIM_S = 0.05
+#: Seconds for which redelivered messages wait for each other, and of the turn of one. Then others are handled beside it.
+_SETTLE_S = 0.25
+_TURN_S = 30.0
 #: The replies to markers. `begin` gets its reply at once if its `end` was read before.
 _REPLIES: dict[str, Literal["flushed", "taken"]] = {"flush": "flushed", "begin": "taken"}
 
@@ -56,11 +60,11 @@ class TimerReason(NamedTuple):
 
     Attributes:
         kind: poll: request the next parked message. hand-over: check whether the awaited hand-over still makes progress. retry: handle a
-            message again.
-        key: the delivery tag of the `begin` marker (hand-over), or the lane (retry).
+            message again. settle: check whether a redelivered message has waited for others. turn: end its turn.
+        key: the delivery tag (settle, turn), that of the `begin` marker (hand-over), or the lane (retry).
     """
 
-    kind: Literal["poll", "hand-over", "retry"]
+    kind: Literal["poll", "hand-over", "retry", "settle", "turn"]
     key: int = 0
 
 
@@ -76,6 +80,7 @@ class DeliveredMessage:
         marker: the hand-over marker if the message is one, else None.
         reply_to: the queue for the reply to the marker.
         attempt: the number of its first attempt here: more than 1 if earlier ones failed over a connection that is lost.
+        returns: how often it was returned to its queue before.
     """
 
     tag: int
@@ -84,6 +89,7 @@ class DeliveredMessage:
     marker: HandOverMarker | None = None
     reply_to: str | None = None
     attempt: int = 1
+    returns: int = 0
 
 
 # -- commands. `subscription` is the number of a subscription.
@@ -135,6 +141,20 @@ class Reject:
 
     subscription: int
     tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitAcks:
+    """Wait until the broker has processed all acks of the subscription."""
+
+    subscription: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeQueues:
+    """Call `pass_turn` with the tag of a message that has ended, and then `resume` of all queues of the member."""
+
+    tag: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +214,7 @@ class LogWarning:
 
 
 Command: TypeAlias = (
-    Subscribe | Claim | StartHandler | CancelHandler | Ack | Reject | Abandon | RunHook | StartTimer | SendReply | FetchParked | FailGroup | LogWarning
+    Subscribe | Claim | StartHandler | CancelHandler | Ack | Reject | AwaitAcks | ResumeQueues | Abandon | RunHook | StartTimer | SendReply | FetchParked | FailGroup | LogWarning
 )  # fmt: skip
 
 
@@ -240,12 +260,14 @@ class Subscription:
         is_fetching: whether the response to that request is outstanding.
         ended_early: ids of hand-overs whose `end` was read while another one was awaited. The mover of the awaited one has died.
         has_failed: whether a message of it stops the group.
+        settling_s: how long its redelivered messages have waited for others.
         is_step_back_due: whether it retires as soon as it is open, because it subscribed before members that the broker should elect first.
     """
 
     number: int
     queue: str
     member: GroupMember = field(repr=False)
+    turns: Turns = field(repr=False)
     state: Literal["opening", "open", "retiring", "closing"] = "opening"
     pending: deque[DeliveredMessage] = field(default_factory=deque)
     in_progress: dict[int, MessageInProgress] = field(default_factory=dict)
@@ -257,6 +279,7 @@ class Subscription:
     ended_early: set[str] = field(default_factory=set)
     has_failed: bool = False
     is_step_back_due: bool = False
+    settling_s: float = 0.0
 
     def start_pending(self) -> list[Command]:
         """Start the messages whose lane is free, and process a marker once everything before it is handled and before anything after it."""
@@ -275,9 +298,10 @@ class Subscription:
                 if self.hand_over is not None:
                     break
                 continue
-            lane = crc32(delivery.key.encode()) % lanes if lanes > 1 else 0
-            if lane in busy:
+            lane = self.lane_of(delivery)
+            if lane in busy or not self.turns.may_start(self.queue, delivery.tag):
                 held_back.append(delivery)
+                busy.add(lane)
                 continue
             free -= 1
             busy.add(lane)
@@ -285,6 +309,11 @@ class Subscription:
             commands.append(StartHandler(self.number, delivery, delivery.attempt, self.generation))
         self.pending.extendleft(reversed(held_back))
         return commands
+
+    def lane_of(self, delivery: DeliveredMessage) -> int:
+        """Return the lane of a message."""
+        lanes = self.member.concurrency
+        return crc32(delivery.key.encode()) % lanes if lanes > 1 else 0
 
     # -- hand-over of a slot
 
@@ -362,16 +391,20 @@ class QueueOwnership:
         is_stopping: whether the member leaves the group.
         delivered_count: the number of messages delivered so far.
         generation: the generation of the last claim.
+        is_limited: whether the queue has a delivery limit.
     """
 
-    def __init__(self, queue: str, member: GroupMember) -> None:
+    def __init__(self, queue: str, member: GroupMember, turns: Turns | None = None) -> None:
         self.queue = queue
         self.subscription: Subscription | None = None
         self.is_held = False
         self.is_stopping = False
         self.delivered_count = 0
         self.generation: int | None = None
+        self.is_limited = False
         self._member = member
+        self._turns = turns or Turns()
+        self._turns.queues[queue] = self
         self._last_number = 0
         self._is_hook_running = False
         self._is_lost_hook_due = False
@@ -384,7 +417,7 @@ class QueueOwnership:
         if self.is_stopping or self.subscription is not None:
             return []
         self._last_number += 1
-        self.subscription = Subscription(self._last_number, self.queue, self._member)
+        self.subscription = Subscription(self._last_number, self.queue, self._member, self._turns)
         return [Subscribe(self._last_number)]
 
     def step_back(self) -> list[Command]:
@@ -427,6 +460,51 @@ class QueueOwnership:
             return False
         return not (current.pending or current.in_progress or current.hand_over)
 
+    @property
+    def is_handling(self) -> bool:
+        """True if a handler of the present subscription runs."""
+        current = self.subscription
+        return current is not None and any(message.is_running for message in current.in_progress.values())
+
+    # -- the turns of redelivered messages
+
+    def pass_turn(self, tag: int) -> None:
+        """A message has ended, or the time of its turn."""
+        self._turns.drop(self.queue, tag)
+
+    def resume(self) -> list[Command]:
+        """Start what may be started, after an event of any queue of the member."""
+        turns, current = self._turns, self.subscription
+        if current is None or turns.turn is None or turns.turn[0] != self.queue or turns.is_timed:
+            return self._advance()
+        turns.is_timed = True
+        return [
+            StartTimer(current.number, TimerReason("turn", turns.turn[1]), _TURN_S),
+            *self._advance(),
+        ]
+
+    def _settle(self, subscription: Subscription, tag: int) -> list[Command]:
+        """Let a redelivered message have its turn, unless it still waits for its claim or a hook."""
+        if not self._turns.is_suspect(self.queue, tag):
+            return []
+        can_start = (
+            subscription.state == "open"
+            and self.is_held
+            and not (self._is_hook_running or self._orphans or self._is_lost_hook_due)
+            and not self._lacks_claim(subscription)
+        )
+        subscription.settling_s += _SETTLE_S
+        if not can_start and subscription.settling_s < self._member.timing.hook_s:
+            return [StartTimer(subscription.number, TimerReason("settle", tag), _SETTLE_S)]
+        self._turns.settle(self.queue, tag, can_start=can_start)
+        return [ResumeQueues()]
+
+    def _ended(self, number: int, end: Ack | Reject) -> list[Command]:
+        """Return the commands at the end of a message. The broker has its ack before another message begins its turn."""
+        if not self._turns.are_taken:
+            return [end]
+        return [end, AwaitAcks(number), ResumeQueues(end.tag)]
+
     # -- events of the broker
 
     def on_subscribed(self, number: int) -> list[Command]:
@@ -444,7 +522,11 @@ class QueueOwnership:
         if subscription is None or subscription.state == "closing":
             return []  # the broker requeues it
         subscription.pending.append(delivery)
-        return self._advance()
+        if not (self.is_limited and delivery.returns) or delivery.marker or subscription.state == "retiring":
+            return self._advance()
+        self._turns.add(self.queue, delivery.tag, delivery.returns, subscription.lane_of(delivery))
+        timer = StartTimer(number, TimerReason("settle", delivery.tag), _SETTLE_S)
+        return [timer, *self._advance()]
 
     def on_fetched(self, number: int, delivery: DeliveredMessage | None) -> list[Command]:
         """The parking queue has returned a message, or None if it is empty."""
@@ -458,13 +540,15 @@ class QueueOwnership:
         if self._current(number) is None:
             return []
         self.subscription = None
-        return self.consume()
+        is_taken = self._turns.drop_queue(self.queue)
+        return [*([ResumeQueues()] if is_taken else []), *self.consume()]
 
     def on_connection_lost(self) -> list[Command]:
         """The connection is lost, and the subscription with everything that it held."""
         subscription, self.subscription = self.subscription, None
         if subscription is None:
             return []
+        self._turns.drop_queue(self.queue)
         in_progress = subscription.in_progress.values()
         running = [
             (subscription.number, message.delivery.tag) for message in in_progress if message.is_running
@@ -512,7 +596,7 @@ class QueueOwnership:
             return []
         if not failed:
             del subscription.in_progress[lane]
-            return [Ack(number, tag), *self._advance()]
+            return [*self._ended(number, Ack(number, tag)), *self._advance()]
         return self._on_failed(subscription, lane)
 
     def _on_failed(self, subscription: Subscription, lane: int) -> list[Command]:
@@ -522,13 +606,14 @@ class QueueOwnership:
         if not is_retiring and message.attempt <= self._member.failures.retries:
             message.is_running = False
             delay_s = self._member.retry_delay_s(message.attempt)
-            return [StartTimer(subscription.number, TimerReason("retry", lane), delay_s)]
+            retry = StartTimer(subscription.number, TimerReason("retry", lane), delay_s)
+            return [retry, ResumeQueues(tag)] if self._turns.are_taken else [retry]
         del subscription.in_progress[lane]
         if is_retiring:
             subscription.has_failed = True  # the message is requeued, and the next member tries again
             return self._advance()
         if self._member.failures.on_failure == "dead-letter":
-            return [Reject(subscription.number, tag), *self._advance()]
+            return [*self._ended(subscription.number, Reject(subscription.number, tag)), *self._advance()]
         subscription.has_failed = True
         return [FailGroup(subscription.number, message.delivery)]
 
@@ -545,6 +630,10 @@ class QueueOwnership:
         if reason.kind == "poll":
             subscription.is_polling = False
             return self._advance()
+        if reason.kind == "settle":
+            return self._settle(subscription, reason.key)
+        if reason.kind == "turn":
+            return [ResumeQueues(reason.key)]
         if reason.kind == "hand-over":
             return subscription.on_hand_over_timeout(reason.key) + self._advance()
         return self._retry(subscription, reason.key)
@@ -597,15 +686,17 @@ class QueueOwnership:
             if not message.is_running:  # the next member makes the next attempt
                 del subscription.in_progress[lane]
         # A requested claim is awaited: if it were read after the release, it would look like that of an owner.
+        running = [message.delivery.tag for message in subscription.in_progress.values()]
+        resume: list[Command] = [ResumeQueues()] if self._turns.drop_queue(self.queue, but=running) else []
         is_claiming = subscription.claim == "requested"
         is_busy = subscription.in_progress or subscription.is_fetching or is_claiming
         if is_busy or self._is_hook_running or self._orphans:
-            return []
+            return resume
         if self.is_held:
             self._is_lost_hook_due = True
-            return self._run_lost_hook()
+            return [*resume, *self._run_lost_hook()]
         subscription.state = "closing"
-        return [Abandon(subscription.number)]
+        return [*resume, Abandon(subscription.number)]
 
     def _process(self, subscription: Subscription) -> list[Command]:
         if subscription.has_failed or not (subscription.pending or subscription.hand_over):

@@ -18,6 +18,7 @@ from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
     Abandon,
     Ack,
+    AwaitAcks,
     CancelHandler,
     Claim,
     Command,
@@ -27,6 +28,7 @@ from rabbit_chx.consuming.ownership import (
     LogWarning,
     QueueOwnership,
     Reject,
+    ResumeQueues,
     RunHook,
     SendReply,
     StartHandler,
@@ -34,7 +36,8 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
 )
 from rabbit_chx.consuming.settings import GroupMember, Hook
-from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
+from rabbit_chx.consuming.waits import BLOCKED_S
+from rabbit_chx.errors import ConnectionLostError, HandlerError, MismatchError, RabbitChxError
 from rabbit_chx.topology.slots.hand_over_marker import make_consumer_tag
 from rabbit_chx.tracing import handler_span
 from rabbit_chx.words import error_text, typed_error_text
@@ -56,6 +59,8 @@ class RunnerSession(Protocol):
     connection: GroupConnection | StreamGroupConnection
     member: GroupMember
     handle: Callable[[Any], Awaitable[None]]
+    #: Checks a queue that is consumed, before its first message is handled.
+    check: Callable[[str], Awaitable[None]]
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a task until the session ends."""
@@ -75,6 +80,12 @@ class RunnerSession(Protocol):
     async def write_claim(self, queue: str, token: str) -> None:
         """Write a claim of a queue into the journal."""
 
+    async def unclaimed_generation(self) -> int | None:
+        """Return the generation of a queue while the broker blocks publishers; None if it does not."""
+
+    def resume_queues(self) -> None:
+        """Let all queues start what may be started now."""
+
     def write_released(self, queue: str) -> None:
         """Write into the journal that a queue is released."""
 
@@ -82,7 +93,7 @@ class RunnerSession(Protocol):
 class QueueRunner:
     """One queue of a member. It outlives connections: `session` is replaced with each of them.
 
-    Commands are executed in their order. An `Ack`, `Reject` or `SendReply` is sent before the next command begins; all other commands only
+    Commands are executed in their order. An `Ack`, `Reject`, `AwaitAcks` or `SendReply` is sent before the next command begins; all other commands only
     start a task or a timer. Tasks that need the connection belong to the session and end with it. Handlers and hooks run to their end.
 
     The event `changed` is set after each event of the queue.
@@ -91,7 +102,7 @@ class QueueRunner:
     def __init__(self, ownership: QueueOwnership, session: RunnerSession, prefetch: int) -> None:
         self.ownership = ownership
         self.session = session
-        self._prefetch = prefetch
+        self.prefetch = prefetch
         self.changed = asyncio.Event()
         self._channels: dict[int, MemberChannel] = {}  # by subscription
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}  # by subscription and delivery tag
@@ -99,7 +110,7 @@ class QueueRunner:
         #: The subscriptions by claim token; None after the claim was read.
         self._claims: dict[str, int | None] = {}
         self._queued: deque[Command] = deque()  # behind the command that is being sent
-        self._sending: asyncio.Task[None] | None = None  # of an Ack, Reject or Reply
+        self._sending: asyncio.Task[None] | None = None  # of an Ack, Reject, AwaitAcks or SendReply
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
         self.handled_at: datetime | None = None  # when a handler returned the last time
@@ -162,13 +173,13 @@ class QueueRunner:
     def _execute_queued(self) -> None:
         while self._queued and self._sending is None:
             command = self._queued.popleft()
-            if isinstance(command, Ack | Reject | SendReply):
+            if isinstance(command, Ack | Reject | AwaitAcks | SendReply):
                 self._sending = asyncio.get_running_loop().create_task(self._send(command))
                 self._sending.add_done_callback(self._on_sent)
             else:
                 self._execute(command)
 
-    async def _send(self, command: Ack | Reject | SendReply) -> None:
+    async def _send(self, command: Ack | Reject | AwaitAcks | SendReply) -> None:
         session = self.session
         channel: Any = self._channels.get(command.subscription)  # streams have only `Ack`
         if channel is None:
@@ -184,6 +195,8 @@ class QueueRunner:
                         extra=self._log_fields,
                     )
                     await channel.reject(tag)
+                case AwaitAcks():
+                    await channel.sync()
                 case SendReply(_, queue, marker):
                     await channel.sync()  # the broker has processed all acks of the channel then
                     await session.connection.publish(queue, b"", marker.headers())
@@ -220,7 +233,10 @@ class QueueRunner:
                 self._fail_group(number, delivery)
             case LogWarning(message):
                 _log.warning("%s", message, extra=self._log_fields)
-            case Ack() | Reject() | SendReply():
+            case ResumeQueues(tag):
+                self.ownership.pass_turn(tag)
+                self.session.resume_queues()
+            case Ack() | Reject() | AwaitAcks() | SendReply():
                 raise AssertionError(command)  # `_execute_queued` sends them
             case _:
                 assert_never(command)
@@ -331,9 +347,16 @@ class QueueRunner:
             self.execute(self.ownership.on_delivered(number, delivery))
 
         priority, tag = session.priority(queue), make_consumer_tag(session.member.name)
-        channel = await session.connection.consume_behind(queue, priority, self._prefetch, tag, on_delivered)
+        try:
+            channel = await session.connection.consume_behind(
+                queue, priority, self.prefetch, tag, on_delivered
+            )
+        except MismatchError:
+            await session.check(queue)  # its error says what the queue lacks
+            raise
         self._channels[number] = channel
         channel.when_closed(partial(self._on_closed, number, session))
+        await session.check(queue)
         session.on_subscribed(queue)
         self.execute(self.ownership.on_subscribed(number))
 
@@ -352,7 +375,21 @@ class QueueRunner:
         session, token = self.session, secrets.token_hex(8)
         journal_s = session.member.timing.journal_s
         self._claims[token] = number
-        await session.write_claim(self.ownership.queue, token)
+        writing = asyncio.ensure_future(session.write_claim(self.ownership.queue, token))
+        try:
+            await asyncio.wait({writing}, timeout=BLOCKED_S)
+            if not writing.done() and (generation := await session.unclaimed_generation()) is not None:
+                await self._take_unclaimed(number, generation)
+                while (
+                    not writing.done() and number in self._channels
+                ):  # a claim after the release would be that of an owner
+                    await asyncio.wait({writing}, timeout=BLOCKED_S)
+                if not writing.done():
+                    del self._claims[token]
+                    return
+            await writing
+        finally:
+            writing.cancel()
         await asyncio.sleep(journal_s)
         if self._claims.pop(token, None) is not None:
             raise ConnectionLostError(
@@ -360,6 +397,13 @@ class QueueRunner:
                 f"{journal_s:g} s: look at that stream, and whether a majority of its nodes is up",
                 queue=self.ownership.queue,
             )
+
+    async def _take_unclaimed(self, number: int, generation: int) -> None:
+        """Own the queue until the claim is read, if the broker still answers over the channel that consumes."""
+        channel: Any = self._channels.get(number)
+        if channel is not None:
+            await channel.sync()
+            self.execute(self.ownership.on_claimed(number, generation))
 
     async def _fetch(self, number: int, parking_queue: str) -> None:
         channel: Any = self._channels.get(number)

@@ -24,7 +24,7 @@ from rabbit_chx.consuming.journal import (
 )
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.consuming.waits import start_task, wait_for_any, wait_unless_blocked
+from rabbit_chx.consuming.waits import BLOCKED_S, start_task, wait_for_any, wait_unless_blocked
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -72,7 +72,7 @@ class GroupSession:
         handle: the user's handler.
         earlier_tokens: the tokens of this process's earlier sessions. Their entries are not those of another process.
 
-    `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it;
+    `check` checks a queue that is consumed, before its first message is handled. `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it;
     `ignored_entries` counts the entries that cannot be read.
     """
 
@@ -86,9 +86,12 @@ class GroupSession:
         self.connection = connection
         self.member = member
         self.handle = handle
+        self.check: Callable[[str], Awaitable[None]] = _accept
         self.roster = Roster()
         self.ignored_entries = 0
         self.token = secrets.token_hex(8)
+        self._last_offset = 0  # of the journal, as far as it is known
+        self._has_warned_of_block = False
         self._runners: dict[str, QueueRunner] = {}
         self._earlier_tokens = earlier_tokens
         self._assignments = Assignments(self.token)
@@ -171,6 +174,11 @@ class GroupSession:
         """The broker has registered the consumer of a queue."""
         self._subscribed.add(queue)
 
+    def resume_queues(self) -> None:
+        """Let all queues start what may be started now."""
+        for runner in self._runners.values():
+            runner.execute(runner.ownership.resume())
+
     def write_released(self, queue: str) -> None:
         """Write into the journal that this member has released a queue."""
         self._write_soon("released", queue=queue)
@@ -190,6 +198,30 @@ class GroupSession:
                 queue=queue,
             )
         await writing
+
+    async def unclaimed_generation(self) -> int | None:
+        """Return the generation of a queue that is taken without a claim, while the broker blocks publishers; None if it does not.
+
+        Its consumers may be what ends an alarm. It is above that of an owner that claimed the queue before the last entry, and below those of
+        later claims. The broker has elected this member, so no other one consumes the queue.
+        """
+        if not await self.connection.is_blocked():
+            return None
+        if not self._has_warned_of_block:
+            self._has_warned_of_block = True
+            what = (
+                "takes queues that no other member consumes, with the generation of the last entry"
+                if self.connection.ends_alarms
+                else "waits for its end"
+            )
+            _log.warning(
+                "group member %s: the broker blocks publishers, as during an alarm of memory or disk, so the journal %r takes no entry: "
+                "this member %s. Clear the alarm (docs/consuming.md, 'When the broker blocks publishers')",
+                self.member.name,
+                self.member.journal,
+                what,
+            )
+        return self._last_offset if self.connection.ends_alarms else None
 
     # -- lifecycle
 
@@ -245,6 +277,11 @@ class GroupSession:
         (await opening).when_closed(partial(self.on_channel_closed, journal))
         self._write_soon("alive")
         caught_up = asyncio.ensure_future(wait_for_any(stop, self._ended, self._caught_up))
+        await asyncio.wait({caught_up}, timeout=BLOCKED_S)
+        if not caught_up.done() and await self.unclaimed_generation() is not None:
+            caught_up.cancel()
+            await self._read_last_offset(journal)
+            return
         if not await wait_unless_blocked(caught_up, timing.journal_s, self.connection.is_blocked):
             raise BrokerTimeoutError(
                 f"what was written into the stream {journal!r} cannot be read there after {timing.journal_s:g} s: look at that stream, "
@@ -253,6 +290,19 @@ class GroupSession:
             )
         if self._error is not None:
             raise self._error
+
+    async def _read_last_offset(self, journal: str) -> None:
+        """Read the whole journal once, for its last offset: it may have no entry of the last minutes."""
+
+        def note(offset: int, _entry: JournalEntry | None) -> None:
+            self._last_offset = max(self._last_offset, offset)
+
+        reader = await self.connection.read_journal(journal, 0.0, note)
+        before = -1
+        while before != self._last_offset:
+            before = self._last_offset
+            await asyncio.sleep(BLOCKED_S / 2)
+        await reader.abandon()
 
     async def leave(self) -> None:
         """Finish the messages in progress and return the others in order. A lost connection has nothing to return."""
@@ -322,6 +372,7 @@ class GroupSession:
         """Process an entry. Entries arrive over the connection that consumes, which makes claims valid."""
         if self._is_detached:
             return
+        self._last_offset = max(self._last_offset, offset)
         if entry is None:
             if not self.ignored_entries:
                 _log.warning(
@@ -469,6 +520,10 @@ class GroupSession:
         claim = self.roster.claims.get(queue)
         is_with_another = claim is not None and claim.held and claim.member != self.member.name
         return runner.ownership.is_held or (self._assignments.is_mine(queue) and not is_with_another)
+
+
+async def _accept(_queue: str) -> None:
+    """Check nothing: a stream has no arguments that matter."""
 
 
 async def wait_until_finished(

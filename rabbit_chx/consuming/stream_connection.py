@@ -189,6 +189,7 @@ class StreamGroupConnection:
     """The connections of a member of a `StreamGroup`: one for each stream, and two for the journal."""
 
     channels_fail_alone = True
+    ends_alarms = False  # handled rows stay in their stream
 
     def __init__(self, reading: StreamReading, reconnect_s: float) -> None:
         self.where = reading.settings[0].masked_url

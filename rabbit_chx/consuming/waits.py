@@ -16,6 +16,8 @@ from rabbit_chx.retry import jitter
 
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0
+#: A member that cannot write for so long, since the broker blocks publishers, goes on without.
+BLOCKED_S = 2.0
 
 
 class LoopWatch:

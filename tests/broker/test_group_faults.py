@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 from unittest.mock import AsyncMock
 
 import pika
 import pytest
-from group_stage import QUICK, GroupStage, eventually, in_order
+from broker_alarms import disk_alarm, memory_alarm
+from canary import CANARY, canary_user
+from declared import with_login
+from group_stage import QUICK, GroupStage, Handled, eventually, in_order
 
 from rabbit_chx import ConsumerGroup, Publisher
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.errors import NotFoundError
+from rabbit_chx.broker.management import Management
+from rabbit_chx.consuming import FailurePolicy, GroupMessage
+from rabbit_chx.errors import MismatchError, NotFoundError, UnreachableError
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
+#: An alarm of a broker during a block.
+Alarm: TypeAlias = Callable[[RunningBroker], AbstractContextManager[None]]
 #: A group that takes nobody for gone and no queue for stuck, even where this process gets little of a core.
 PATIENT = replace(QUICK, gone_s=30.0, watch_s=10.0, stop_s=60.0)
 
@@ -52,6 +64,37 @@ def test_a_queue_is_deleted_and_declared_again(stage: GroupStage, caplog: pytest
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("kind", ["quorum", "classic", "stream"])
+@pytest.mark.chx_broker(">=3.9", "streams")
+def test_a_queue_that_is_deleted_and_at_once_declared_unfit_is_handled_by_nobody(
+    stage: GroupStage, kind: str
+) -> None:
+    """Without a single active consumer both members would handle its messages at once."""
+
+    async def handle(message: GroupMessage) -> None:
+        stage.handled.append(Handled(message.queue, int(message.body), 0, "", redelivered=False))
+
+    async def story() -> None:
+        stage.publish(20)
+        async with AsyncExitStack() as stack:
+            runs = []
+            for name in "ab":
+                group = await stack.enter_async_context(
+                    ConsumerGroup(stage.url, stage.queues, member=name, timing=QUICK)
+                )
+                runs.append(asyncio.create_task(group.run(handle)))
+            await eventually(stage.all_handled, "all is handled")
+            await asyncio.to_thread(declare_again, stage.url, "q.0", {"x-queue-type": kind})
+            done, _ = await asyncio.wait(runs, timeout=30)
+            assert len(done) == 2, "each member refuses it, as at its start"
+            for run in runs:
+                with pytest.raises(MismatchError, match=r"'q\.0': x-.* is .*: a group needs quorum queues"):
+                    await run
+
+    asyncio.run(story())
+    assert all(message.number < 20 for message in stage.handled), "no message of the other queue is handled"
+
+
 def test_all_queues_are_deleted(stage: GroupStage) -> None:
     async def story() -> None:
         async with ConsumerGroup(stage.url, stage.queues, journal=None, timing=QUICK) as group:
@@ -65,9 +108,86 @@ def test_all_queues_are_deleted(stage: GroupStage) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.own_broker
+@pytest.mark.restarts
+@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
+@pytest.mark.parametrize("alarm", [memory_alarm, disk_alarm])
+@pytest.mark.parametrize("had_members", [False, True], ids=["first start", "later start"])
+def test_a_group_that_starts_during_an_alarm_drains_its_queues(
+    *,
+    vhost: RunningBroker,
+    broker: RunningBroker,
+    alarm: Alarm,
+    had_members: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The alarm may end only when they are drained."""
+    stage = GroupStage(vhost.url, ["q.0", "q.1"])
+    stage.declare()
+
+    async def story() -> None:
+        if had_members:
+            stage.publish(5)
+            async with stage.member("a"):
+                await eventually(stage.all_handled, "all is handled before")
+        stage.publish(50)
+        with alarm(broker):
+            async with stage.member("a") as a, stage.member("b"):
+                await eventually(stage.all_handled, "all is handled in the alarm")
+                assert "the broker blocks publishers" in caplog.text
+                assert a.healthy()
+        async with stage.member("c"):
+            await asyncio.to_thread(stage.publish, 10)
+            await eventually(stage.all_handled, "all is handled after it")
+
+    asyncio.run(story())
+    assert len(stage.handled) == stage.sent * 2, "nothing is repeated"
+    assert all(in_order(handled) for handled in stage.by_queue().values())
+
+
+@pytest.mark.chx_broker(">=3.9", "limits of users")
+@pytest.mark.parametrize("limit", ["connections", "channels"])
+def test_a_limit_that_lasts_is_a_warning_and_ends_the_run_with_the_reason_of_the_broker(
+    vhost: RunningBroker, limit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = GroupStage(vhost.url, ["q.0", "q.1"])
+    stage.declare()
+    management = Management(str(vhost.management_url))
+
+    async def story(url: str) -> None:
+        failures = FailurePolicy(reconnect_timeout_s=4.0)
+        async with ConsumerGroup(url, stage.queues, timing=QUICK, failures=failures) as group:
+            with pytest.raises(
+                UnreachableError, match=r"530 NOT_ALLOWED .*: .* or raise the limit; gave up after"
+            ):
+                await asyncio.wait_for(group.run(AsyncMock()), 60)
+            assert not group.healthy()
+
+    of_vhost = ConnectionSettings.from_uri(vhost.url).vhost
+    with canary_user(management, of_vhost, configure=".*", write=".*", read=".*") as user:
+        most = {"connections": 1, "channels": 3}[limit]
+        management.request("PUT", "user-limits", user, f"max-{limit}", body={"value": most})
+        asyncio.run(story(with_login(vhost.url, user, CANARY)))
+    warnings = [
+        record.getMessage() for record in caplog.records if record.name == "rabbit_chx.consuming.waits"
+    ]
+    assert any("530 NOT_ALLOWED" in warning and "raise the limit" in warning for warning in warnings)
+    assert "541" not in caplog.text
+
+
 def delete_queue(url: str, queue: str) -> None:
     with pika.BlockingConnection(pika_parameters(url)) as connection:
         connection.channel().queue_delete(queue)
+
+
+def declare_again(url: str, queue: str, arguments: dict[str, str]) -> None:
+    """Delete a queue, declare it again, and publish 40 messages into it."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_delete(queue)
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        for number in range(20, 60):
+            channel.basic_publish("", queue, str(number).encode())
 
 
 def has_queues(group: ConsumerGroup, count: int) -> bool:

@@ -9,6 +9,8 @@ learn that late. Queues share only the journal, so one queue is enough.
 
     python tests/models/group_exploration.py               # all sizes: half an hour
     python tests/models/group_exploration.py 3 1 1 1 0     # members, messages, deaths, steps back, cuts
+
+With `redeclares`, the queue is deleted once and declared again without a single active consumer. Its messages are then those that were left.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class GroupWorld:
     crashes: int
     returns: int
     cuts: int
+    redeclares: int = 0
 
     def key(self) -> Hashable:
         """Return the key that identifies this state."""
@@ -54,7 +57,9 @@ class GroupWorld:
 
     def choices(self) -> Iterator[tuple[Any, ...]]:
         """Return what can happen now."""
-        return _choices(self.world, self.crashes, self.returns, self.cuts)
+        yield from _choices(self.world, self.crashes, self.returns, self.cuts)
+        if self.redeclares and self.world.queue.is_fit:
+            yield ("redeclare",)
 
     def do(self, choice: tuple[Any, ...]) -> None:
         """Let something happen.
@@ -69,7 +74,9 @@ class GroupWorld:
         return _checked_end(self.world)
 
 
-def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1, cuts: int = 0) -> Found:
+def explored(
+    members: int, messages: int, *, crashes: int = 1, returns: int = 1, cuts: int = 0, redeclares: int = 0
+) -> Found:
     """Go through all states and return how many there are.
 
     Args:
@@ -78,12 +85,13 @@ def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1,
         crashes: how many members may die.
         returns: how many members may step back, each at any time.
         cuts: how often the broker may close the connection of a member, which learns it later and connects again.
+        redeclares: whether the queue is deleted and declared again without a single active consumer.
 
     Raises:
         BrokenModelError: an invariant does not hold; the error lists the steps that lead there.
     """
     world = World(Queue(list(range(1, messages + 1))), [Member() for _ in range(members)])
-    return searched(GroupWorld(world, crashes, returns, cuts))
+    return searched(GroupWorld(world, crashes, returns, cuts, redeclares))
 
 
 # -- what can happen
@@ -97,9 +105,10 @@ def _choices(  # noqa: C901  # one branch for each event
         yield ("return late",)
     if world.testament:
         yield ("write late",)
-    active = queue.active
-    if active and queue.ready and len(active.unacked) < _PREFETCH:
-        yield ("deliver",)
+    for consumer in queue.consumers:
+        is_active = consumer is queue.active or not queue.is_fit
+        if is_active and queue.ready and len(consumer.unacked) < _PREFETCH:
+            yield "deliver", consumer.member, consumer.subscription
     for number, member in enumerate(world.members):
         if member.ownership is None:
             if member.may_join:
@@ -125,6 +134,9 @@ def _choices(  # noqa: C901  # one branch for each event
 def _own_choices(world: World, number: int) -> Iterator[tuple[Any, ...]]:
     """Yield what a member does by itself."""
     member = world.members[number]
+    if member.is_unfit:
+        yield "refuse", number
+        return
     if member.to_broker:
         yield "send", number
     if member.to_member:
@@ -147,7 +159,12 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
         world.queue.ready = sorted(world.queue.late.pop(0) + world.queue.ready)
         return
     if what == "deliver":
-        _deliver(world)
+        _deliver(world, *rest)
+        return
+    if what == "redeclare":
+        for number in {consumer.member for consumer in world.queue.consumers}:
+            _do(world, ("cut", number))  # it cancels the consumer, after which a member connects again
+        world.queue.is_fit = False
         return
     if what == "write late":
         world.journal.append(world.testament.pop(0))
@@ -196,6 +213,10 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
             world.testament += [(number, -subscription) for subscription in member.to_journal]
             member.to_journal = []
             commands = ownership.on_connection_lost() + ownership.consume()
+        case "refuse":
+            _end_consumers(world, number)
+            world.members[number] = Member(None, may_join=False, may_return=False, may_end=False)
+            return
         case "step back":
             member.may_return = False
             world.returns += 1
@@ -222,21 +243,24 @@ def _ownership(member: Member) -> QueueOwnership:
     return member.ownership
 
 
-def _deliver(world: World) -> None:
-    consumer = world.queue.active
-    assert consumer is not None
+def _deliver(world: World, member: int, subscription: int) -> None:
+    consumer = next(
+        each for each in world.queue.consumers if (each.member, each.subscription) == (member, subscription)
+    )
     message = world.queue.ready.pop(0)
     consumer.unacked.append(message)
     world.members[consumer.member].to_member.append((consumer.subscription, message))
 
 
-def _take(world: World, number: int, commands: list[Command]) -> None:
+def _take(world: World, number: int, commands: list[Command]) -> None:  # noqa: C901  # one branch for each command
     """Do what a ownership asks for; what goes to the broker is on its way first."""
     member = world.members[number]
     for command in commands:
         match command:
             case StartHandler(subscription, delivery, _, generation):
                 member.running.append((subscription, delivery.tag))
+                if (number, subscription) in world.unfit:
+                    raise BrokenModelError("a message of a queue without a single active consumer is started")
                 _check_start(world, number, delivery.tag, generation or 0)
             case RunHook():
                 _take(world, number, _ownership(member).on_hook_done())  # it concerns nobody else
@@ -263,7 +287,10 @@ def _sent(world: World, number: int) -> list[Command]:
     if isinstance(command, Consumer):
         queue.consumers.append(command)
         queue.elect()
-        return ownership.on_subscribed(command.subscription)
+        if not queue.is_fit:
+            world.unfit.add((number, command.subscription))
+            member.is_unfit = queue.is_checked
+        return [] if member.is_unfit else ownership.on_subscribed(command.subscription)
     consumer = next(
         (
             consumer
@@ -327,6 +354,10 @@ def _check_start(world: World, number: int, message: int, generation: int) -> No
 def _checked_end(world: World) -> str:
     living = [number for number, member in enumerate(world.members) if member.ownership is not None]
     queue = world.queue
+    if not queue.is_fit:
+        if living:
+            raise BrokenModelError("a member consumes a queue that is not fit")
+        return "with a queue that is not fit"
     faults = []
     if living and (queue.ready or queue.late or len(set(world.handled)) != max(world.handled, default=0)):
         faults.append("messages are left although a member lives")

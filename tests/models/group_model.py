@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rabbit_chx.consuming.ownership import QueueOwnership, TimerReason
 
 #: What decides nothing.
-_LEFT_OUT = {"subscription", "_member", "delivered_count", "generation", "queue"}
+_LEFT_OUT = {"subscription", "_member", "_turns", "delivered_count", "generation", "queue"}
 
 
 @dataclass
@@ -31,6 +31,8 @@ class Queue:
         default_factory=list
     )  # messages of consumers that ended politely, not returned yet
     ends_politely: ClassVar[bool] = False
+    is_checked: ClassVar[bool] = True  # whether a member checks it before it handles a message
+    is_fit: bool = True  # whether it has a single active consumer
 
     def elect(self) -> None:
         """Elect the consumer that subscribed first, if no consumer is active."""
@@ -62,6 +64,7 @@ class Member:
     answers: list[tuple[int, int]] = field(
         default_factory=list
     )  # to what was asked over a subscription: subscription, generation
+    is_unfit: bool = False  # its check of the queue finds that
     is_given_up: bool = False  # the broker has closed its connection, and the member has not noticed it yet
     is_replaced: bool = False  # another member has started a message since then
     unread: int | None = None  # where its journal ends meanwhile, which it reads over the same connection
@@ -90,6 +93,9 @@ class World:
     crashes: int = 0
     cuts: int = 0
     returns: int = 0
+    unfit: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # members, subscriptions of a queue that is not fit
 
 
 def state_key(world: World) -> tuple[Any, ...]:
@@ -111,6 +117,7 @@ def state_key(world: World) -> tuple[Any, ...]:
         tuple(world.journal[unread:]),
         tuple(world.testament),
         world.returns,
+        (queue.is_fit, frozenset(world.unfit)),
     )
 
 
@@ -129,7 +136,7 @@ def _member_key(member: Member, world: World, ranks: dict[int, int]) -> tuple[An
         (member.may_join, member.may_return, member.may_end),
         tuple(map(repr, member.to_broker)),
         tuple(member.to_journal),
-        (member.is_given_up, member.is_replaced),
+        (member.is_given_up, member.is_replaced, member.is_unfit),
         None if member.unread is None else len(world.journal) - member.unread,
         tuple(member.to_member),
         tuple(member.running),

@@ -125,7 +125,9 @@ class Place:
     def key(self) -> tuple[Any, ...]:
         """Return the key that identifies this state."""
         ownership = {
-            name: repr(value) for name, value in vars(self.ownership).items() if name != "delivered_count"
+            name: repr(value)
+            for name, value in vars(self.ownership).items()
+            if name not in ("delivered_count", "_turns")
         }
         own = {name: repr(value) for name, value in vars(self).items() if name != "ownership"}
         return tuple(sorted(ownership.items())), tuple(sorted(own.items()))

@@ -10,11 +10,13 @@ from group_exploration import explored
 from group_model import Member, Queue
 from hand_over_exploration import hand_overs_explored
 from hand_over_mover import ReplayedBroker
+from poison_exploration import poisons_explored
 from roster_exploration import rosters_explored
 from state_search import BrokenModelError
 
 from rabbit_chx.consuming import journal, ownership
 from rabbit_chx.consuming.ownership import Abandon, Command, QueueOwnership, Subscription
+from rabbit_chx.consuming.turns import Turns
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,58 @@ def test_a_claim_that_is_read_over_another_connection_is_not_a_fence(monkeypatch
     monkeypatch.setattr(Member, "reads_elsewhere", True)
     with pytest.raises(BrokenModelError, match="generation 1 follows 2"):
         explored(2, 1, crashes=0, returns=0, cuts=1)
+
+
+@pytest.mark.parametrize(
+    ("members", "cuts"), [(1, 0), (1, 1), pytest.param(2, 0, marks=pytest.mark.extended)]
+)
+def test_a_queue_that_is_declared_again_unfit_is_handled_by_nobody(members: int, cuts: int) -> None:
+    found = explored(members, 1, crashes=0, returns=1, cuts=cuts, redeclares=1)
+    assert found.ends["with a queue that is not fit"] > 3
+
+
+def test_a_queue_that_is_not_checked_again_is_handled_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exploration can fail: here a member consumes what has the name."""
+    monkeypatch.setattr(Queue, "is_checked", False)
+    with pytest.raises(BrokenModelError, match="without a single active consumer is started"):
+        explored(2, 1, crashes=0, returns=0, redeclares=1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "members", "poisons", "messages"),
+    [
+        (2, 1, ["q0"], (1, 1)),
+        (3, 1, ["q1"], (2, 2)),
+        (20, 1, ["q0"], (1, 2)),
+        (3, 2, ["q0"], (1, 1)),
+        pytest.param(3, 1, ["q0"], (1, 2, 1), marks=pytest.mark.extended),
+        pytest.param(3, 2, ["q0"], (1, 2), marks=pytest.mark.extended),
+        pytest.param(20, 1, ["q0", "q2"], (1, 1, 1), marks=pytest.mark.slow),
+    ],
+)
+def test_a_poison_message_costs_no_good_one(
+    limit: int, members: int, poisons: list[str], messages: tuple[int, ...]
+) -> None:
+    found = poisons_explored(limit, members, [(queue, 1) for queue in poisons], *messages)
+    assert found.states > 100
+    assert found.ends["all handled"] > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "what"),
+    [
+        ("may_start", lambda *_: True, "beside"),
+        ("_rank", lambda _turns, key, _most: key, r"the good message \('q1', 1\) is dropped at return 4"),
+    ],
+    ids=["beside others", "always first"],
+)
+def test_poison_costs_a_good_message_without_turns(
+    monkeypatch: pytest.MonkeyPatch, name: str, broken: Any, what: str
+) -> None:
+    """The exploration can fail."""
+    monkeypatch.setattr(Turns, name, broken)
+    with pytest.raises(BrokenModelError, match=what):
+        poisons_explored(3, 1, [("q0", 1)], 1, 1)
 
 
 @pytest.mark.parametrize(

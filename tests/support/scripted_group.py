@@ -20,14 +20,15 @@ from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
+from rabbit_chx.consuming.turns import Turns
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
 BRISK = GroupTiming(warm_up_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
 
-def message(queue: str, tag: int) -> DeliveredMessage:
+def message(queue: str, tag: int, returns: int = 0) -> DeliveredMessage:
     """Return a message as it is delivered; its body is its tag."""
-    return DeliveredMessage(tag, "k", GroupMessage(queue, "k", str(tag).encode()))
+    return DeliveredMessage(tag, "k", GroupMessage(queue, "k", str(tag).encode()), returns=returns)
 
 
 class ScriptedJournal:
@@ -92,6 +93,10 @@ class ScriptedLine:
         await self.ackable.wait()
         self.acked.append(tag)
 
+    async def sync(self) -> None:
+        """Wait for an answer over it."""
+        await self.ackable.wait()
+
     async def abandon(self) -> None:
         """End it by an error."""
         self.abandoned = True
@@ -110,6 +115,7 @@ class ScriptedConnection:
 
     where = "amqp://scripted"
     channels_fail_alone = False
+    ends_alarms = True
     lost_at: float | None = None
     server_version = "4.3.6"
 
@@ -162,7 +168,9 @@ class ScriptedConnection:
         """Return how many messages wait."""
         return self.waiting[queue]
 
-    async def queue_arguments(self, _queue: str) -> dict[str, Any]:
+    async def queue_arguments(
+        self, _queue: str, _expected: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return what a fit queue has."""
         return {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
 
@@ -211,8 +219,9 @@ class ScriptedStage:
         self.cancelled = 0
         member = GroupMember("a", timing=timing)
         self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
+        turns = Turns()
         self.runners = [
-            QueueRunner(QueueOwnership(queue, member), self.session, member.prefetch)
+            QueueRunner(QueueOwnership(queue, member, turns), self.session, member.prefetch)
             for queue in ("q.0", "q.1")
         ]
         self.session.attach(self.runners)

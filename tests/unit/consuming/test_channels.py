@@ -59,6 +59,20 @@ async def test_what_may_pass_is_tried_again_and_what_would_be_refused_again_is_n
         await channels._Writer(ConnectionSettings()).publish("q", b"")
 
 
+async def test_a_cause_that_lasts_is_a_warning_and_a_limit_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = errors.UnreachableError("no server answers there")
+    limit = errors.ConnectionLimitError("connection limit (1) is reached: close connections", reply_code=530)
+    monkeypatch.setattr(channels, "_REPUBLISH_S", 0.0)
+    monkeypatch.setattr(channels, "open_aio_pika", opened := AsyncMock())
+    opened.side_effect = [lost] * 5 + [limit]
+    with pytest.raises(errors.ConnectionLimitError):
+        await channels._Writer(ConnectionSettings()).publish("q", b"")
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ["no server answers there; publishing to q again in 0 s"]
+
+
 async def test_a_connection_that_another_one_has_replaced_is_not_given_up_again() -> None:
     writer: Any = channels._Writer(ConnectionSettings())
     first, second = SimpleNamespace(), SimpleNamespace()

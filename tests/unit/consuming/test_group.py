@@ -316,6 +316,45 @@ async def test_what_would_be_refused_again_ends_the_run(site: Site) -> None:
         assert site.told[-1] == "lost q"
 
 
+async def test_a_queue_that_was_declared_again_without_what_a_group_needs_ends_the_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No message of it is handled: several members would have it at once."""
+    unfit = errors.MismatchError("queue 'q': x-single-active-consumer is not set")
+    async with handling(site) as task:
+        checked = asyncio.Event()
+
+        async def find(*_: object) -> None:
+            await checked.wait()
+            raise unfit
+
+        monkeypatch.setattr(ScriptedConnection, "queue_arguments", find)
+        site.connections[0].cut()
+        await eventually(lambda: len(site.connections) == 2 and site.connections[1].lines["q"], "it is back")
+        await site.connections[1].deliver("q", 2)
+        await asyncio.sleep(0.1)
+        assert not site.group.healthy(), "it is not checked yet"
+        checked.set()
+        with pytest.raises(errors.MismatchError, match="x-single-active-consumer is not set"):
+            await task
+    assert "begins 2" not in site.told
+    assert not site.group.healthy()
+
+
+async def test_a_queue_that_was_declared_again_with_a_delivery_limit_has_the_prefetch_of_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with handling(site):
+        assert site.connections[0].prefetches["q"] == 32
+        limited = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": 20}
+        monkeypatch.setattr(ScriptedConnection, "queue_arguments", AsyncMock(return_value=limited))
+        site.connections[0].cut()
+        await eventually(
+            lambda: site.connections[-1].prefetches.get("q") == 1, "it consumes with another one"
+        )
+        await eventually(site.group.healthy, "it is healthy again")
+
+
 async def test_a_handler_that_fails_for_good_ends_the_run_in_order(site_of: Callable[..., Site]) -> None:
     site = site_of(retries=0)
 

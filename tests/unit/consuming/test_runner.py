@@ -5,11 +5,12 @@ The session ends with the error, and a member that leaves ignores it. `test_chan
 
 from __future__ import annotations
 
+import asyncio
 from unittest.mock import AsyncMock
 
 import pytest
 from group_stage import eventually
-from scripted_group import ScriptedStage
+from scripted_group import ScriptedStage, message
 
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError
@@ -72,3 +73,20 @@ async def test_the_marker_of_a_hand_over_begins_to_fetch_what_is_parked() -> Non
         line.take(DeliveredMessage(2, "", marker=marker))
         await eventually(lambda: line.fetch.call_args, "it asks the parking queue")  # type: ignore[attr-defined]
         line.fetch.assert_awaited_with("e.park")  # type: ignore[attr-defined]
+
+
+async def test_a_redelivered_message_is_handled_and_acknowledged_before_the_others() -> None:
+    stage = ScriptedStage()
+    for runner in stage.runners:
+        runner.ownership.is_limited = True
+    async with stage.running():
+        await stage.consuming()
+        line, other = (stage.connection.lines[queue][-1] for queue in ("q.0", "q.1"))
+        line.ackable.clear()
+        other.take(message("q.1", 7))
+        line.take(message("q.0", 8, returns=1))
+        await eventually(lambda: stage.handled == [8], "it is handled first")
+        await asyncio.sleep(0.1)
+        assert stage.handled == [8], "its ack is under way"
+        line.ackable.set()
+        await eventually(lambda: stage.handled == [8, 7], "the other queue goes on")

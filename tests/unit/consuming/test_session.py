@@ -68,6 +68,43 @@ async def test_while_the_broker_blocks_publishers_a_member_handles_what_it_has_a
         assert told.count("alive") <= told.index("claim") + 2, f"signs of life do not pile up: {told}"
 
 
+@pytest.mark.parametrize("begins", ["in the alarm", "before it"])
+async def test_a_member_that_is_elected_while_the_broker_blocks_takes_the_queue_without_a_claim(
+    begins: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its consumers may be what ends the alarm. The generation is above that of all claims, and the claim follows when it can be written."""
+    for module in ("session", "runner"):
+        monkeypatch.setattr(f"rabbit_chx.consuming.{module}.BLOCKED_S", 0.05)
+    generations = []
+
+    async def handle(message: Any) -> None:
+        generations.append(message.generation)
+
+    stage = Stage()
+    stage.session.handle = handle
+    for kind in ("ready", "claim", "alive"):
+        stage.journal.write(other(kind))
+    if begins == "in the alarm":
+        stage.journal.block()
+    async with stage.running() as running:
+        await stage.consuming()
+        stage.journal.block()
+        line = await stage.connection.deliver("q.0", 1)
+        await eventually(lambda: line.acked == [1], "it handles a message")
+        last = len(stage.journal.entries) - 1
+        assert last >= 2
+        assert generations == [last]
+        assert "blocks publishers" in caplog.text
+        assert "claim" not in stage.journal.kinds("a")
+        stage.journal.unblock()
+        await eventually(lambda: "claim" in stage.journal.kinds("a"), "the claim is written")
+        await asyncio.sleep(0.05)
+        await stage.connection.deliver("q.0", 2)
+        await eventually(lambda: len(generations) == 2, "it goes on")
+        assert generations[1] > last
+        assert not running.done()
+
+
 async def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() -> None:
     async with consuming_stage() as (stage, running):
         stage.journal.open.clear()
