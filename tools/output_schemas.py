@@ -58,7 +58,7 @@ _SHAPES = {
     "planned": "exchange: text  share  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
     "  after: key_map  matrix: matrix?  handed_over?: [handed]",
     "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
-    "  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
+    "  resumes?: {written: text writer: text done: int planned: int}  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
     "  broker?: {cluster: text? release: release vhost: text}",
     "answer": "key: text  destination: place  slot?: text?  fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
@@ -93,7 +93,7 @@ FORMATS = {
     " obstacles: [{kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}]}",
     "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? advice}]"
     "  rings?: [{vhost?: text exchange: text origin buckets: int order_not_checked: text? observed_keys?: int}]",
-    "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number?}]"
+    "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number? possible_share?: [number]}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]"
     " heaviest: [{key: text messages: int destination: place}]}?"
     "  change: {source shares: matrix? less: {arranged: number? slots: number?}? moves}?",

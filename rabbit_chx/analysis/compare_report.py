@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_map
-from rabbit_chx.analysis.report_parts import matrix_table, moved_keys, source_as_json, source_fact
-from rabbit_chx.analysis.simulation import MOST_DISTINCT, Change, PlaceShare, SampleCounts, Simulation
+from rabbit_chx.analysis.report_parts import (
+    matrix_table,
+    moved_keys,
+    source_as_json,
+    source_fact,
+    span_as_json,
+    span_text,
+)
+from rabbit_chx.analysis.simulation import (
+    MOST_DISTINCT,
+    Change,
+    PlaceShare,
+    SampleCounts,
+    Simulation,
+    possible_shares,
+)
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
 from rabbit_chx.result_fields import Shown
+from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
 _SHOWN = 10
@@ -44,12 +60,26 @@ def compare_report(
         "ideal": Shown("ideal", percent, number=True),
         "shown": Shown("skew", number=True, json=None),
         "skew": Shown(),
+        "possible_share": Shown(
+            "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
+        ),
     }
+    possible = _possible_shares(ring)
     rows = [
-        (part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew)
+        (
+            part.place,
+            part.buckets,
+            part.share,
+            part.ideal,
+            _skew_text(part),
+            part.skew,
+            possible(part.buckets),
+        )
         for part in simulation.places
     ]
     facts = [source_fact(ring)] if change is None else list(_change_facts(simulation, change, least, rules))
+    if isinstance(ring, HashRing) and ring.ground.is_assumed:
+        facts.append(("in any order", _in_any_order(ring, change)))
     parts: list[Part] = [
         Data({**source_as_json(ring), "determined": is_determined}),
         Facts(facts),
@@ -67,6 +97,30 @@ def compare_report(
     else:
         parts.append(Section("", list(_change_parts(change, least)), key="change"))
     return Document("compare", parts)
+
+
+def _keys_of(ring: HashRing) -> dict[Destination, list[str]]:
+    keys: dict[Destination, list[str]] = {}
+    for destination, key in ring.bindings or ():
+        keys.setdefault(destination, []).append(key)
+    return keys
+
+
+def _possible_shares(ring: KeyMap) -> Callable[[int], tuple[float, float] | None]:
+    if isinstance(ring, HashRing) and ring.ground.is_assumed:
+        return possible_shares(ring, _keys_of(ring))
+    return lambda _: None
+
+
+def _in_any_order(ring: HashRing, change: Change | None) -> str:
+    """Return which figures of an assumed ring hold for every order of its bindings."""
+    if change is not None and change.ring.buckets == ring.buckets:
+        return "what moves holds, since the buckets stay as they are"
+    if change is not None:
+        return "nothing of this holds: how many keys move depends on the order"
+    if possible_shares(ring, _keys_of(ring))(1) is None:
+        return "nothing of this holds: which of two bindings of one member counts depends on the order"
+    return "buckets, ideal and possible share hold; share and skew are those of the assumed order"
 
 
 def _change_facts(

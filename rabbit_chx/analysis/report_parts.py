@@ -10,7 +10,7 @@ from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotSample
-from rabbit_chx.analysis.wording import place_text
+from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Line, Part, Table, TableColumn
 from rabbit_chx.result_fields import Shown, to_json
@@ -82,6 +82,16 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 def ring_as_json(ring: KeyMap) -> dict[str, Any]:
     """Return provenance, release and size of a key map, and the owners of its slots; its `to_json` returns all of it."""
     return dict(to_json(ring.summary()))
+
+
+def span_text(shares: tuple[float, float] | None) -> str:
+    """Return the least and the greatest share as text, once if they are shown alike."""
+    return "" if shares is None else " to ".join(dict.fromkeys(map(percent, shares)))
+
+
+def span_as_json(shares: tuple[float, float] | None) -> list[float | None] | None:
+    """Return the least and the greatest share for JSON."""
+    return None if shares is None else [rounded(share) for share in shares]
 
 
 def matrix_table(

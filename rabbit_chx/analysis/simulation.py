@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any, cast
@@ -12,8 +12,10 @@ from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement
 from rabbit_chx.analysis.slot_load import KeySketch
 from rabbit_chx.result_fields import shown
+from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
 MOST_DISTINCT = 1_000_000
@@ -177,6 +179,25 @@ def simulate(
         counting.add(batch)
     sample = counting.counts(shares, heaviest)
     return Simulation(ring, places, sample, change and counting.change(change))
+
+
+def possible_shares(
+    ring: HashRing, keys: Mapping[Destination, Sequence[str]]
+) -> Callable[[int], tuple[float, float] | None]:
+    """Return what returns the least and the greatest share of a number of buckets of an assumed ring, in any order of its bindings.
+
+    It returns None if the bindings do not show how many buckets there are: which of two bindings of one destination counts depends on
+    their order.
+
+    Args:
+        ring: the ring.
+        keys: the binding keys of each destination.
+    """
+    if not ring.release.follows(DUPLICATES_APPEND) and any(len(of_one) > 1 for of_one in keys.values()):
+        return lambda _: None
+    numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
+    each = sorted(numbered.shares().values())
+    return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
 
 
 class _Counting:

@@ -198,10 +198,11 @@ class Management:
             # A release without this path answers without content. Another server answers with a page or an object of its own.
             if content:
                 refusal, remedy = BrokerRefusedError, f"the management API does not answer so: {_CHECK_URL}"
-            elif request_line.endswith("/api/overview"):  # each management API has it, for each user
-                remedy = f"{_CHECK_URL}; with its path prefix, if it has one (management.path_prefix)"
             else:
                 remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
+        if refusal is NotFoundError and request_line.endswith("/api/overview"):
+            # Each management API has it, for each user. 4.3 answers below another path as if a name were missing.
+            remedy = f"{_CHECK_URL}; with its path prefix, if it has one (management.path_prefix)"
         return refusal(
             f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}", reply_code=status
         )

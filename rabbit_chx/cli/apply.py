@@ -209,7 +209,7 @@ def apply(
     A queue is unbound before it is deleted or replaced, and its consumers empty it. A queue that is not empty after --drain
     seconds, or has messages and no consumers, is left unbound: the exit code is 3.
 
-    After an interruption, apply the file again: the rest is planned from the live topology.
+    After an interruption, apply the file again, with the same options: it does what was left.
 
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.

@@ -73,7 +73,7 @@ class CheckOptions:
     has_metrics=True,
     has_pictures=True,
     rules=Rules(
-        needs={"--release": "--offline"},
+        needs={"--release": "--offline", "--waited": "--observed"},
         excludes=[("--offline", name) for name in ("--all-vhosts", "--observed", "--output prometheus")]
         + [("--all-vhosts", "--observed")],
     ),

@@ -52,8 +52,6 @@ class ObservedOptions:
 
     def __post_init__(self) -> None:
         self._names()
-        if self.waited is not None and self.observed is None:
-            raise InputError("--waited is about the messages of --observed: pass both, or leave it out")
 
     @property
     def path(self) -> str:

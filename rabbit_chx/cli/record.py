@@ -35,6 +35,7 @@ _RECORDED = {
 @command(
     example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'",
     rules=Rules(
+        needs={"--waited": "--observed"},
         excludes=[("--all", "EXCHANGE"), ("--from", "--observed"), ("--all", "--from")],
         of_one=("--from", "--observed"),
     ),

@@ -98,7 +98,7 @@ class RepairReport:
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
-        yield from plan_parts(plan, self.about, self.refusals, ending=ending, words=in_words)
+        yield from plan_parts(plan, self.about, self.refusals, whole=True, ending=ending, words=in_words)
 
     def _applied(self) -> Iterator[tuple[str, str]]:
         yield "repaired", f"{plural(len(self.changes), 'change')}: {count_changes(self.changes)}"

@@ -139,6 +139,15 @@ def how_to_record(names: Sequence[str], **options: str) -> Fix:
     )
 
 
+def with_sole_order(ring: HashRing, bound: Iterable[Destination]) -> HashRing:
+    """Return an assumed ring as replayed if all its bindings are of one destination, because they have one order.
+
+    No list shows whether its binding has buckets: a second binding is ignored on newer releases, and has none once the first is unbound.
+    """
+    is_sole = ring.ground.is_assumed and len({*bound}) < 2
+    return replace(ring, ground=Ground("replayed")) if is_sole else ring
+
+
 def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
     try:
         return replace(assume_ring(bound, release), ground=AS_LISTED)

@@ -31,6 +31,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
+from rabbit_chx.topology.pending_apply import PendingApply
 from rabbit_chx.topology.ring_records import BrokerStart, Records
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
@@ -357,6 +358,7 @@ class BrokerFacts:
         default_queue_type: the default queue type of the vhost.
         records: the records of rings, by the names of the exchanges that contain them.
         start: the last start of the broker, for the records.
+        pending: the apply that has begun and not ended.
         left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
         oddities: a finding of the objects that no client can declare or name; the latter are left out.
@@ -374,6 +376,7 @@ class BrokerFacts:
     default_queue_type: str | None = None
     records: Records = field(default_factory=dict, hash=False)
     start: BrokerStart = field(default_factory=BrokerStart)
+    pending: PendingApply | None = None
     left_out: tuple[str, ...] = ()
     sources_left_out: frozenset[str] = frozenset()
     oddities: tuple[Finding, ...] = ()

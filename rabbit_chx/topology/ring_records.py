@@ -30,6 +30,7 @@ from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_b
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.topology.pending_apply import PENDING_APPLY
 from rabbit_chx.words import listed
 
 #: The names of the exchanges that may contain the record of an exchange begin with one of these. A settled record has the first.
@@ -179,7 +180,7 @@ def record_names(exchange: str) -> tuple[str, ...]:
 
 def is_own_exchange(name: object) -> bool:
     """Return True if an exchange of this name belongs to this program and not to the user. An import can make a name that is no text."""
-    return isinstance(name, str) and (name == START_MARK or name.startswith(RECORD_PREFIXES))
+    return isinstance(name, str) and (name in (START_MARK, PENDING_APPLY) or name.startswith(RECORD_PREFIXES))
 
 
 def start_arguments(mark: str) -> dict[str, str]:

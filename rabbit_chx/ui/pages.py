@@ -134,7 +134,7 @@ class Question:
         """Refuse more than a page shows."""
         for name, values in (("key", self.keys), ("add", self.added), ("remove", self.removed)):
             if len(values) > _MOST:
-                raise InputError(f"{name} is given {len(values)} times: give at most {_MOST}")
+                raise InputError(f"{name} is given {len(values)} times: pass at most {_MOST}")
 
 
 def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) -> Page:

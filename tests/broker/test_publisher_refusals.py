@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from bounded import until
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from taken import taken
+from tcp_proxy import Proxy
 
-from rabbit_chx.errors import AccessRefusedError, ChannelClosedError, NotFoundError, PublishError
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ChannelClosedError,
+    NotFoundError,
+    PublishError,
+    UnknownOutcomeError,
+    UnroutableError,
+)
 from rabbit_chx.publishing import Limits, Publisher, Retries, SharedPublisher
 
 pytestmark = pytest.mark.broker
 
 WINDOW = Limits(max_in_flight=100)
+
+
+def make_internal(channel: BlockingChannel) -> None:
+    """Let nobody publish to the exchange."""
+    channel.exchange_delete("rows")
+    channel.exchange_declare("rows", ExchangeType("fanout"), internal=True)
+
+
+def count(channel: BlockingChannel) -> int:
+    """Return the messages in the queue."""
+    return channel.queue_declare("rows", passive=True).method.message_count or 0
 
 
 @pytest.mark.parametrize(
@@ -88,3 +111,62 @@ def test_a_row_that_closes_its_channel_is_named_and_all_others_are_stored(
         assert error.reply_code == code  # type: ignore[attr-defined]
     assert (stats.confirmed, stats.nacked) == (rows - len(poison), len(poison))
     assert copies().keys() >= set(range(rows)) - poison
+
+
+CHANGES: dict[str, tuple[Callable[[BlockingChannel], object], type[Exception]]] = {
+    "deleted": (lambda channel: channel.exchange_delete("rows"), NotFoundError),
+    "unbound": (lambda channel: channel.queue_unbind("rows", "rows"), UnroutableError),
+    "internal": (make_internal, AccessRefusedError),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_stored_message_whose_confirm_was_lost_is_in_doubt_whatever_becomes_of_its_next_copy(
+    channel: BlockingChannel, vhost_url: str, proxy: Proxy, change: str
+) -> None:
+    rows = 50
+    alter, refusal = CHANGES[change]
+    target = replace(ConnectionSettings.from_uri(vhost_url), port=proxy.port)
+
+    def lose_confirms(first: int) -> None:
+        """Cut the line once the queue has all rows, and alter the exchange."""
+        until(lambda: count(channel) == first + rows, "the broker has them")
+        proxy.refuse()
+        proxy.cut()
+        alter(channel)
+        proxy.to_client.held = False
+        proxy.accept()
+
+    def prepare() -> None:
+        channel.exchange_delete("rows")
+        channel.exchange_declare("rows", ExchangeType("fanout"))
+        channel.queue_declare("rows")
+        channel.queue_purge("rows")
+        channel.queue_bind("rows", "rows")
+
+    prepare()
+    with SharedPublisher(target, "rows", retries=Retries(backoff_s=0.1)) as shared:
+        shared.submit("k", "warm").result(60)
+        proxy.to_client.held = True
+        futures = [shared.submit("k", str(row)) for row in range(rows)]
+        lose_confirms(1)
+        errors = [future.exception(60) for future in futures]
+        stats = shared.stats()
+    assert {type(error) for error in errors} == {UnknownOutcomeError}
+    assert {type(error.__cause__) for error in errors if error} == {refusal}
+    assert (stats.unknown, stats.returned, stats.nacked) == (rows, 0, 0)
+
+    prepare()
+    with Publisher(target, "rows", retries=Retries(backoff_s=0.1)) as publisher:
+        proxy.to_client.held = True
+        publisher.send(["k"] * rows, [str(row) for row in range(rows)])
+        lose_confirms(0)
+        with pytest.raises(PublishError) as caught:
+            publisher.flush()
+    report = caught.value.report
+    assert (report.unknown, report.returned, report.nacked) == (rows, 0, 0)
+    assert report.rows_failed == tuple(range(rows))
+    assert "no queue has them" not in str(caught.value)
+    if change == "unbound":
+        assert isinstance(caught.value.__cause__, UnknownOutcomeError)
+        assert isinstance(caught.value.__cause__.__cause__, UnroutableError)

@@ -107,7 +107,8 @@ class TopologyMachine(RuleBasedStateMachine):
             now = self.stage.live()
             for name, ring in made.rings.items():
                 was, then = led(there, name), led(now, name)
-                if ring.before.bucket_count and then != was:
+                # Those of a second run count from before the first one.
+                if ring.before.bucket_count and then != was and made.resumes is None:
                     assert (
                         HashRing.from_buckets(was).share_moved(HashRing.from_buckets(then))
                         <= ring.moved_at_worst

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count as numbers
 from operator import add
 from typing import TYPE_CHECKING, TypeAlias
@@ -106,6 +107,18 @@ class SharedStats:
     reconnects: int = 0
     p50_s: float | None = None
     p99_s: float | None = None
+
+    def to_prometheus(self, **labels: str) -> str:
+        """Return these counts and latencies as metrics in the text format of Prometheus, with labels such as `exchange`."""
+        from rabbit_chx.rendering.document import Gauge
+        from rabbit_chx.rendering.output import metrics_text
+
+        values = {re.sub("_s$", "_seconds", name): value for name, value in asdict(self).items()}
+        return metrics_text(
+            Gauge(f"rabbit_chx_publisher_{name}", f"{name} of SharedStats", ((labels, value),))
+            for name, value in values.items()
+            if value is not None
+        )
 
 
 class Outbox:

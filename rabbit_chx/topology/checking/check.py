@@ -29,7 +29,7 @@ from rabbit_chx.topology.checking.check_rings import (
 from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_findings
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
-from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
@@ -372,9 +372,10 @@ def _known_ring(live: LiveTopology, name: str) -> HashRing:
     ring = live.rings[name]
     if ring.ground.is_certain:
         return ring
-    if len({member.destination for member in find_live_ring(live, live.exchange(name), name).bound}) < 2:
-        return replace(ring, ground=Ground("replayed"))
-    return ring if ring.ground.is_assumed else replace(ring, ground=Ground("assumed", ring.ground.text))
+    if not ring.ground.is_assumed:
+        ring = replace(ring, ground=Ground("assumed", ring.ground.text))
+    bound = find_live_ring(live, live.exchange(name), name).bound
+    return with_sole_order(ring, (member.destination for member in bound))
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:

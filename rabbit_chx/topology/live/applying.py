@@ -1,6 +1,7 @@
 """Apply a plan to a broker: check it against the live topology, perform its changes in order, and compare the rings afterwards.
 
-Progress is not stored. After an interruption, another plan finds the remaining changes from the live topology.
+After an interruption, another plan finds the remaining changes from the live topology, and the shares of keys from what the broker keeps of
+the first run: see :mod:`rabbit_chx.topology.pending_apply`.
 
 A broker removes a binding only if the arguments have the same types. JSON has fewer types than AMQP: 5 may have been sent as any of eight
 types. So a binding with arguments may remain after an unbind that reported no error. The management API deletes it by its
@@ -177,7 +178,7 @@ def apply_plan(
         )
     lock(broker)
     try:
-        live, drained = _check_plan(plan, broker, permission)
+        plan, live, drained = _check_plan(plan, broker, permission)  # of what an earlier run has left
         keeper = RingKeeper(plan, live, broker, records=permission.records)
         return _apply_checked(plan, broker, permission, progress, keeper, waiting=waiting, drained=drained)
     finally:  # also after an error of `progress`, or Ctrl-C
@@ -188,10 +189,10 @@ def apply_plan(
 
 def _check_plan(
     plan: Plan, broker: LiveBroker, permission: Permission
-) -> tuple[LiveTopology, frozenset[str]]:
+) -> tuple[Plan, LiveTopology, frozenset[str]]:
     """Refuse a plan that is outdated or exceeds the permissions.
 
-    Return the live topology, and the queues that are drained before the plan deletes them.
+    Return the plan of what is left, the live topology, and the queues that are drained before the plan deletes them.
     """
     live = read_topology(broker)
     current = make_plan(plan.wanted, live, propose=False)
@@ -200,8 +201,9 @@ def _check_plan(
             f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {current.checksum:.12} "
             "now): plan again",
         )
+    plan = current
     refusals = list(
-        current.refused(
+        plan.refused(
             allow_moved=permission.moved,
             allow_delete=permission.delete,
             allow_vhost=permission.vhost,
@@ -223,7 +225,7 @@ def _check_plan(
         )
     _check_sendable(plan.changes, broker)
     _check_permissions(plan, live, broker)
-    return live, frozenset(drained)
+    return plan, live, frozenset(drained)
 
 
 def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> None:
@@ -370,6 +372,7 @@ def _apply_checked(
 
     progress(0, len(plan.changes))
     keeper.begin()
+    keeper.keep_plan()
     try:
         _apply_parts(plan, broker, permission, add, tally, waiting=waiting, keeper=keeper, drained=drained)
         rings = verify_rings(plan, broker)
@@ -385,6 +388,7 @@ def _apply_checked(
             keeper.settle_after_refusal()
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
         if not done and not has_begun and is_refused and not isinstance(error, _QueueLeftError):
+            keeper.drop_plan()
             raise  # the first operation was refused, so nothing has changed
         applied = _make_result(done, {}, plan, tally, keeper)
         raise ApplyError(

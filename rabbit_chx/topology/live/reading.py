@@ -58,6 +58,7 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
+from rabbit_chx.topology.pending_apply import PENDING_APPLY, read_pending
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
     START_MARK,
@@ -162,6 +163,10 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         unclear_features=unclear,
         default_queue_type=_read_default_queue_type(api, vhost),
         records=records_in(own),
+        pending=next(
+            (read_pending(entry.get("arguments") or {}) for entry in own if entry["name"] == PENDING_APPLY),
+            None,
+        ),
         start=_start_by(own, cluster, read_node_starts(api)),
         messages={
             name: entry["messages"]

@@ -36,7 +36,9 @@ from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.pending_apply import PENDING_APPLY, pending_arguments
 from rabbit_chx.topology.planning.plan_value import Plan
+from rabbit_chx.topology.planning.resuming import make_pending
 from rabbit_chx.topology.ring_records import (
     START_MARK,
     BrokerStart,
@@ -189,8 +191,11 @@ def _exchange(
 
 
 def _sign(record: RingRecord, start: BrokerStart) -> RingRecord:
-    written = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return replace(record, written=written, writer=_name_writer(), start=start)
+    return replace(record, written=_now(), writer=_name_writer(), start=start)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def record_of(exchange: LiveExchange) -> RingRecord:
@@ -257,6 +262,8 @@ class RingKeeper:
         self._current: dict[str, RingRecord] = {}
         self._parts: dict[int, list[_Part]] = {}
         self._unrecorded: set[str] = set()
+        # One change is done or not.
+        self._keeps_plan = records and len(plan.changes) > 1
 
     # -- before the first change
 
@@ -354,6 +361,23 @@ class RingKeeper:
             elif not is_known and late:  # what remains in a ring that is not known goes with its exchange
                 yield replace(part, kind="between", before=late[0][0])
 
+    def keep_plan(self) -> None:
+        """Store what a second run needs to resume the plan, unless this one resumes another."""
+        plan = self._plan
+        if not self._keeps_plan or plan.resumes is not None:
+            return
+        self.drop_plan()
+        pending = make_pending(plan, self._live, _now(), _name_writer())
+        if (arguments := pending_arguments(pending)) is not None:
+            with contextlib.suppress(AccessRefusedError):
+                self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
+
+    def drop_plan(self) -> None:
+        """Delete what a second run would need."""
+        if self._keeps_plan or self._live.facts.pending is not None:
+            with contextlib.suppress(AccessRefusedError):
+                self._broker.amqp.perform(Operation("delete", _exchange(PENDING_APPLY)))
+
     # -- during the changes
 
     def cuts(self) -> frozenset[int]:
@@ -400,6 +424,7 @@ class RingKeeper:
                     recorded.add(name)
         except AccessRefusedError as error:
             self._note_denied(error)
+        self.drop_plan()
         return recorded
 
     def _settle(self, name: str) -> list[Operation]:
@@ -526,7 +551,7 @@ def has_record(live: LiveTopology, record: RingRecord, start: BrokerStart) -> bo
 
 def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges whose records an application of an empty plan stores or deletes."""
-    found = _orphans(plan, live)
+    found = [*_orphans(plan, live), *([PENDING_APPLY] if live.facts.pending else [])]
     for name in _recordable(plan, live):
         record = _record_after(plan, live, name)
         if record is not None and not has_record(live, record, live.facts.start):

@@ -22,6 +22,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     list_onward,
 )
+from rabbit_chx.topology.pending_apply import PendingApply
 from rabbit_chx.topology.planning.difference import Difference
 from rabbit_chx.topology.rules.arguments import fields_for
 from rabbit_chx.topology.rules.plugin_objects import (
@@ -67,6 +68,7 @@ class Comparison:
         redeclared: exchanges that are replaced although they do not differ, because no binds and unbinds make their rings.
         replaced: the exchanges and queues that the broker does not change in place, with their live versions.
         replaced_refs: the queues and exchanges among `replaced`.
+        pending: the apply of the same file that has begun and not ended.
     """
 
     wanted: Topology
@@ -85,6 +87,7 @@ class Comparison:
     redeclared: frozenset[str] = frozenset()
     replaced: tuple[tuple[NamedObject, NamedObject], ...] = ()
     replaced_refs: frozenset[Destination] = frozenset()
+    pending: PendingApply | None = None
 
     @cached_property
     def rebinds(self) -> tuple[PlannedChange, ...]:

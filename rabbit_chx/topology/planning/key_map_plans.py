@@ -33,6 +33,7 @@ from rabbit_chx.topology.planning.proposals import (
     proposals_of,
 )
 from rabbit_chx.topology.planning.refusals import invalid_ring_refusal
+from rabbit_chx.topology.planning.resuming import resume_steps
 from rabbit_chx.topology.planning.ring_plan import (
     KeyMapPlan,
     Moment,
@@ -209,7 +210,9 @@ def _plan_kept(
     counter = MovementCounter(ring.buckets, before)
     counter.set_owners(after)
     try:
-        found = find_best_steps(live, wanted, replaced, counter)
+        found = resume_steps(compared.pending, live, wanted) or find_best_steps(
+            live, wanted, replaced, counter
+        )
     except InputError as error:
         return replace(plan, refusals=(invalid_ring_refusal(name, error),))
     if found is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
@@ -31,6 +32,7 @@ from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compar
 from rabbit_chx.topology.planning.key_map_plans import plan_rings
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
+from rabbit_chx.topology.planning.resuming import find_pending, resume_shares, what_is_given_up
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.planning.shares import count_shares
 from rabbit_chx.topology.rules.arguments import find_ignored
@@ -54,10 +56,29 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
         InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once, which a
             topology file does not permit.
     """
-    compared, bindings, rings = _decide(compare(wanted, live), propose=propose)
+    compared = compare(wanted, live)
+    if (pending := find_pending(wanted, compared.live)) is not None:
+        made = _plan(wanted, replace(compared, pending=pending), propose=propose)
+        if made.resumes is not None:
+            return made
+    made = _plan(wanted, compared, propose=propose)
+    if made.changes and (given_up := what_is_given_up(compared)):
+        made = replace(made, warnings=(given_up, *made.warnings))
+    return made
+
+
+def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
+    """Return the plan, which resumes the pending apply if its changes are all left by that."""
+    compared, bindings, rings = _decide(compared, propose=propose)
     changes = order_changes(compared, bindings, rings)
     checksum = _checksum_of(compared, changes, rings)
     rings = count_shares(compared, changes, rings, propose=propose)
+    pending = compared.pending
+    resumes = None if pending is None else pending.resumed_by(changes)
+    if pending is not None and resumes is not None:
+        checksum = pending.checksum
+        if changes:
+            rings = {name: resume_shares(ring, pending.rings.get(name)) for name, ring in rings.items()}
     refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
     unclear = tuple(possibly_denied_features(compared.live, changes))
     parks, messages = _find_parking_queues(compared), compared.live.facts.messages
@@ -71,6 +92,7 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
         (*_warnings(compared, rings), *unclear),
         parks,
         {queue: messages[queue] for queue in parks.values() if messages.get(queue)},
+        resumes,
     )
 
 

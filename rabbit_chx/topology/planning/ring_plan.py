@@ -94,6 +94,7 @@ class KeyMapPlan:
         needs_order: True if it is correct only for the order of `before`: it is refused if that is not certain.
         is_impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
         is_reset: True if the order of `before` is not known, and the steps or the replacement make `after` whatever it is.
+        is_resumed: True if `before` and `moments` are those of the first run of an apply, and the steps those that were left.
         transient_share: the largest share of keys whose queue differs from that at the end while the bindings of an empty map are made; 0
             if the exchange and its queues are new, so that nobody publishes.
         slots: the slots before and after the plan; None without slots. With slots, shares are counted by queue.
@@ -116,6 +117,7 @@ class KeyMapPlan:
     needs_order: bool = False
     is_impossible: bool = False
     is_reset: bool = False
+    is_resumed: bool = False
     transient_share: float = 0.0
     slots: tuple[SlotView, SlotView] | None = field(default=None, repr=False, compare=False)
     unknown: str = ""
@@ -188,9 +190,9 @@ class KeyMapPlan:
         """Return the exact share of keys that move from each destination to each other one, in ring order.
 
         With slots, the destinations are queues, in the order of names. Return None if the maps do not determine the shares: the order of the
-        bindings is not known, or the exchange hashes something else afterwards.
+        bindings is not known, the exchange hashes something else afterwards, or a first run has moved slots.
         """
-        if self.unknown or self.is_rehashed:
+        if self.unknown or self.is_rehashed or (self.is_resumed and self.slots is not None):
             return None
         if self.slots is None:
             return movement(self.before, self.after)

@@ -16,7 +16,10 @@ from rabbit_chx.analysis.report_parts import (
     rate_text,
     ring_text,
     slot_text,
+    span_as_json,
+    span_text,
 )
+from rabbit_chx.analysis.simulation import possible_shares
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.errors import MismatchError
@@ -27,7 +30,6 @@ from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.topology.checking.check import check
 from rabbit_chx.topology.live.reading import LiveExchange, PublishRates
 from rabbit_chx.topology.live.recording import record_of
@@ -37,6 +39,7 @@ from rabbit_chx.topology.live_rings import (
     how_to_record,
     live_hash_exchange,
     record_command,
+    with_sole_order,
 )
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
@@ -51,7 +54,7 @@ from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.ring_records import record_arguments
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
-from rabbit_chx.words import percent, percent_or_blank, plural
+from rabbit_chx.words import percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
@@ -246,19 +249,11 @@ class ShownExchange:
             )
 
     def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
-        """Return what returns the least and the greatest share of a number of buckets in any order; None if the order is known.
-
-        It returns None if the bindings do not show how many buckets there are: which of two bindings of one destination counts depends on
-        their order.
-        """
+        """Return what `possible_shares` does; None if the order is known."""
         ring = None if self.map is None else self.map.beneath
         if not (isinstance(ring, HashRing) and ring.ground.is_assumed and self.keys is not None):
             return None
-        if not ring.release.follows(DUPLICATES_APPEND) and any(len(keys) > 1 for keys in self.keys.values()):
-            return lambda _: None
-        numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
-        each = sorted(numbered.shares().values())
-        return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
+        return possible_shares(ring, self.keys)
 
     @property
     def traffic(self) -> dict[str, float]:
@@ -301,11 +296,14 @@ def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap
 def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
     """Return the map of an exchange; None of one that does not hash, whose shards are all there is."""
     try:
-        return live.key_map()
+        found = live.key_map()
     except MismatchError:
         if sharding is None or live.type == HASH_EXCHANGE:
             raise
         return None
+    if isinstance(found, HashRing):
+        return with_sole_order(found, (destination for destination, _ in live.bindings))
+    return found
 
 
 def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
@@ -342,19 +340,10 @@ def _record_text(live: LiveExchange) -> str:
     return Fix(f"{stored}{fault}: store it with ", record_command(live.name))
 
 
-def _span(shares: tuple[float, float] | None) -> str:
-    """Return the least and the greatest share as text, once if they are shown alike."""
-    return "" if shares is None else " to ".join(dict.fromkeys(map(percent, shares)))
-
-
-def _rounded_span(shares: tuple[float, float] | None) -> list[float | None] | None:
-    return None if shares is None else [rounded(share) for share in shares]
-
-
 _SHARED = {
     "share": Shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True),
     "possible_share": Shown(
-        "possible share", _span, number=True, as_json=_rounded_span, sparse=True, optional=True
+        "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
     ),
     "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
     "rate": Shown("messages/s", rate_text, number=True, sparse=True),

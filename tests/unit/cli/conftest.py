@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from command_line import CALL
 from modelled_commands import ModelledCommands
 from output_documents import check_document
 
-from rabbit_chx.cli import main
+from rabbit_chx.cli import app as app_module
+from rabbit_chx.cli import main, printed
+from rabbit_chx.cli.app import app
+from rabbit_chx.fixes import Argument, CommandLine
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +32,30 @@ def documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
         return text
 
     monkeypatch.setattr("rabbit_chx.rendering.output.json", SimpleNamespace(dumps=dumps_valid))
+
+
+@pytest.fixture(autouse=True)
+def printed_options_are_those_of_their_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command that a test lets a command print exists, with its options; an option alone is one of the command that prints it."""
+    run, words, running = app_module._run, printed._words, [""]
+
+    def noted(arguments: Sequence[str]) -> int:
+        running[0] = next(iter(arguments), "")
+        return run(arguments)
+
+    def checked(part: CommandLine | Argument) -> str:
+        name = part.name if isinstance(part, CommandLine) else running[0]
+        flags = {option.flag for option in (part.options if isinstance(part, CommandLine) else (part,))}
+        command = app.get_command(click.Context(app), name)
+        assert command is not None or isinstance(part, Argument), name
+        assert command is None or flags <= {text for option in command.params for text in option.opts}, (
+            name,
+            flags,
+        )
+        return words(part)
+
+    monkeypatch.setattr(app_module, "_run", noted)
+    monkeypatch.setattr(printed, "_words", checked)
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 import shutil
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from modelled_commands import ModelledCommands
 from slot_files import live_of
 from tables import commands
 
-from rabbit_chx import Topology
+from rabbit_chx import Topology, cli
+from rabbit_chx.cli.command import Command
+from rabbit_chx.topology import LiveTopology
 
 FILES = Path(__file__).with_name("transcripts") / "files"
 BROKER = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
@@ -26,7 +31,8 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("turned-slots.toml", *BROKER, "--yes"),
         {
             "--allow": ("delete",), "--yes": (), "--drain": ("1",),
-            "--hand-over": ("parked",), "--no-record": (), "--all": (), "--verbose": (),
+            "--hand-over": ("parked",), "--no-record": (), "--all": (), "--verbose": (), "--checksum": ("CHECKSUM",),
+            "--plan": ("planned.json",),
         },
     ),
     "arrange": (
@@ -34,6 +40,25 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         {"--write": (), "--keys": ("user-{1..9}",), "--target": ("1.5",), "--weight": ("q1=2",)},
     ),
     "export": ((*BROKER,), {"--from": ("turned-slots.toml",)}),
+    "show": (
+        ("events", *BROKER),
+        {
+            "--all-vhosts": (), "--consumers": (), "--keys": ("user-{1..9}",), "--journal": ("j",), "--stream-group": ("g",),
+            "--address": ("a:1=b:2",),
+        },
+    ),
+    "record": (
+        ("x", *BROKER),
+        {"--all": (), "--from": ("shown.json",), "--observed": ("observed.csv",), "--waited": ("1",), "--yes": ()},
+    ),
+    "replay": (
+        ("super-stream:orders", "k", "--url", "rabbitmq-stream://127.0.0.1:1"),
+        {
+            "--since": ("2h",), "--until": ("1h",), "--filter": ("x",), "--by-message-id": (), "--published-to": ("orders",),
+            "--routing": ("hash",), "--address": ("a:1=b:2",),
+        },
+    ),
+    "verify": (("events", *BROKER), {"--keys": ("user-{1..9}",)}),
     "repair": (
         ("events", *BROKER, "--yes"),
         {"--allow": ("delete",), "--dry-run": (), "--yes": (), "--no-record": ()},
@@ -42,6 +67,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("turned-slots.toml", *BROKER),
         {
             "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",),
+            "--observed": ("observed.csv",), "--waited": ("1",),
         },
     ),
     "route": (
@@ -69,6 +95,16 @@ NEEDS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("check", "--offline"): dict.fromkeys(BROKER, ()),
     ("check", "--release"): dict.fromkeys(BROKER, ()) | {"+": ("--offline",)},
     ("repair", "--dry-run"): {"--yes": ()},
+    ("apply", "--checksum"): {"--yes": ()},
+    ("apply", "--plan"): {"--yes": ()},
+    ("show", "--all-vhosts"): {"events": ()},
+    ("show", "--journal"): {"+": ("--consumers",)},
+    ("show", "--stream-group"): {"+": ("--consumers",)},
+    ("show", "--address"): {"+": ("--stream-group", "g", "--consumers")},
+    ("record", "--all"): {"x": ()},
+    ("record", "--waited"): {"+": ("--observed", "observed.csv")},
+    ("check", "--observed"): {"turned-slots.toml": ("events",)},
+    ("check", "--waited"): {"turned-slots.toml": ("events",), "+": ("--observed", "observed.csv")},
     ("check", "--all-vhosts"): {"turned-slots.toml": ()},
 }
 
@@ -89,6 +125,18 @@ def pairs() -> list[tuple[str, str, str]]:
     return [(name, *pair) for name, (_, options) in LINES.items() for pair in combinations(options, 2)]
 
 
+def _write_what_lines_read(ran: Ran, live: LiveTopology) -> None:
+    """Write the files that the broker determines: its ring, the keys that it gets, and the plan of the file."""
+    (exchange,) = (exchange.name for exchange in live.exchanges if exchange.type == "x-consistent-hash")
+    _, shown, _ = ran("show", exchange, *BROKER, "-o", "json")
+    Path("shown.json").write_text(shown)
+    rows = [f"k{n},{live.key_map(exchange).destination_for(f'k{n}')}" for n in range(200)]
+    Path("observed.csv").write_text("\n".join(["key,queue", *rows]))
+    _, planned, _ = ran("plan", "turned-slots.toml", *BROKER, "-o", "json")
+    Path("planned.json").write_text(planned)
+    LINES["apply"][1]["--checksum"] = (json.loads(planned)["checksum"],)
+
+
 @pytest.fixture
 def in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with the files of `LINES`."""
@@ -102,9 +150,13 @@ def test_a_pair_is_accepted_or_both_are_named(
     name: str, first: str, second: str, ran: Ran, modelled: ModelledCommands
 ) -> None:
 
+    file = {"arrange": "slots-of-two.toml", "record": "ring-of-two.toml"}.get(name, "turned-slots.toml")
+    live = live_of(Topology.from_toml(Path(file).read_text()))
+    modelled.holds(live)
+    _write_what_lines_read(ran, live)
+
     def refused(*given: str, other: str = "") -> str:
-        file = "slots-of-two.toml" if name == "arrange" else "turned-slots.toml"
-        modelled.holds(live_of(Topology.from_toml(Path(file).read_text())))
+        modelled.holds(live)
         code, _, said = ran(*line_of(name, *given, other=other))
         return said if code == 2 else ""
 
@@ -116,8 +168,59 @@ def test_a_pair_is_accepted_or_both_are_named(
         assert second.strip("-") in said, said
 
 
+#: Lines on which an option has an effect, where that of `LINES` shows none: the line, and the value of the option.
+EFFECTS: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("route", "--assume"): (("assumed-ring.json", "k"), ()),
+    ("compare", "--assume"): (("assumed-ring.json",), ()),
+    ("route", "--hash-header"): (("q{1..50}=1", "7"), ("h:long",)),
+    ("route", "--hash-property"): (("q{1..50}=1", "k"), ("timestamp",)),
+    ("route", "--header"): (("q{1..50}=1", "k", "--hash-header", "h"), ("h=other",)),
+    ("route", "--property"): (("q{1..50}=1", "k", "--hash-property", "message_id"), ("message_id=other",)),
+    ("route", "--routing"): (("super-stream:q1,q2", "k"), ("rstream",)),
+    ("compare", "--hash-header"): (("q{1..50}=1", "--keys", "{1..99}"), ("h:long",)),
+}
+#: Options whose effect needs queues with messages, many changes, a terminal, or a stream: the tests of their commands show it.
+ELSEWHERE = {
+    ("apply", "--drain"), ("apply", "--hand-over"), ("apply", "--allow"), ("apply", "--no-record"), ("apply", "--all"), ("apply", "--verbose"),
+    ("repair", "--allow"), ("repair", "--no-record"), ("plan", "--allow"), ("plan", "--all"), ("check", "--waited"), ("record", "--waited"),
+    ("record", "--from"), ("record", "--yes"), ("show", "--journal"), ("show", "--address"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("in_files")
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        (name, option)
+        for name, (_, options) in LINES.items()
+        for option in options
+        if (name, option) not in ELSEWHERE and name not in ("replay", "verify")
+    ],
+    ids=lambda part: part,
+)
+def test_an_option_has_an_effect(name: str, option: str, ran: Ran, modelled: ModelledCommands) -> None:
+    file = {"arrange": "slots-of-two.toml", "record": "ring-of-two.toml"}.get(name, "turned-slots.toml")
+    live = live_of(Topology.from_toml(Path(file).read_text()))
+    modelled.holds(live)
+    _write_what_lines_read(ran, live)
+
+    def result(line: list[str]) -> tuple[object, ...]:
+        modelled.holds(live)
+        done = ran(*line)
+        return *done, {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+
+    if (name, option) in EFFECTS:
+        line, value = EFFECTS[name, option]
+        without = [name, *line]
+        with_it = [*without, option, *value]
+    else:
+        with_it = line_of(name, option)
+        without = [word for word in with_it if word not in (option, *LINES[name][1][option])]
+    assert result(without) != result(with_it)
+
+
 def test_each_option_of_a_command_has_a_value_here() -> None:
-    shared = {"Broker", "Output", "Variable", "Streams"}
+    shared = {"Broker", "Output", "Variable"}
     for name, context in commands():
         if name in LINES:
             own = {
@@ -125,4 +228,34 @@ def test_each_option_of_a_command_has_a_value_here() -> None:
                 for option in context.command.get_params(context)
                 if getattr(option, "section", "Output") not in shared and option.param_type_name == "option"
             }
-            assert own - {"--plan", "--checksum", "--observed", "--waited"} <= LINES[name][1].keys(), name
+            assert own <= LINES[name][1].keys(), name
+    assert LINES.keys() == {name for name, _ in commands()} - {"completion"}
+
+
+def test_the_rules_of_a_command_name_its_options_and_arguments() -> None:
+    for name, context in commands():
+        if isinstance(command := context.command, Command):
+            known = {text for option in command.params for text in option.opts if text.startswith("--")}
+            known |= {
+                argument.human_readable_name.strip("[].")
+                for argument in command.params
+                if argument.param_type_name == "argument"
+            }
+            rules = command.rules
+            named = {*rules.needs, *rules.needs.values(), *chain(*rules.excludes), *rules.of_one}
+            assert {text.partition(" ")[0] for text in named} <= known, name
+
+
+def test_few_sentences_say_that_an_option_does_not_go_with_another() -> None:
+    """The three of `Rules`, and those of what a RING or a file is, which no declaration of options knows."""
+    sentences = set()
+    for path in sorted(Path(cli.__path__[0]).glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InputError" and node.args:
+                text = ast.unparse(node.args[0])
+                if re.search(r"--[a-z]|\{name\}", text) and re.search(
+                    r"leave|exclude|no effect|applies to|instead of", text
+                ):
+                    sentences.add(text)
+    assert len(sentences) <= 12, sentences
+    assert len(sentences) >= 3

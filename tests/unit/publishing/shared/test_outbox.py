@@ -8,7 +8,7 @@ import pytest
 
 from rabbit_chx.errors import UnknownOutcomeError
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.shared.outbox import Message, Outbox
+from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats
 
 
 class Site:
@@ -65,3 +65,11 @@ def test_only_messages_that_were_sent_and_failed_are_unknown() -> None:
     site.outbox.settle([failed.number, not_sent.number], "failed", unknown)
     stats = site.outbox.stats(0, 0)
     assert (stats.confirmed, stats.failed, stats.unknown) == (1, 2, 1)
+
+
+def test_stats_are_metrics_of_prometheus() -> None:
+    text = SharedStats(submitted=3, confirmed=2, p99_s=0.25).to_prometheus(exchange='a"b')
+    assert 'rabbit_chx_publisher_confirmed{exchange="a\\"b"} 2\n' in text
+    assert 'rabbit_chx_publisher_p99_seconds{exchange="a\\"b"} 0.25\n' in text
+    assert "p50" not in text, "without a confirm there is none"
+    assert "rabbit_chx_publisher_submitted 0\n" in SharedStats().to_prometheus()

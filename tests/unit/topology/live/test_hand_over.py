@@ -81,6 +81,25 @@ def test_movers_may_die_before_any_operation(first: int) -> None:
     assert plan(_THREE, traffic.model.topology()).changes == ()
 
 
+def test_a_second_run_of_a_hand_over_counts_from_before_the_first_one() -> None:
+    resumed = set()
+    for dies_before in range(_DEATHS):
+        traffic = _begun()
+        reviewed = plan(_THREE, Mover(traffic).live())
+        with pytest.raises(ClientKilledError):
+            Mover(traffic, dies_before).apply(reviewed)
+        again = plan(_THREE, Mover(traffic).live())
+        assert again.checksum == reviewed.checksum or not again.changes
+        if again.changes:
+            assert again.rings["events"].moments == reviewed.rings["events"].moments
+            assert again.refused(allow_moved=reviewed.rings["events"].moved_at_worst) == ()
+            resumed.add(None if again.resumes is None else again.resumes.done)
+        Mover(traffic).apply(reviewed if again.changes else again)
+        _check(traffic)
+        assert plan(_THREE, traffic.model.topology()).changes == ()
+    assert resumed >= {0, 1, 2, 3}
+
+
 def _binding_change(action: Literal["bind", "unbind"], slot: str, queue: str) -> PlannedChange:
     binding = BindingDefinition(slot, queue, "")
     return PlannedChange(action, *((None, binding) if action == "bind" else (binding, None)))

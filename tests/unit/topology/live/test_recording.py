@@ -31,7 +31,7 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live import recording
 from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.live_broker import Operation
-from rabbit_chx.topology.live.recording import record_rings
+from rabbit_chx.topology.live.recording import find_unrecorded, record_rings
 from rabbit_chx.topology.ring_records import RingRecord, is_own_exchange, record_names, records_of
 
 NEWEST = Release("4.3.6")
@@ -501,3 +501,116 @@ def test_an_exchange_of_another_type_has_a_settled_record_exactly_if_it_has_a_ri
     assert not site.doubts
     if becomes_ring:
         assert applied.rings["x"].buckets == live.rings["x"].buckets == ("a", "b", "c")
+
+
+RESUMED = [
+    ("abc", "bca", NEWEST),
+    ("abcd", "db", Release("3.10.8")),
+    ("abc", "cad", Release("3.8.9")),
+]
+
+
+def limited_file(ring: str, *, limit: float | None = None, queues: str = "abcd") -> Topology:
+    """Return a file with a ring of some queues."""
+    exchange = ExchangeDefinition(
+        "x", "x-consistent-hash", ring=tuple(map(RingMember, ring)), max_share_moved=limit
+    )
+    return Topology((exchange,), tuple(map(QueueDefinition, queues)))
+
+
+@pytest.mark.parametrize(("before", "after", "release"), RESUMED)
+@pytest.mark.parametrize("has_source", [True, False])
+def test_a_second_run_counts_from_before_the_first_one(
+    before: str, after: str, release: Release, *, has_source: bool
+) -> None:
+    """The limit is exactly what the first run moves at its worst moment. It dies before each of its operations."""
+    first = plan(
+        limited_file(after, queues="abcde"), Site.holding(limited_file(before), release).client().live()
+    )
+    wanted = limited_file(after, limit=first.rings["x"].moved_at_worst, queues="abcde")
+    left = set()
+    for dies_before in count():
+        site = Site.holding(limited_file(before), release)
+        reviewed = plan(wanted, site.client(has_source=has_source).live())
+        assert not reviewed.refusals
+        if site.apply(wanted, site.client(dies_before, has_source=has_source), Permission()):
+            break
+        live = site.client(has_source=has_source).live()
+        again = plan(wanted, live)
+        left.add(len(again.changes))
+        if not again.changes:
+            assert find_unrecorded(again, live)
+        else:
+            assert again.checksum == reviewed.checksum
+            assert not again.refusals
+            assert again.rings["x"].moments == reviewed.rings["x"].moments
+            assert again.rings["x"].matrix() == reviewed.rings["x"].matrix()
+            done = len(reviewed.changes) - len(again.changes)
+            assert again.changes == reviewed.changes[done:]
+            if done:
+                assert again.resumes is not None
+                assert (again.resumes.done, again.resumes.planned) == (done, len(reviewed.changes))
+                assert f"{done} of {len(reviewed.changes)} changes done" in str(again)
+        assert site.client(has_source=has_source).applied(reviewed, Permission()).changes == again.changes
+        assert site.client().live().facts.pending is None
+        assert (
+            site.client().live().rings["x"].buckets == HashRing.from_bindings([(q, 1) for q in after]).buckets
+        )
+    assert left == set(range(len(reviewed.changes) + 1))
+
+
+def test_another_file_is_planned_from_the_ring_as_it_is_and_says_what_it_gives_up() -> None:
+    wanted, other = limited_file("cab"), limited_file("ab")
+    for dies_before in count():
+        site = Site.holding(limited_file("abc"), NEWEST)
+        site.apply(wanted, site.client(dies_before))
+        live = site.client().live()
+        if (resumed := plan(wanted, live).resumes) is not None and resumed.done:
+            break
+    made = plan(other, live)
+    fresh = plan(other, replace(live, facts=replace(live.facts, pending=None)))
+    assert (made.changes, made.checksum, made.rings, made.resumes) == (
+        fresh.changes,
+        fresh.checksum,
+        fresh.rings,
+        None,
+    )
+    (warning,) = {*made.warnings} - {*fresh.warnings}
+    assert re.fullmatch(
+        r"the apply of .* by .* has not ended, and this plan gives up what that has left.*", warning
+    )
+    assert site.apply(other, site.client())
+    assert site.client().live().facts.pending is None
+    assert plan(wanted, site.client().live()).resumes is None
+
+
+def test_what_others_change_meanwhile_is_not_resumed() -> None:
+    """A change that nobody has reviewed needs another checksum."""
+    wanted = replace(limited_file("bca"), owns=("*",))
+    site = Site.holding(limited_file("abc"), NEWEST)
+    reviewed = plan(wanted, site.client().live())
+    site.apply(wanted, site.client(5))
+    site.model.create(QueueDefinition("new"))
+    again = plan(wanted, site.client().live())
+    assert "delete queue new" in map(str, again.changes)
+    assert again.checksum != reviewed.checksum
+    assert again.resumes is None
+    assert any("gives up" in warning for warning in again.warnings)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"format": "rabbit-chx/apply", "format_version": 1},
+        {"format": "rabbit-chx/apply", "format_version": 1, "content": "eJwDAAAAAAE="},
+    ],
+)
+def test_a_pending_apply_that_cannot_be_read_is_none(arguments: dict[str, Any]) -> None:
+    site = Site.holding(limited_file("abc"), NEWEST)
+    site.model.create(ExchangeDefinition("rabbit-chx.apply", "fanout", internal=True, arguments=arguments))
+    live = site.client().live()
+    assert live.facts.pending is None
+    assert live.exchange("rabbit-chx.apply") is None
+    assert site.apply(limited_file("bca"), site.client())
+    assert "rabbit-chx.apply" not in site.model.exchanges
