@@ -71,7 +71,7 @@ class Guards:
         host = host_of(request.headers)
         if not self._is_here(host):
             return PlainTextResponse(
-                f"{host!r:.80} is not a name of this server: open the address that rabbit-chx ui printed\n",
+                f"{host!r:.80} is not a name of this server: open the address that was printed at the start\n",
                 421,
             )
         return None if self._token is None else self._refuse_token(request, self._token)
@@ -91,10 +91,12 @@ class Guards:
             cookie = request.cookies.get(_COOKIE, "")
             if secrets.compare_digest(cookie.encode(), token.encode()):
                 return None
-            text = "the token is missing or wrong: open the address that rabbit-chx ui printed\n"
+            text = "the token is missing or wrong: open the address that was printed at the start\n"
             return PlainTextResponse(text, 403)
         if not secrets.compare_digest(given.encode(), token.encode()):
-            return PlainTextResponse("the token is wrong: open the address that rabbit-chx ui printed\n", 403)
+            return PlainTextResponse(
+                "the token is wrong: open the address that was printed at the start\n", 403
+            )
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         # The address without the token is what the history of the browser and a colleague see.
         answer = RedirectResponse(f"{request.url.path}?{urlencode(rest)}".rstrip("?"), 303)

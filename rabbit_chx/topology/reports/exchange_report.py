@@ -270,7 +270,8 @@ class ShownExchange:
             )
         if isinstance(place, str):
             backlog = rates.backlogs.get(place, _NO_BACKLOG)
-            return load, rates.queues.get(place), self.traffic.get(place), rates.states.get(place), *backlog
+            traffic = self.traffic.get(place) if rates.backlogs else None
+            return load, rates.queues.get(place), traffic, rates.states.get(place), *backlog
         rate = None if load is None or rates.exchange is None else load * rates.exchange
         return load, rate, None, None, *_NO_BACKLOG
 
