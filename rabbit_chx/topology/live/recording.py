@@ -191,7 +191,7 @@ def _exchange(
 
 
 def _sign(record: RingRecord, start: BrokerStart) -> RingRecord:
-    return replace(record, written=_now(), writer=_name_writer(), start=start)
+    return replace(record, written=_now(), writer=name_writer(), start=start)
 
 
 def _now() -> str:
@@ -212,7 +212,8 @@ def make_settled_record_of(live: LiveTopology, name: str) -> RingRecord:
     return make_settled_record(name, live_ring.ring, live_ring.state.bindings or ())
 
 
-def _name_writer() -> str:
+def name_writer() -> str:
+    """Return who stores something on the broker: the user, the machine and the version."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a user database
@@ -367,7 +368,7 @@ class RingKeeper:
         if not self._keeps_plan or plan.resumes is not None:
             return
         self.drop_plan()
-        pending = make_pending(plan, self._live, _now(), _name_writer())
+        pending = make_pending(plan, self._live, _now(), name_writer())
         if (arguments := pending_arguments(pending)) is not None:
             with contextlib.suppress(AccessRefusedError):
                 self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))

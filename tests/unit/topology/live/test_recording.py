@@ -614,3 +614,28 @@ def test_a_pending_apply_that_cannot_be_read_is_none(arguments: dict[str, Any]) 
     assert live.exchange("rabbit-chx.apply") is None
     assert site.apply(limited_file("bca"), site.client())
     assert "rabbit-chx.apply" not in site.model.exchanges
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_a_replacement_of_which_the_deletion_is_done_is_resumed(kind: str) -> None:
+    wanted = limited_file("bca")
+    if kind == "queue":
+        queues = tuple(replace(each, arguments={"x-max-length": 5}) for each in wanted.queues)
+        wanted = replace(wanted, queues=queues)
+    else:
+        exchanges = tuple(replace(each, arguments={"hash-header": "h"}) for each in wanted.exchanges)
+        wanted = replace(wanted, exchanges=exchanges)
+    done = set()
+    for dies_before in count():
+        site = Site.holding(limited_file("abc"), NEWEST)
+        reviewed = plan(wanted, site.client().live())
+        if site.apply(wanted, site.client(dies_before), ALL):
+            break
+        again = plan(wanted, site.client().live())
+        if again.changes:
+            assert again.checksum == reviewed.checksum
+            assert again.rings["x"].moments == reviewed.rings["x"].moments
+            done.add(len(reviewed.changes) - len(again.changes))
+        assert site.apply(wanted, site.client())
+        assert not plan(wanted, site.client().live()).changes
+    assert done == set(range(len(reviewed.changes)))
