@@ -105,6 +105,12 @@ CHECK_KINDS = _by_name(
         "what it is meant for does not happen",
     ),
     FindingKind(
+        "dead-letter",
+        "a queue whose rejected, expired or dropped messages certainly reach no queue, or go round in a circle; or a dead-letter routing key "
+        "that replaces the keys of a ring",
+    ),
+    FindingKind("alternate", "an alternate exchange that does not exist, or leads to no queue"),
+    FindingKind(
         "odd-object",
         "in a comparison with a file: objects of the broker that no client can declare or name, or of a definitions file that RabbitMQ imports "
         "otherwise than written",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
@@ -44,6 +45,30 @@ def observed_ring(
     )  # shown as it is in an error
     terms = [each if is_text else each._replace(key=hashing.term(each.key, release)) for each in observations]
     return HashRing.from_observations(bindings, terms, release)
+
+
+def as_observations(
+    traced: Iterable[tuple[Any, Sequence[str]]], places: Mapping[str, Destination], *, has_alternate: bool
+) -> list[Observation]:
+    """Return what a broker did with messages as observations, each distinct one once; without a queue its `queue` is None.
+
+    Messages without the hashed header or property are left out.
+
+    Args:
+        traced: the hashed value and the queues of each message.
+        places: the destination that leads to each queue.
+        has_alternate: True if an alternate exchange gets unroutable messages, so that other queues show that the message was unroutable.
+    """
+    found: dict[tuple[object, ...], Observation] = {}
+    for value, queues in traced:
+        reached = {places[queue] for queue in queues if queue in places}
+        if value is None or len(reached) > 1:
+            continue
+        other = None if has_alternate or not queues else queues[0]
+        place = next(iter(reached), other)
+        seen = found.setdefault((type(value), value, place), Observation(value, place, messages=0))
+        found[type(value), value, place] = seen._replace(messages=seen.messages + 1)
+    return list(found.values())
 
 
 def comparable(

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
+from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
@@ -20,6 +21,7 @@ from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import InputError, ManagementNeededError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
+from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
@@ -269,6 +271,57 @@ class Broker:
             UnreachableError: the management API does not answer.
         """
         return LiveExchange.of(self._live, exchange, self.release)
+
+    def is_traced(self) -> bool:
+        """Return True if somebody else has switched on tracing of the vhost, so that `trace` reads it and leaves it on.
+
+        Raises:
+            InputError: the broker is not open.
+            ManagementNeededError: the management URL is not set.
+            AccessRefusedError: the user lacks the tag ``administrator``.
+            UnreachableError: the management API does not answer.
+        """
+        return is_traced(self._live.api, self._live.vhost)
+
+    def left_trace(self) -> str | None:
+        """Return who switched on tracing of the vhost, and when, if that process has ended without switching it off; else None."""
+        return left_trace(self._live.api, self._live.vhost) if self._live.has_management else None
+
+    def end_trace(self) -> None:
+        """Switch off tracing of the vhost that `left_trace` names.
+
+        Raises:
+            BrokerRefusedError: the broker refuses it.
+            UnreachableError: the management API does not answer.
+        """
+        end_trace(self._live.api, self._live.vhost)
+
+    def trace(self, exchange: str, seconds: float) -> list[TracedMessage]:
+        """Return what the broker does with the messages that are published to an exchange within some seconds: the hashed value and the queues of each.
+
+        It switches on firehose tracing of the vhost, which costs a copy of each of its messages, and switches it off again, also after an
+        error, Ctrl-C or SIGTERM. It takes the tag ``administrator``, and configure on ``rabbit-chx.*``. Of a cluster the copies are those of
+        the node that answers the management URL. Messages that reach the exchange over another exchange are not traced.
+
+        Args:
+            exchange: the exchange's name.
+            seconds: how long it is traced.
+
+        Returns:
+            A pair ``(value, queues)`` of each message, at most 500,000. The value is the routing key, the header as an AmqpField, or the
+            property; None if the message does not have it. Without queues the message was unroutable.
+
+        Raises:
+            InputError: the broker is not open, or `seconds` is not positive.
+            ManagementNeededError: the management URL is not set.
+            NotFoundError: the exchange does not exist.
+            AccessRefusedError: the user lacks the tag ``administrator``, or a permission.
+            BrokerRefusedError: another process traces the vhost, or tracing could not be switched off.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        check_seconds("seconds", seconds, zero=False)
+        hashed = HashedOn.from_arguments(self.inspect(exchange).hash_arguments)
+        return trace(self._settings, self._live.api, exchange, hashed, seconds)
 
     def slots(self, exchange: str) -> SlotTable:
         """Return the slots of an exchange: its ring, and the queue of each slot from the management API.

@@ -6,6 +6,8 @@ Names do not affect the routing of a ring. So its copy has other names: one queu
 from __future__ import annotations
 
 import secrets
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +50,9 @@ from rabbit_chx.topology.planning.refusals import READ_RINGS
 from rabbit_chx.topology.reports.exchange_report import exchange_facts
 from rabbit_chx.words import percent, plural
 
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # Windows has no SIGHUP
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5
 _SERVER_ERROR = 500
@@ -234,6 +239,26 @@ def _take_all(channel: Any, queue: str) -> Iterator[bytes]:
     channel.cancel()
 
 
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 _MOST_SHOWN = 20
 _DESTINATIONS = {
     "destination": Shown("destination", place_text),
@@ -249,16 +274,17 @@ _DIFFERENCES = {
 
 @dataclass(frozen=True, slots=True)
 class ScratchReport:
-    """A comparison with a scratch copy.
+    """A comparison with a scratch copy, or with live messages.
 
     Attributes:
-        exchange: the name of the exchange that was copied.
+        exchange: the name of the exchange that was copied or traced.
         arguments: its arguments that determine the hashed value.
         findings: the faults of the ring.
         found: the number of messages that reached each destination.
         predicted: the number of messages that the mirror predicted for each destination.
         differences: the key of each message with another destination, the predicted one, and the one found.
         heaviest: the most frequent key of the sample and its share of the messages, 0 to 1, which have one destination, whatever the ring; None if no key occurs twice.
+        traced_s: the seconds in which live messages were traced; None if a copy was made.
     """
 
     exchange: str
@@ -270,6 +296,7 @@ class ScratchReport:
     predicted: Mapping[Place, int] = field(default_factory=dict)
     differences: Sequence[tuple[str, Place | Refused, Place]] = ()
     heaviest: tuple[str, float] | None = None
+    traced_s: float | None = None
 
     def with_messages(
         self,
@@ -296,8 +323,9 @@ class ScratchReport:
         """The uncertainty of a ring; None if it was read or is recorded."""
         if self.ring.ground.is_certain or not self.ring.traits.has_order:
             return None  # where no order matters, the bindings determine the destinations
+        copied = "the copy was made from that guess, so this verifies the rules of the broker, not the ring; "
         return Fix(
-            "the copy was made from that guess, so this verifies the rules of the broker, not the ring; pass ",
+            f"{copied if self.traced_s is None else ''}pass ",
             READ_RINGS,
             " to read it",
         )
@@ -305,10 +333,12 @@ class ScratchReport:
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
         compared, heaviest = sum(self.found.values()), self.heaviest
-        copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
+        by = "a copy in a vhost of its own, now removed"
+        if self.traced_s is not None:
+            by = f"what the broker did with them in {self.traced_s:g} s of live traffic"
         facts = [
             *self._facts(),
-            ("compared", copied if compared else "nothing"),
+            ("compared", f"{plural(compared, 'message')} with {by}" if compared else "nothing"),
             ("mismatches", f"{len(self.differences):,}"),
             *([("heaviest key", _heaviest_text(*heaviest))] if heaviest else []),
             *(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms, unwound_by_signals
+from rabbit_chx.broker.scratch import unwound_by_signals
+from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms
 from rabbit_chx.cli.command import option, say
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
@@ -68,11 +69,6 @@ class Permissions:
 
 #: The problem of a plan that the user declined.
 DECLINED = "the answer was no"
-
-
-def has_terminal() -> bool:
-    """Return True if the user can be asked."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def apply_shown(

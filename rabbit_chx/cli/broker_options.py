@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -15,10 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
+import click
+
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import OWN, TEXT, option, typed
-from rabbit_chx.cli.printed import without_passwords
+from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed
+from rabbit_chx.cli.printed import to_type, without_passwords
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -28,6 +28,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.live.reading import LiveExchange
 
 _T = TypeVar("_T")
-_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)  # Windows has no SIGHUP
 _POLL_S = 0.5
 _MOST_VHOSTS = 5
 _NODE_FIELDS = {"name": str, "disk_free_alarm?": bool, "disk_free?": int, "disk_free_limit?": int}
@@ -129,11 +127,12 @@ class BrokerAddresses:
         return Broker(self.settings, address, self.ring_source)
 
     @contextmanager
-    def open(self) -> Iterator[Broker]:
-        """Open a `Broker` with all options for a block."""
+    def open(self, *, yes: bool = False) -> Iterator[Broker]:
+        """Open a `Broker` with all options for a block; `yes` switches off what an ended command has left on, without asking."""
         with ExitStack() as block:
             with sign_of_life(f"connecting to {self.settings.masked_url}"):
                 opened = block.enter_context(self.broker())
+            offer_to_end(opened, self.settings.vhost, yes=yes)
             yield opened
 
     def reach(self, timeout_s: float) -> None:
@@ -269,6 +268,19 @@ class BrokerOptions:
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return broker.in_vhost(self.vhost)
         return broker
+
+
+def offer_to_end(opened: Broker, vhost: str, *, yes: bool = False) -> None:
+    """Say that an ended process has left tracing on, and offer to switch it off."""
+    left = opened.left_trace()
+    if left is None:
+        return
+    about = f"tracing of vhost {vhost!r} is still on, and costs each of its messages a copy: {left} switched it on and ended without switching it off"
+    if yes or (has_terminal() and click.confirm(f"{about}. Switch it off?", err=True)):
+        opened.end_trace()
+        say(f"tracing of vhost {vhost!r}, which {left} had switched on, is off")
+    else:
+        say(Fix(f"{about}; to switch it off: ", to_type("check", yes=True)))
 
 
 def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:
@@ -425,23 +437,3 @@ def count_progress(work: str, total: int) -> Iterator[Callable[[int], None]]:
 
     with CountProgress(work, total, lambda: now):
         yield seen
-
-
-@contextmanager
-def unwound_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, end) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

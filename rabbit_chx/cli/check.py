@@ -27,14 +27,16 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
-from rabbit_chx.cli.printed import in_words, names_file
+from rabbit_chx.cli.printed import in_words, names_file, to_type
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
+from rabbit_chx.cli.tracing import TraceOptions, traced_keys
 from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import one_of
 from rabbit_chx.rendering import FORMATS, sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
@@ -74,8 +76,15 @@ class CheckOptions:
     has_pictures=True,
     rules=Rules(
         needs={"--release": "--offline", "--waited": "--observed"},
-        excludes=[("--offline", name) for name in ("--all-vhosts", "--observed", "--output prometheus")]
-        + [("--all-vhosts", "--observed")],
+        excludes=[
+            *(
+                ("--offline", name)
+                for name in ("--all-vhosts", "--observed", "--output prometheus", "--trace", "--yes")
+            ),
+            ("--all-vhosts", "--observed"),
+            ("--trace", "--all-vhosts"),
+            ("--trace", "--observed"),
+        ],
     ),
 )
 def check_broker(
@@ -83,6 +92,7 @@ def check_broker(
     subjects: tuple[str, ...] = argument(nargs=-1, metavar="[FILE] [EXCHANGE]..."),
     given: CheckOptions = options(CheckOptions),
     observed: ObservedOptions = options(ObservedOptions),
+    tracing: TraceOptions = options(TraceOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     output: str,
@@ -96,7 +106,8 @@ def check_broker(
 
     --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
     neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed for N buckets, and at least 20 must agree
-    beyond those that fix them.
+    beyond those that fix them. --trace asks the broker in the same way: it compares the ring, read or recorded, with what the broker does with live
+    messages now, and so finds a ring that another program has changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. The exit code is 1 if there are findings, 3 if
     only the order of a ring is not known, 2 if nothing was checked: stderr says whether the plugin, the vhost or a permission is missing. With --offline each argument is a
@@ -118,9 +129,11 @@ def check_broker(
         raise excluding("--all-vhosts", subjects[0])
     if observed.observed is not None:
         check_one("--observed", exchanges)
+    if tracing.trace is not None:
+        check_one("--trace", exchanges)
 
     def run_check(at: BrokerAddresses) -> TopologyCheck:
-        return _check(at, exchanges, file, given, observed=observed, variables=variables)
+        return _check(at, exchanges, file, given, observed=observed, tracing=tracing, variables=variables)
 
     return _outcome(broker.live(), output, run_check, given, exchanges=exchanges, file=file)
 
@@ -132,6 +145,7 @@ def _check(
     given: CheckOptions,
     *,
     observed: ObservedOptions,
+    tracing: TraceOptions,
     variables: VariableOptions,
 ) -> TopologyCheck:
     """Return the check of a vhost. A ring that was read and that no record fits is named."""
@@ -140,10 +154,24 @@ def _check(
     if file is not None:
         read = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
         wanted, oddities = read.topology, read.oddities
-    with at.open() as opened, sign_of_life("reading the broker"):
-        live = opened.topology()
+    with at.open(yes=tracing.yes) as opened:
+        with sign_of_life("reading the broker"):
+            live = opened.topology()
+        if tracing.trace is not None:
+            ring = live.rings.get(exchanges[0])
+            is_compared = ring is None or ring.ground.is_certain
+            found = _check_observed(
+                live,
+                exchanges[0],
+                wanted,
+                file,
+                lambda name: traced_keys(opened, live, name, tracing, is_compared=is_compared),
+            )
+            return _with_fix_of_trace(found, exchanges[0], tracing.trace)
     if observed.observed is not None:
-        return _check_observed(live, exchanges[0], observed, wanted, file)
+        return _check_observed(
+            live, exchanges[0], wanted, file, lambda name: read_observed(observed, live, name)
+        )
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
         say(how_to_record(names, **({"vhost": at.settings.vhost} if given.all_vhosts else {})))
     with sign_of_life("comparing"):
@@ -189,18 +217,28 @@ def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, give
     return Outcome(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
+def _with_fix_of_trace(found: TopologyCheck, name: str, seconds: float) -> TopologyCheck:
+    """Return the check of traced keys, which are later than any change: another program has changed the ring that they contradict."""
+    fix = Fix(
+        "another program has changed the ring: store what the broker does now with ",
+        to_type("record", name, trace=float(seconds)),
+    )
+    findings = (replace(each, fix=fix) if each.kind == "contradicted" else each for each in found.findings)
+    return replace(found, findings=tuple(findings))
+
+
 def _check_observed(
     topology: LiveTopology,
     name: str,
-    observed: ObservedOptions,
     wanted: Topology | None,
     file: str | None,
+    read_pairs: Callable[[str], list[Observation]],
 ) -> TopologyCheck:
     """Compare an exchange with observed keys, which determine its ring if it is not certain."""
     exchange = topology.exchange(name)
     if exchange is None or name in topology.sources_left_out:
         return check(topology, wanted, exchange=name, file=file)
-    pairs = read_observed(observed, topology, name)
+    pairs = read_pairs(name)
     ring = topology.rings.get(name)
     if exchange.type == HASH_EXCHANGE and not (ring is not None and ring.ground.is_certain):
         try:

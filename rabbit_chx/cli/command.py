@@ -453,6 +453,11 @@ def _fold_line(line: str, width: int) -> str:
     return wrap(line, width - margin, margin)
 
 
+def has_terminal() -> bool:
+    """Return True if the user can be asked."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
 def say(message: str, *, keep_lines: bool = False) -> None:
     """Write a message to stderr with control characters escaped, on one line unless it is a list; on a terminal in lines of its width."""
     if sys.stderr is None:

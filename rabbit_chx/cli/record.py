@@ -6,12 +6,22 @@ from dataclasses import replace
 
 import click
 
-from rabbit_chx.cli.applying import has_terminal
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    command,
+    has_terminal,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.tracing import TraceOptions, traced_keys
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
@@ -36,8 +46,13 @@ _RECORDED = {
     example="rabbit-chx record --all --ring-via 'docker exec rabbitmq'",
     rules=Rules(
         needs={"--waited": "--observed"},
-        excludes=[("--all", "EXCHANGE"), ("--from", "--observed"), ("--all", "--from")],
-        of_one=("--from", "--observed"),
+        excludes=[
+            ("--all", "EXCHANGE"),
+            ("--from", "--observed"),
+            *(("--trace", name) for name in ("--all", "--from", "--observed")),
+            ("--all", "--from"),
+        ],
+        of_one=("--from", "--observed", "--trace"),
     ),
 )
 def record(
@@ -50,13 +65,15 @@ def record(
         help="The output of `show -o json` for EXCHANGE, instead of --ring-via.",
     ),
     observed: ObservedOptions = options(ObservedOptions),
-    yes: bool = option(is_flag=True, help="Replace records that differ, without asking."),
+    tracing: TraceOptions = options(
+        TraceOptions, yes="Replace records that differ, and switch tracing on, without asking."
+    ),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
 ) -> Outcome:
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
     The ring is read by --ring-via, comes from --from, or is determined by --observed: about N ln N keys of N
-    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets. Afterwards every command knows the ring over the management
+    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets; --trace sees such keys in live traffic. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 
     It asks before it replaces a record that differs. The exit code is 4 if the answer is no, or if there is no
@@ -67,14 +84,19 @@ def record(
     at = broker.live()
     if source is not None:
         at = replace(at, ring_source=read_ring_record(source))
-    with at.open() as opened, sign_of_life("reading the broker"):
+    with at.open(yes=tracing.yes) as opened, sign_of_life("reading the broker"):
         live = opened.topology()
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
         if not names:
             raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
-        if observed.observed is not None:
+        if observed.observed is not None or tracing.trace is not None:
             name = live_hash_exchange(live, exchanges[0]).name
-            live = with_observed_ring(live, name, read_observed(observed, live, name))
+            pairs = (
+                read_observed(observed, live, name)
+                if tracing.trace is None
+                else traced_keys(opened, live, name, tracing, is_compared=False)
+            )
+            live = with_observed_ring(live, name, pairs)
         rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
         made = {name: make_settled_record_of(live, name) for name in rings}
         stored = {
@@ -89,7 +111,7 @@ def record(
         }
         for name in new:
             if any(_differs(found, made[name]) for found in stored[name]) and not _ask(
-                name, stored[name][0], yes=yes
+                name, stored[name][0], yes=tracing.yes
             ):
                 return Outcome(None, code=ExitCode.REFUSED)
         records = {**{name: stored[name][0] for name in rings if name not in new}, **opened.record(new)}

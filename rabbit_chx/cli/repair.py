@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, has_terminal, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    command,
+    has_terminal,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life

@@ -5,17 +5,30 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.observations import as_observations, comparable
+from rabbit_chx.broker import Broker
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.scratch import COPY, ScratchReport, declare_copy, find_routes, scratch_vhost
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, unwound_by_signals
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, options, say
+from rabbit_chx.broker.scratch import (
+    COPY,
+    ScratchReport,
+    declare_copy,
+    find_routes,
+    scratch_vhost,
+    unwound_by_signals,
+)
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress
+from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, options, say
 from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
+from rabbit_chx.cli.tracing import TraceOptions, read_trace
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 
 _MOST_SHOWN = 20
@@ -26,10 +39,12 @@ _DEFAULT_KEYS = "key-{0..9999}"
     example="rabbit-chx verify orders --management-url http://guest:guest@localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     has_pictures=True,
+    rules=Rules(excludes=[("--trace", "--keys")]),
 )
 def verify(
     *,
     exchange: str = argument(),
+    tracing: TraceOptions = options(TraceOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option(f"Keys instead of {_DEFAULT_KEYS}"),
 ) -> Outcome:
@@ -40,19 +55,23 @@ def verify(
     default 10,000 keys), consumes and compares it, and deletes the vhost, also after Ctrl-C. If the ring is
     neither recorded nor read by --ring-via, this verifies the rules of the broker but not the order of the ring
     (exit code 3). Differences between the ring and the bindings are findings (exit code 1).
+
+    With --trace the predictions are compared with what the broker does with the live messages of EXCHANGE.
     """
     at = broker.live()
-    with sign_of_life("reading the exchange"):
-        live = at.exchange(exchange, "arguments and bindings are read over the management API")
-        findings: list[Finding] = []
-        if live.type == MODULUS_EXCHANGE:
-            ring = live.key_map()
-        else:
-            ring = live.ring
-            findings = ring_findings(ring, live.bindings, live.alternate)
-            say_unrecorded(live)
-    report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings)
-    if ring.destinations:
+    at.management("arguments and bindings are read over the management API")
+    with at.open(yes=tracing.yes) as opened:
+        with sign_of_life("reading the exchange"):
+            live = opened.inspect(exchange)
+            ring: KeyMap = live.key_map() if live.type == MODULUS_EXCHANGE else live.ring
+            findings: list[Finding] = []
+            if live.type != MODULUS_EXCHANGE:
+                findings = ring_findings(live.ring, live.bindings, live.alternate)
+                say_unrecorded(live)
+        report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings)
+        if tracing.trace is not None:
+            report = _by_trace(opened, live, report, tracing)
+    if ring.destinations and tracing.trace is None:
         report = _on_copy(at, report, keys)
     if report.doubt:
         say(
@@ -69,6 +88,28 @@ def code_of_report(report: ScratchReport) -> ExitCode:
     if report.differences or report.findings:
         return ExitCode.DIFFERENCE
     return ExitCode.PARTLY if report.doubt or not report.found else ExitCode.DONE
+
+
+def _by_trace(
+    opened: Broker, live: LiveExchange, report: ScratchReport, tracing: TraceOptions
+) -> ScratchReport:
+    """Return the report with a comparison of live messages, by the queues behind slots."""
+    arguments, ring = report.arguments, live.key_map()
+    hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
+    places = {place: place for place in ring.destinations if isinstance(place, str)}
+    traced = read_trace(opened, live.vhost, live.name, tracing)
+    seen = as_observations(traced, places, has_alternate=live.alternate is not None)
+    pairs = [pair for pair in comparable(ring, seen, hashing) for _ in range(pair[0].messages)]
+    return replace(report, ring=ring, traced_s=tracing.trace).with_messages(
+        [_key_text(each.key) for each, _ in pairs],
+        [place for _, place in pairs],
+        [() if each.queue is None else (each.queue,) for each, _ in pairs],
+    )
+
+
+def _key_text(key: object) -> str:
+    value = key.value if isinstance(key, AmqpField) else key
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None) -> ScratchReport:

@@ -51,19 +51,19 @@ class Observation(NamedTuple):
 
     Attributes:
         key: the hashed value, such as the routing key.
-        queue: the destination.
+        queue: the destination; None if the message reached none.
         time: the time of the observation, as text; None if it is not known.
         messages: the number of messages with this key that were seen there.
     """
 
     key: Term
-    queue: Destination
+    queue: Place
     time: str | None = None
     messages: int = 1
 
     def __str__(self) -> str:
         when = "" if self.time is None else f" ({self.time})"
-        return f"the key {self.key!r:.80} reached {self.queue!s:.80}{when}"
+        return f"the key {self.key!r:.80} reached {self.queue or 'no queue'!s:.80}{when}"
 
 
 class _Bound(NamedTuple):
@@ -155,7 +155,7 @@ def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination
     raise ContradictedError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
 
 
-def _queue_name(place: Destination) -> str | None:
+def _queue_name(place: Place) -> str | None:
     return place if isinstance(place, str) else None
 
 

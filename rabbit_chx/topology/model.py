@@ -34,6 +34,7 @@ from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.topology.pending_apply import PendingApply
 from rabbit_chx.topology.ring_records import BrokerStart, Records
 from rabbit_chx.topology.rules.arguments import find_ignored
+from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import listed
@@ -429,6 +430,22 @@ class LiveTopology(AnyTopology):
     def sources_left_out(self) -> frozenset[str]:
         """The exchanges whose bindings to server-named queues are left out."""
         return self.facts.sources_left_out
+
+    def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
+        """Return the setting of a queue by an argument or the policies that apply to it; None if it is not set.
+
+        Args:
+            queue: the queue.
+            argument: the argument, such as ``x-message-ttl``.
+        """
+        applied = self.facts.applied_policies
+        if queue.name in applied:
+            # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
+            policy = next((policy for policy in self.policies if policy.name == applied[queue.name]), None)
+        else:
+            policy = find_applying_policy(queue, self.policies)
+        operator_policy = find_applying_policy(queue, self.facts.operator_policies)
+        return queue_setting(queue, argument, policy, operator_policy)
 
     def with_rings(self, rings: Mapping[str, HashRing]) -> LiveTopology:
         """Return the topology with rings that were read, and the members of those exchanges in the order of the rings.

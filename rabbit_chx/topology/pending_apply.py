@@ -69,10 +69,17 @@ class PendingApply:
 
     def resumed_by(self, changes: Iterable[object]) -> Resumed | None:
         """Return what some changes resume; None if one of them is not among those of the plan."""
-        left = Counter(map(str, changes))
-        if left - Counter(self.changes):
+        planned = Counter(self.changes)
+        left = Counter(_as_planned(str(change), planned) for change in changes)
+        if left - planned:
             return None
         return Resumed(self.written, self.writer, len(self.changes) - sum(left.values()), len(self.changes))
+
+
+def _as_planned(change: str, planned: Mapping[str, int]) -> str:
+    """Return a change as the first run planned it: of a replacement, the deletion may be done, and the creation left."""
+    replacement = change.replace("create ", "replace ", 1)
+    return replacement if change not in planned and replacement in planned else change
 
 
 class Resumed(NamedTuple):

@@ -37,6 +37,8 @@ from rabbit_chx.words import listed
 RECORD_PREFIXES = ("rabbit-chx.ring.", "rabbit-chx.next.", "rabbit-chx.spare.")
 #: A transient exchange, which a restart on Mnesia deletes. Its argument identifies the time since that restart.
 START_MARK = "rabbit-chx.start"
+#: The exchange that says who has switched tracing on, and the exclusive queue of the connection that gets the copies.
+TRACE = "rabbit-chx.trace"
 _START = "start"
 _FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 1
 _MOST_NAME_BYTES = 255
@@ -180,7 +182,8 @@ def record_names(exchange: str) -> tuple[str, ...]:
 
 def is_own_exchange(name: object) -> bool:
     """Return True if an exchange of this name belongs to this program and not to the user. An import can make a name that is no text."""
-    return isinstance(name, str) and (name in (START_MARK, PENDING_APPLY) or name.startswith(RECORD_PREFIXES))
+    own = (START_MARK, PENDING_APPLY, TRACE)
+    return isinstance(name, str) and (name in own or name.startswith(RECORD_PREFIXES))
 
 
 def start_arguments(mark: str) -> dict[str, str]:

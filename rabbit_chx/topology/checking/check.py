@@ -28,6 +28,7 @@ from rabbit_chx.topology.checking.check_rings import (
 )
 from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_findings
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
+from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
 from rabbit_chx.topology.model import LiveTopology, Topology
@@ -192,6 +193,7 @@ def check(
         *objects,
         *(finding for name in moduli for finding in _modulus_findings(name, context)),
         *(finding for name in (*names, *moduli) for finding in _find_transience(name, live, wanted)),
+        *_find_dead_ends(context, rings, moduli, is_selected=exchange is not None),
         *(_find_copies_in_shards(live, wanted) if exchange is None else ()),
         *(live.facts.oddities if exchange is None and wanted is not None else ()),
     )
@@ -293,6 +295,27 @@ def _find_copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Itera
         )
         fix = f"let the policy match exchanges of type {MODULUS_EXCHANGE} only, and delete the shards of {exchange.name}"
         yield Finding("sharding-policy", message, fix, exchange=exchange.name)
+
+
+def _find_dead_ends(
+    context: CheckContext, rings: Sequence[CheckedExchange], moduli: Collection[str], *, is_selected: bool
+) -> Iterator[Finding]:
+    """Yield the alternate and dead-letter exchanges that lead nowhere: those of the selected exchanges and their queues, of the topology, or of all.
+
+    A finding of the slots has their alternate exchange.
+    """
+    live, slots = context.live, {slot.name for ring in rings for slot in ring.slots.queues}
+    names: Collection[tuple[str, str]] = live.by_name.keys()
+    if is_selected:
+        names = {("exchange", name) for name in (*(ring.name for ring in rings), *moduli)}
+        names |= {("queue", queue) for ring in rings for queue in ring.queues}
+        names |= {("queue", str(end.destination)) for end in live.bindings if end.source in moduli}
+    elif context.compared is not None:
+        names = context.compared.wanted.by_name.keys()
+    yield from DeadLetters(live, context.reach).findings(
+        (queue for queue in live.queues if ("queue", queue.name) in names),
+        (one for one in live.exchanges if ("exchange", one.name) in names and one.name not in slots),
+    )
 
 
 def _unreadable_finding(name: str, wanted: Topology | None) -> Finding:

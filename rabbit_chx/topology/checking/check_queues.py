@@ -16,7 +16,7 @@ from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import FieldChange
 from rabbit_chx.topology.objects.objects import QueueDefinition
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
-from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
+from rabbit_chx.topology.rules.policies import QueueSetting
 from rabbit_chx.words import FEW, listed, percent, plural
 
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
@@ -68,15 +68,7 @@ class CheckedQueues:
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
-        policies, applied = self.live.policies, self.live.facts.applied_policies
-        if queue.name in applied:
-            # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
-            policy = next((policy for policy in policies if policy.name == applied[queue.name]), None)
-        else:
-            policy = find_applying_policy(queue, policies)
-        found = queue_setting(
-            queue, argument, policy, find_applying_policy(queue, self.live.facts.operator_policies)
-        )
+        found = self.live.setting(queue, argument)
         # The broker refuses other values of these, so the effect of one is not known.
         return None if found and argument in _WHOLE and not is_whole(found.value) else found
 

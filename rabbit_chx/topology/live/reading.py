@@ -62,6 +62,7 @@ from rabbit_chx.topology.pending_apply import PENDING_APPLY, read_pending
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
     START_MARK,
+    TRACE,
     BrokerStart,
     Records,
     RingRecord,
@@ -77,6 +78,7 @@ from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import outline
 
+_OWN_QUEUES = (APPLY_LOCK, TRACE)
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
@@ -132,10 +134,12 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     )
     queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
     broker.check_lock_in(queues)
-    queues = [entry for entry in queues if entry.get("name") != APPLY_LOCK]
+    queues = [entry for entry in queues if entry.get("name") not in _OWN_QUEUES]
     bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
     # Each queue is bound to the default exchange.
-    bindings = [end for end in bindings if end.get("destination") != APPLY_LOCK and end.get("source") != ""]
+    bindings = [
+        end for end in bindings if end.get("destination") not in _OWN_QUEUES and end.get("source") != ""
+    ]
     found = vhost_objects(
         exchanges,
         objects.read(QueueDefinition, map(_plain_queue, queues)),

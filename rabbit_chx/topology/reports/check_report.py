@@ -17,6 +17,7 @@ from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.topology.checking.check import TopologyCheck
+from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.planning.plan_value import count_kind
@@ -361,13 +362,14 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
 
 
 def file_findings(topology: Topology, release: Release) -> Iterator[Finding]:
-    """Yield the names in a valid file that are probably misspelled, and the arguments that a release ignores."""
+    """Yield the names in a valid file that are probably misspelled or lead nowhere, and the arguments that a release ignores."""
     for text in topology.misspellings:
         yield Finding("misspelling", text)
     for names, message, fix in find_ignored(topology.exchanges, release):
         yield Finding("ignored-argument", message, fix, exchange=_only(names))
     for names, message, fix in find_ignored(topology.queues, release):
         yield Finding("ignored-argument", message, fix, destination=_only(names))
+    yield from DeadLetters.of_file(topology).findings(topology.queues, topology.exchanges)
 
 
 def _only(names: Sequence[str]) -> str | None:
@@ -375,7 +377,12 @@ def _only(names: Sequence[str]) -> str | None:
 
 
 #: The findings of a valid file, in the line of the file.
-_SUSPICIONS = {"misspelling": "suspicious name", "ignored-argument": "ignored argument"}
+_SUSPICIONS = {
+    "misspelling": "suspicious name",
+    "ignored-argument": "ignored argument",
+    "dead-letter": "dead-letter fault",
+    "alternate": "alternate fault",
+}
 
 
 def files_report(files: Mapping[str, tuple[Topology, Sequence[Finding]]]) -> Document:

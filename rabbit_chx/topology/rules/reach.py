@@ -4,6 +4,8 @@ A bucket may have no destination, or one that does not exist, or an exchange fro
 only messages for which its exchange has no destination: those of a hole, and not those of a ghost bucket (rabbitmq-server
 ``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tested on 3.8.9 and 4.3.6).
 
+`Reach.ends_of` says the same of messages that are published anew, as dead letters are: by a routing key, or by what is known of it.
+
 Only certain losses are counted. Behind an exchange that hashes routing keys, a direct exchange passes only the few keys of its bindings on:
 all others are lost there, or go to its alternate exchange. A topic or headers exchange counts as a path to a queue, because its routing
 depends on the message; `Reach.filters_of` names it.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.checks import similar
@@ -25,6 +28,7 @@ from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
     BROKERS_OWN,
     HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -71,6 +75,35 @@ class Filter:
     alternate: str | None
 
 
+class KeyKnowledge(Enum):
+    """What is known of the routing keys of messages that have no single one.
+
+    MANY are those of an exchange that hashes them: a binding with one key gets almost none of them.
+    """
+
+    MANY = "many"
+    UNKNOWN = "unknown"
+
+
+#: The routing key of messages, or what is known of it.
+Keys: TypeAlias = str | KeyKnowledge
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What messages that are published to an exchange reach at most.
+
+    Attributes:
+        queues: the queues; empty if the messages certainly reach none; None if any queue may be among them.
+        hashing: the exchanges on the way that divide messages by their routing key.
+        is_certain: True if each of the queues gets all of the messages.
+    """
+
+    queues: frozenset[str] | None
+    hashing: frozenset[str] = frozenset()
+    is_certain: bool = True
+
+
 class Reach:
     """The queues and exchanges that messages of a live topology, with its rings, can reach."""
 
@@ -80,14 +113,15 @@ class Reach:
         self._bound: dict[str, list[Destination]] = {}
         self._to_all: dict[str, list[Destination]] = {}
         self._queues = {queue.name for queue in live.queues}
-        for binding in live.bindings:
+        self._bindings: dict[str, list[BindingDefinition]] = {}
+        self._into: dict[Destination, list[BindingDefinition]] = {}
+        for binding in (*live.bindings, *_bindings_of_members(live)):
+            self._bindings.setdefault(binding.source, []).append(binding)
+            self._into.setdefault(binding.destination, []).append(binding)
             self._bound.setdefault(binding.source, []).append(binding.destination)
             source = self._exchange(binding.source)
             if source is not None and _passes_all(source.type, binding):
                 self._to_all.setdefault(binding.source, []).append(binding.destination)
-        for exchange in live.exchanges:
-            for member in exchange.ring or ():
-                self._bound.setdefault(exchange.name, []).append(member.destination)
         # A bound queue exists, even if no list shows it.
         self._queues.update(
             place for bound in self._bound.values() for place in bound if isinstance(place, str)
@@ -130,6 +164,64 @@ class Reach:
                 found = self._filter_at(place, frozenset({exchange.name}))
                 if found is not None:
                     yield Filter(place, found, self.alternate_of(found))
+
+    def ends_of(self, exchange: str, keys: Keys, *, after: str | None = None) -> Ends:
+        """Return the queues that messages with some routing keys reach at most, if they are published to an exchange.
+
+        Args:
+            exchange: the name of the exchange, empty for the default exchange.
+            keys: the routing key, or what is known of it.
+            after: the exchange that they have passed. A broker visits no exchange twice.
+        """
+        queues: set[str] = set()
+        hashing: set[str] = set()
+        is_certain = True
+        seen = set() if after is None else {after}
+        waiting: list[Destination | None] = [None if exchange == "" else ExchangeRef(exchange)]
+        while waiting:
+            place = waiting.pop()
+            if place is None:  # the default exchange
+                if keys is KeyKnowledge.UNKNOWN:
+                    return Ends(None)
+                queues.update(name for name in (keys,) if isinstance(name, str) and name in self._queues)
+            elif isinstance(place, str):
+                queues.update(self._queues & {place})
+            elif place.name not in seen and (found := self._exchange(place.name)) is not None:
+                seen.add(place.name)
+                if place.name in self._live.sources_left_out:
+                    return Ends(None)
+                bound = [(end, _passes(found.type, end, keys)) for end in self._bindings.get(place.name, ())]
+                if hashes_keys(found) and len({end.destination for end, _ in bound}) > 1:
+                    hashing.add(place.name)
+                waiting += [end.destination for end, passes in bound if passes is not False]
+                is_certain &= not any(passes is None for _, passes in bound)
+                alternate = self.alternate_of(found)
+                if alternate is not None and not any(passes for _, passes in bound):
+                    waiting.append(ExchangeRef(alternate) if alternate else None)
+        return Ends(frozenset(queues), frozenset(hashing), is_certain)
+
+    def keys_at(self, place: Destination, seen: frozenset[Destination] = frozenset()) -> set[Keys]:
+        """Return what is known of the routing keys of the messages that reach a queue or an exchange by its bindings.
+
+        Those of a queue without bindings have come by the default exchange, with its name as the key.
+        """
+        keys: set[Keys] = set()
+        for binding in self._into.get(place, ()):
+            if ExchangeRef(binding.source) not in seen:
+                keys |= self._keys_by(binding, seen | {place})
+        return {place} if not keys and isinstance(place, str) else keys
+
+    def _keys_by(self, binding: BindingDefinition, seen: frozenset[Destination]) -> set[Keys]:
+        exchange = self._exchange(binding.source)
+        if exchange is None:
+            return {KeyKnowledge.UNKNOWN}
+        if exchange.type == "direct" or (exchange.type == "topic" and not _has_wildcard(binding)):
+            return {binding.routing_key}
+        if hashes_keys(exchange):
+            return {KeyKnowledge.MANY}
+        if exchange.internal and exchange.type == "fanout":
+            return self.keys_at(exchange.ref, seen)
+        return {KeyKnowledge.UNKNOWN}
 
     def _filter_at(self, place: Destination, seen: frozenset[str]) -> ExchangeDefinition | None:
         """Return an exchange at which some messages end, or leave for an alternate exchange; None if all reach a queue by bindings."""
@@ -213,6 +305,49 @@ def _passes_all(type_: str, binding: BindingDefinition) -> bool:
         counted = [name for name in binding.arguments if match == "all-with-x" or not name.startswith("x-")]
         return match in ("all", "all-with-x") and not [name for name in counted if name != "x-match"]
     return type_ != "direct"
+
+
+def _bindings_of_members(live: LiveTopology) -> Iterator[BindingDefinition]:
+    for exchange in live.exchanges:
+        for member in exchange.ring or exchange.members or ():
+            yield BindingDefinition(exchange.name, member.destination, member.key)
+
+
+def _passes(type_: str, binding: BindingDefinition, keys: Keys) -> bool | None:
+    """Return True if an exchange of this type passes messages with these keys on by a binding, None if it may."""
+    if type_ in ("direct", "topic") and isinstance(keys, str):
+        return _matches(binding.routing_key, keys) if type_ == "topic" else binding.routing_key == keys
+    if type_ == "direct" or (type_ == "topic" and not _has_wildcard(binding)):
+        return False if keys is KeyKnowledge.MANY else None
+    return True if type_ in ("fanout", "topic", "headers") and _passes_all(type_, binding) else None
+
+
+def _has_wildcard(binding: BindingDefinition) -> bool:
+    return not {"*", "#"}.isdisjoint(binding.routing_key.split("."))
+
+
+def _matches(pattern: str, key: str) -> bool:
+    """Return True if the binding key of a topic exchange matches a routing key: ``*`` is a word, ``#`` any number of words."""
+    words = pattern.split(".") if pattern else []
+    rest = {0}  # the numbers of words of the pattern that may be matched so far
+    for word in [*(key.split(".") if key else ()), None]:
+        for number, expected in enumerate(words):
+            if number in rest and expected == "#":
+                rest.add(number + 1)
+        if word is None:
+            return len(words) in rest
+        rest = {
+            number + (words[number] != "#")
+            for number in rest
+            if number < len(words) and words[number] in ("#", "*", word)
+        }
+    return False
+
+
+def hashes_keys(exchange: ExchangeDefinition) -> bool:
+    """Return True if an exchange hashes the routing key."""
+    hashed = _find_hashed(exchange) if exchange.type == HASH_EXCHANGE else None
+    return exchange.type == MODULUS_EXCHANGE or (hashed is not None and hashed.kind == "routing-key")
 
 
 def _find_hashed(exchange: ExchangeDefinition) -> HashedOn | None:

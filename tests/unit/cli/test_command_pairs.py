@@ -49,7 +49,10 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     ),
     "record": (
         ("x", *BROKER),
-        {"--all": (), "--from": ("shown.json",), "--observed": ("observed.csv",), "--waited": ("1",), "--yes": ()},
+        {
+            "--all": (), "--from": ("shown.json",), "--observed": ("observed.csv",), "--waited": ("1",), "--yes": (),
+            "--trace": ("1",),
+        },
     ),
     "replay": (
         ("super-stream:orders", "k", "--url", "rabbitmq-stream://127.0.0.1:1"),
@@ -58,7 +61,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--routing": ("hash",), "--address": ("a:1=b:2",),
         },
     ),
-    "verify": (("events", *BROKER), {"--keys": ("user-{1..9}",)}),
+    "verify": (("events", *BROKER), {"--keys": ("user-{1..9}",), "--trace": ("1",), "--yes": ()}),
     "repair": (
         ("events", *BROKER, "--yes"),
         {"--allow": ("delete",), "--dry-run": (), "--yes": (), "--no-record": ()},
@@ -66,7 +69,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "check": (
         ("turned-slots.toml", *BROKER),
         {
-            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",),
+            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",), "--trace": ("1",), "--yes": (),
             "--observed": ("observed.csv",), "--waited": ("1",),
         },
     ),
@@ -106,6 +109,7 @@ NEEDS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("check", "--observed"): {"turned-slots.toml": ("events",)},
     ("check", "--waited"): {"turned-slots.toml": ("events",), "+": ("--observed", "observed.csv")},
     ("check", "--all-vhosts"): {"turned-slots.toml": ()},
+    ("check", "--trace"): {"turned-slots.toml": ("events",)},
 }
 
 

@@ -112,8 +112,6 @@ queues = [{ name = "q{1..2}" }]"""
     if pairs == 1:
         with pytest.raises(NotDeterminedError, match=r"7 messages wait in q1, .*: pass --waited SECONDS"):
             read_with(7, None)
-    with pytest.raises(InputError, match="--waited is about the messages of --observed"):
-        ObservedOptions(None, 5)
 
 
 def test_neither_observations_nor_keys_in_csv_need_pyarrow(tmp_path: Path) -> None:

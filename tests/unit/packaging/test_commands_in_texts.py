@@ -28,7 +28,7 @@ ALONE = {
     "allow_unlink": {"plan", "apply", "repair"},
     "allow_vhost": {"plan", "apply", "repair"},
     "all": {"plan", "apply"},
-    "drain": {"apply"},
+    "drain": {"apply"},  # the text says "of apply"
     "hand_over": {"apply"},
     "routing": {"route", "replay"},
     "target": {"arrange"},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import numpy as np
 from sides import as_live
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
+from rabbit_chx.routing import Destination
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -17,7 +21,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.rules.reach import Reach, _all_of, select_reached
+from rabbit_chx.topology.rules.reach import Ends, KeyKnowledge, Reach, _all_of, select_reached
 
 A, RELEASE = ExchangeRef("a"), Release("3.8.9")
 
@@ -77,3 +81,71 @@ def test_an_exchange_that_filters_is_found_behind_one_that_copies() -> None:
     live = LiveTopology((*places, ExchangeDefinition("t", "topic")), (QueueDefinition("q"),), bound)
     (found,) = Reach(as_live(live, rings={"x": HashRing.from_buckets([A])})).filters_of(places[0])
     assert (found.place, found.exchange.name) == (A, "t")
+
+
+def _route(live: LiveTopology, name: str, key: str, seen: set[str]) -> set[str]:
+    """Return the queues of a message, as a broker routes it: without knowledge of what is not in the message."""
+    exchange = live.exchange(name)
+    if exchange is None or name in seen:
+        return set()
+    seen.add(name)
+    expressions: dict[str, Callable[[str], str]]
+    expressions = {"direct": re.escape, "fanout": lambda _: ".*", "topic": _expression_of}
+    expression = expressions[exchange.type]
+    places = [
+        binding.destination
+        for binding in live.bindings
+        if binding.source == name and re.fullmatch(expression(binding.routing_key), key)
+    ]
+    if not places and exchange.alternate is not None:
+        places = [ExchangeRef(exchange.alternate)]
+    queues = {place for place in places if isinstance(place, str)}
+    return queues.union(
+        *(_route(live, place.name, key, seen) for place in places if isinstance(place, ExchangeRef))
+    )
+
+
+def _expression_of(pattern: str) -> str:
+    """A pattern of a topic exchange of the words ``*``, ``a``, and at most one ``#``, at its end."""
+    words = [{"*": "[^.]+"}.get(word, word) for word in pattern.split(".") if word != "#"]
+    rest = r"(\..*)?" if words else ".*"
+    return r"\.".join(words) + (rest if pattern.endswith("#") else "")
+
+
+def test_the_ends_of_messages_are_those_of_each_of_their_keys() -> None:
+    """Random topologies of direct, fanout and topic exchanges, with alternate exchanges and circles."""
+    chance = random.Random(67)  # noqa: S311  # no secret
+    keys, certain = ("a", "b", "a.b", "a.b.a"), 0
+    patterns = (*keys, "#", "a.#", "*", "*.b", "a.*.#")
+    for _ in range(400):
+        names = [f"x{number}" for number in range(chance.randint(1, 4))]
+        exchanges = [
+            ExchangeDefinition(
+                name,
+                chance.choice(("direct", "fanout", "topic")),
+                arguments={"alternate-exchange": chance.choice((*names, "none"))}
+                if chance.random() < 0.4
+                else {},
+            )
+            for name in names
+        ]
+        places: tuple[Destination, ...] = (*map(ExchangeRef, names), "q1", "q2", "q3")
+        bindings = {
+            BindingDefinition(chance.choice(names), chance.choice(places), chance.choice(patterns))
+            for _ in range(chance.randint(0, 6))
+        }
+        live = LiveTopology(
+            tuple(exchanges), tuple(map(QueueDefinition, ("q1", "q2", "q3"))), tuple(bindings)
+        )
+        reach = Reach(live)
+        for name in names:
+            of_any = reach.ends_of(name, KeyKnowledge.UNKNOWN)
+            of_key = {key: _route(live, name, key, set()) for key in keys}
+            for key, queues in of_key.items():
+                assert reach.ends_of(name, key) == Ends(frozenset(queues))
+                assert of_any.queues is not None
+                assert queues <= of_any.queues
+                assert queues == of_any.queues or not of_any.is_certain
+            assert reach.leads_nowhere(name) is (not of_any.queues)
+            certain += of_any.is_certain
+    assert certain > 100

@@ -1,0 +1,135 @@
+"""Rejected and expired messages vanish exactly in the queues that a check finds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import BasicProperties
+
+from rabbit_chx import Broker, Topology
+from rabbit_chx.topology import check, plan
+from rabbit_chx.topology.checking.dead_letters import DeadLetters
+
+pytestmark = pytest.mark.broker
+
+MESSAGES = 40
+#: The arguments of the queue `N.work`, which a ring binds, and the objects that they name; N is the number of the case.
+CASES = {
+    "a typo": ('x-dead-letter-exchange = "N.dlxx"', ""),
+    "nothing bound": ('x-dead-letter-exchange = "N.fan"', ""),
+    "a fanout exchange": ('x-dead-letter-exchange = "N.fan"', "N.fan #"),
+    "keys of its own": ('x-dead-letter-exchange = "N.key"', "N.key dead"),
+    "another key": ('x-dead-letter-exchange = "N.key", x-dead-letter-routing-key = "deadd"', "N.key dead"),
+    "the key": ('x-dead-letter-exchange = "N.key", x-dead-letter-routing-key = "dead"', "N.key dead"),
+    "no pattern": ('x-dead-letter-exchange = "N.words", x-dead-letter-routing-key = "a.b.c"', "N.words a.*"),
+    "a pattern": ('x-dead-letter-exchange = "N.words", x-dead-letter-routing-key = "a.b.c"', "N.words a.#"),
+    "no queue": ('x-dead-letter-exchange = "", x-dead-letter-routing-key = "N.deadd"', ""),
+    "a queue": ('x-dead-letter-exchange = "", x-dead-letter-routing-key = "N.dead"', ""),
+    "keys and no queue": ('x-dead-letter-exchange = ""', ""),
+    "a TTL in a circle": (
+        'x-dead-letter-exchange = "", x-dead-letter-routing-key = "N.late", x-message-ttl = 50',
+        "late",
+    ),
+    "a TTL and itself": (
+        'x-dead-letter-exchange = "", x-dead-letter-routing-key = "N.work", x-message-ttl = 50',
+        "",
+    ),
+    "a retry": ('x-dead-letter-exchange = "", x-dead-letter-routing-key = "N.late"', "late"),
+    "itself": ('x-dead-letter-exchange = "", x-dead-letter-routing-key = "N.work"', ""),
+}
+#: Their messages go round, or to one member of a ring, and are still there.
+KEPT = ("itself",)
+
+
+def count(channel: BlockingChannel, queue: str) -> int:
+    return channel.queue_declare(queue, passive=True).method.message_count or 0
+
+
+def reject(channel: BlockingChannel, queue: str, messages: int) -> None:
+    for _ in range(messages):
+        (method, *_) = channel.basic_get(queue)
+        assert method is not None
+        channel.basic_reject(method.delivery_tag or 0, requeue=False)
+
+
+def objects_of(arguments: str, bound: str, number: int, type_: str) -> str:
+    lines = [
+        '[[exchanges]]\nname = "N.ring"\ntype = "x-consistent-hash"\nring = [{ queue = "N.work" }]',
+        f'[[queues]]\nname = "N.work"\ntype = "{type_}"\narguments = {{ {arguments} }}',
+        '[[queues]]\nname = "N.dead"',
+    ]
+    for name, kind in (("N.fan", "fanout"), ("N.key", "direct"), ("N.words", "topic")):
+        lines.append(f'[[exchanges]]\nname = "{name}"\ntype = "{kind}"')
+    if bound == "late":
+        late = 'x-dead-letter-exchange = "", x-dead-letter-routing-key = "N.work", x-message-ttl = 50'
+        lines.append(f'[[queues]]\nname = "N.late"\narguments = {{ {late} }}')
+    elif bound:
+        source, key = bound.split()
+        lines.append(f'[[bindings]]\nsource = "{source}"\nqueue = "N.dead"\nrouting_key = "{key}"')
+    return "\n".join(lines).replace("N.", f"{number}.")
+
+
+@pytest.mark.parametrize("type_", ["classic", "quorum"])
+@pytest.mark.chx_broker(">=4.0", "a TTL of quorum queues, and the strategy of dead letters")
+def test_messages_vanish_exactly_where_they_are_found_to(
+    managed: Broker, bare_channel: BlockingChannel, type_: str
+) -> None:
+    numbers = {name: number for number, name in enumerate(CASES)}
+    wanted = Topology.from_toml("\n".join(objects_of(*CASES[name], numbers[name], type_) for name in CASES))
+    managed.apply(plan(wanted, managed.topology()))
+    found: dict[Any, Any] = {
+        one.destination: one.message
+        for one in check(managed.topology(), wanted).findings
+        if one.kind == "dead-letter"
+    }
+    of_file = DeadLetters.of_file(wanted).findings(wanted.queues, wanted.exchanges)
+    assert {one.destination for one in of_file if one.kind == "dead-letter"} == found.keys()
+
+    for name, number in numbers.items():
+        for key in range(MESSAGES):
+            bare_channel.basic_publish(
+                f"{number}.ring", f"k{key}", name.encode(), BasicProperties(delivery_mode=2)
+            )
+    time.sleep(2)
+    for name, number in numbers.items():
+        if "TTL" not in name:
+            reject(bare_channel, f"{number}.work", MESSAGES)
+    time.sleep(2)
+
+    left = {
+        name: sum(
+            count(bare_channel, queue.name) for queue in wanted.queues if queue.name.startswith(f"{number}.")
+        )
+        for name, number in numbers.items()
+    }
+    is_lost = {name: f"{number}.work" in found and name not in KEPT for name, number in numbers.items()}
+    assert left == {name: 0 if lost else MESSAGES for name, lost in is_lost.items()}
+    assert [name for name, lost in is_lost.items() if not lost] == [
+        "a fanout exchange", "the key", "a pattern", "a queue", "a retry", "itself",
+    ]  # fmt: skip
+    assert "goes round without an end" in found[f"{numbers['itself']}.work"]
+
+
+def test_one_dead_letter_routing_key_sends_all_keys_of_a_ring_to_one_member(
+    managed: Broker, bare_channel: BlockingChannel
+) -> None:
+    wanted = Topology.from_toml(
+        '[[exchanges]]\nname = "work"\ntype = "x-consistent-hash"\nring = [{ queue = "work.{1..4}" }]\n'
+        '[[queues]]\nname = "work.{1..4}"\n'
+        'arguments = { x-dead-letter-exchange = "work", x-dead-letter-routing-key = "retry" }\n'
+    )
+    managed.apply(plan(wanted, managed.topology()))
+    found = [one for one in check(managed.topology()).findings if one.kind == "dead-letter"]
+    assert [one.destination for one in found] == [f"work.{number}" for number in range(1, 5)]
+    for key in range(MESSAGES):
+        bare_channel.basic_publish("work", f"k{key}", b"x", BasicProperties(delivery_mode=2))
+    time.sleep(1)
+    waiting = {queue.name: count(bare_channel, queue.name) for queue in wanted.queues}
+    assert min(waiting.values()) > 0
+    for name, messages in waiting.items():
+        reject(bare_channel, name, messages)
+    time.sleep(1)
+    assert sorted(count(bare_channel, name) for name in waiting) == [0, 0, 0, MESSAGES]
