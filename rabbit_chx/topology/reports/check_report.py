@@ -93,7 +93,7 @@ class CheckReport:
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not read, and those whose order was not checked, by the reason."""
         origins: tuple[tuple[Provenance, str], ...] = (
-            ("recorded", "recorded, not read"),
+            ("recorded", "recorded, not read (what others bound and unbound again is not shown)"),
             ("observed", "observed, not read"),
             ("assumed", "not determined"),
         )

@@ -21,6 +21,7 @@ from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
     LiveTopology,
+    PolicyDefinition,
     QueueDefinition,
     RingMember,
     check,
@@ -31,8 +32,8 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live import recording
 from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.live_broker import Operation
-from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.ring_records import RingRecord, record_names, records_of
+from rabbit_chx.topology.live.recording import find_unrecorded, record_rings
+from rabbit_chx.topology.ring_records import RingRecord, is_own, record_names, records_of
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
@@ -396,6 +397,97 @@ def test_an_apply_during_which_another_program_changes_the_ring_is_no_success(*,
     site.compare()
 
 
+def test_what_an_apply_did_is_in_its_record_also_if_another_program_bound_meanwhile() -> None:
+    """The place of that binding is not known, so the ring is not determined until it is taken away."""
+    site = recorded_site(NEWEST, "b", "a")
+    foreign = BindingDefinition("x", "d", "1")
+
+    def change() -> None:
+        if BindingDefinition("x", "c", "1") in site.model.bindings and foreign not in site.model.bindings:
+            site.model.bind(foreign)
+
+    client = ModelClient(site.model, has_source=False, observe=change)
+    with pytest.raises(errors.ApplyError, match="someone else binds too"):
+        client.applied(plan(ring_file("c", "e"), client.live()), ALL)
+    (record,) = site.client().live().facts.records.values()
+    assert isinstance(record, RingRecord)
+    assert (record.is_final, record.state.buckets, record.foreign) == (True, ("c", "e"), (("d", "1"),))
+    assert ring_of(site).ground.doubt.endswith(
+        "d=1 was bound by another program while the apply ran, and its place is not known"
+    )
+    (finding,) = (
+        each for each in check(site.client(has_source=True).live()).findings if each.kind != "order"
+    )
+    assert (finding.kind, "another program bound d=1: " in finding.message) == ("different", True)
+    site.model.unbind(foreign)
+    assert (ring_of(site).provenance, ring_of(site).buckets) == ("recorded", ("c", "e"))
+
+
+def test_other_bindings_than_those_of_the_record_are_a_finding() -> None:
+    site = recorded_site(NEWEST, "a", "b", "c", "d")
+    site.model.unbind(BindingDefinition("x", "a", "1"))
+    site.model.bind(BindingDefinition("x", "e", "1"))
+    for has_source in (True, False):
+        (finding,) = check(site.client(has_source=has_source).live()).findings
+        assert finding.kind == "different"
+        assert re.fullmatch(
+            r"since the record of \S+ by .* another program unbound a=1 and bound e=1: 100.000% of all keys moved",
+            finding.message,
+        ), finding.message
+    site.model.bind(BindingDefinition("x", "a", "2"))
+    (finding,) = check(site.client().live()).findings
+    assert (finding.share, finding.message.rpartition(" another ")[2]) == (
+        None,
+        "program unbound a=1 and bound e=1, a=2",
+    )
+    site.apply(ring_file("a=2", "b"), site.client(has_source=True))
+    assert check(site.client().live()).findings == ()
+
+
+def test_the_mark_is_made_again_only_for_a_new_record_after_a_restart() -> None:
+    """The other record keeps its stamp: with Khepri it holds after the restart, with Mnesia it is void."""
+    for release, provenance in ((NEWEST, "recorded"), (Release("3.8.9"), "assumed")):
+        wanted = ring_file("b", "a")
+        (exchange,) = wanted.exchanges
+        wanted = replace(wanted, exchanges=(exchange, replace(exchange, name="y")))
+        site = Site.holding(wanted, release)
+        marks = [site.model.mark]
+        client = site.client(has_source=True)
+        record_rings(client.live().rings, client)
+        marks.append(site.model.mark)
+        site.model.mark_messages = 1
+        assert (
+            not find_unrecorded(plan(wanted, client.live(), propose=False), client.live())
+            or release != NEWEST
+        )
+        site.apply(wanted, site.client())
+        record_rings({"x": client.live().rings["x"]}, client)
+        marks.append(site.model.mark)
+        assert marks[0] == marks[1]
+        assert marks[1] != marks[2]
+        assert site.model.mark_messages == 2
+        rings = site.client().live().rings
+        assert (rings["x"].provenance, rings["y"].provenance) == ("recorded", provenance)
+
+
+def test_a_queue_that_a_restart_deletes_is_in_the_record() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    site.model.create(QueueDefinition("t", exclusive=True, durable=False))
+    site.model.create(QueueDefinition("amq.gen-1", exclusive=True, durable=False))
+    client = site.client(has_source=True)
+    (record,) = record_rings(client.live().rings, client).values()
+    assert record.transient == "queue t"
+    site.model.mark_messages = 1
+    assert "which deletes queue t: if that was a member" in ring_of(site).ground.doubt
+
+
+def test_a_mark_that_loses_its_messages_is_named_with_the_policy() -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    site.model.policies["short"] = PolicyDefinition("short", "mark", "queues", {"message-ttl": 5})
+    site.model.mark_messages = 0
+    assert "because of policy short (message-ttl): " in ring_of(site).ground.doubt
+
+
 def test_who_may_not_declare_records_applies_without_them_and_replaces_none() -> None:
     model = ModelBroker(NEWEST)
     client = ModelClient(model, refuses=is_record)
@@ -453,7 +545,7 @@ def test_a_ring_has_a_final_record_after_a_step_was_refused() -> None:
 
 def is_record(operation: Operation) -> bool:
     """Return True for the declaration or deletion of a record."""
-    return getattr(operation.subject, "name", "").startswith("rabbit-chx.")
+    return isinstance(operation.subject, ExchangeDefinition) and is_own(operation.subject.name)
 
 
 @pytest.mark.extended
