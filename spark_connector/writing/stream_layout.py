@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from rabbit_chx.routing.super_stream import are_names
 from rabbit_chx.streams.keys import check_stream_ring, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,10 +49,12 @@ class StreamLayout:
         placing: the super stream, or the ring whose queues are streams.
         digest: identifies the streams in their order, the rule that places keys, the columns and the sort order. If one of them differs,
             the same id may mean another row.
+        frame_max: the bytes of the largest frame that the broker accepts; a row must fit into one.
     """
 
     placing: KeyMap
     digest: str
+    frame_max: int = DEFAULT_FRAME_MAX
 
     @classmethod
     def of(cls, placing: KeyMap, schema: StructType, order_by: str | None = None) -> StreamLayout:
@@ -115,6 +118,7 @@ def plan_layout(
             else:
                 placing = check_stream_ring(options.ring, "pass ringVia, such as 'docker exec NAME'")
             layout = StreamLayout.of(placing, schema, options.order_by)
+            layout = replace(layout, frame_max=connection.frame_max or DEFAULT_FRAME_MAX)
             if checks_streams:
                 _check_streams(connection, layout, options)
             return layout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -112,14 +113,15 @@ def test_a_batch_has_a_name_and_a_version_and_a_query_has_its_own() -> None:
     check_mode(WriteOptions.parse(URL), streaming=False)
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0) -> None:
+def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0, frame_max: int = 4_096) -> None:
     """Let each connection answer for a super stream of two partitions whose last id is `last_id`."""
-    answers = {
+    answers: dict[str, Any] = {
         "partitions": lambda _name: ("s0", "s1"),
         "metadata": lambda _streams: None,
         "binding_keys": lambda _name, streams: tuple(map(str, range(len(streams)))),
         "publisher_sequence": lambda _name, _stream: last_id,
         "close": lambda: None,
+        "frame_max": frame_max,
     }
     monkeypatch.setattr(stream_layout, "open_any", lambda _settings: SimpleNamespace(**answers))
 
@@ -131,6 +133,14 @@ def test_names_are_counted_in_each_stream_of_a_write(monkeypatch: pytest.MonkeyP
     options = WriteOptions.parse({**NAMED, "managementUrl": "http://h:15672"})
     name = plan_layout(options, SCHEMA).name("load")
     assert counted == [("s0", name), ("s1", name)]
+
+
+@pytest.mark.parametrize(("agreed", "bound"), [(4_096, 4_096), (0, 1 << 20)])
+def test_the_largest_frame_is_that_of_the_broker(
+    monkeypatch: pytest.MonkeyPatch, agreed: int, bound: int
+) -> None:
+    scripted(monkeypatch, frame_max=agreed)
+    assert plan_layout(WriteOptions.parse(NAMED), SCHEMA).frame_max == bound
 
 
 def test_a_stale_version_is_refused_unless_it_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
