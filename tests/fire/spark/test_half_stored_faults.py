@@ -21,10 +21,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 
 MASTER = "local-cluster[2,1,1024]"
 ROWS = 250_000
-#: A task sends 32,768 rows, and waits for their confirms before the next ones. Behind the rows of the smaller task, the other one, which has
-#: three times as many, has confirmed some and has others before it.
-FAULT_AT = 45_000
-PAUSE_S = 0.3
+#: A task sends 32,768 rows, and waits for their confirms before the next ones, which take some seconds to come.
+FAULT_AT = 30_000
+PAUSE_S = 0.2
 
 
 @pytest.fixture
