@@ -196,6 +196,13 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 else MissingRowsError(str(cause), queue=each.stream)
             )
             raise in_sparks_words(lost) from None
+        if isinstance(cause, MissingRowsError) and each.before is not None and read_to == each.start:
+            # The micro-batch was planned over a new log, by a query that failed then: its end is one of the new log.
+            _log.warning(
+                "%s; the new log is read from offset 0 to %d (failOnDataLoss is false)", cause, each.end - 1
+            )
+            yield from rows_of(replace(each, start=0, before=None), options, task)
+            return
         _log.warning(
             "%s; the %d offsets %d to %d are passed over (failOnDataLoss is false)",
             cause,

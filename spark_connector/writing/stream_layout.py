@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.amqp.replies import is_transient, may_be_limit
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
@@ -217,5 +218,17 @@ def last_id(addresses: Sequence[ConnectionSettings], stream: str, name: str) -> 
 
 
 def call_with_retry(ask: Callable[[], _T], timeout_s: float) -> _T:
-    """Return the result of a function, and repeat it for `timeout_s` while the broker is unreachable; 0 for one call."""
-    return Retry.within(timeout_s, _PAUSE_S).call(ask)
+    """Return the result of a function, and repeat it for `timeout_s` while the broker is unreachable, or at a limit of connections; 0 for one
+    call. The first failure is logged.
+    """
+    told = False
+
+    def may_retry(cause: RabbitChxError) -> bool:
+        nonlocal told
+        passes = timeout_s > 0 and (is_transient(cause) or may_be_limit(cause))
+        if passes and not told:
+            _log.warning("%s; trying again for %g s", cause, timeout_s)
+            told = True
+        return passes
+
+    return Retry.within(timeout_s, _PAUSE_S).call(ask, may_retry)

@@ -11,7 +11,15 @@ import pytest
 from pyspark.sql.types import StructType
 from spark_messages import SCHEMA, schema_of
 
-from rabbit_chx.errors import ConnectionLostError, InputError, MismatchError, RabbitChxError
+from rabbit_chx.amqp.settings import parse_uri
+from rabbit_chx.connection.failures import vhost_error
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    RabbitChxError,
+)
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams.keys import check_stream_ring
@@ -167,3 +175,17 @@ def test_only_a_lost_connection_is_tried_again(
     with nullcontext() if calls > 1 else pytest.raises(error):
         stream_layout.call_with_retry(ask, 60.0)
     assert ask.call_count == calls
+
+
+def test_a_limit_of_connections_is_waited_for_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream protocol does not name it: it refuses the vhost, which the driver has opened before."""
+    monkeypatch.setattr(stream_layout, "_PAUSE_S", 0.001)
+    refused = vhost_error(parse_uri("amqp://h"), "code 12, vhost access failure")
+    ask = Mock(side_effect=[refused, refused, None])
+    stream_layout.call_with_retry(ask, 60.0)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "the limits of connections; trying again for 60 s" in line
+    with pytest.raises(BrokerRefusedError):
+        stream_layout.call_with_retry(Mock(side_effect=refused), 0.0)

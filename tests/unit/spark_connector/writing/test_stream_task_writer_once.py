@@ -138,6 +138,7 @@ def test_a_row_that_no_frame_carries_is_bad(broker: Broker) -> None:
     most = (counter._counter.most_row_bytes or 0) - len(KEYS[1])
     most += FRAME_MAX - counter._layout.frame_max
     plan = plan_of(badRows="skip")
+    assert plan.layout is not None
     plan = replace(plan, layout=replace(plan.layout, frame_max=FRAME_MAX))
     keys, values = KEYS[:3], ["a", "b" * most, "c"]
     for length, skipped in (most, 0), (most + 1, 1):
