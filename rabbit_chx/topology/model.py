@@ -357,6 +357,8 @@ class BrokerFacts:
         unclear_features: the deprecated features of which the management API does not tell whether the broker denies them.
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
+        partitions: the partitions of super streams in the order that the stream protocol shows, by the name of the exchange, if they were
+            requested.
         records: the records of rings, by the names of the exchanges that contain them.
         start: the last start of the broker, for the records.
         pending: the apply that has begun and not ended.
@@ -375,6 +377,7 @@ class BrokerFacts:
     unclear_features: frozenset[str] = frozenset()
     exchange_types: frozenset[str] = frozenset()
     default_queue_type: str | None = None
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     records: Records = field(default_factory=dict, hash=False)
     start: BrokerStart = field(default_factory=BrokerStart)
     pending: PendingApply | None = None

@@ -187,15 +187,13 @@ def _with_live_numbers(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology with the live numbers of partitions where these have the wanted order, as other tools write them."""
     numbered: dict[BindingDefinition, BindingDefinition] = {}
     for name in find_super_streams(wanted) & find_super_streams(live):
-        (before, is_ordered), (after, _) = (
-            order_partitions(binding for binding in side.bindings if binding.source == name)
+        seen = list_partitions(live, name)
+        there, bound = (
+            {(one.destination, one.routing_key): one for one in side.bindings if one.source == name}
             for side in (live, wanted)
         )
-        same = [[(one.destination, one.routing_key) for one in side] for side in (before, after)]
-        if is_ordered and same[0] == same[1]:
-            numbered |= {
-                one: replace(one, arguments=there.arguments) for one, there in zip(after, before, strict=True)
-            }
+        if seen and seen == list_partitions(wanted, name) and there.keys() == bound.keys():
+            numbered |= {one: replace(one, arguments=there[ends].arguments) for ends, one in bound.items()}
     if not numbered:
         return wanted
     return replace(wanted, bindings=tuple(numbered.get(one, one) for one in wanted.bindings))
@@ -205,6 +203,14 @@ def find_super_streams(topology: ObjectSet) -> set[str]:
     """Return the names of the super streams that have partitions."""
     bound = {binding.source for binding in topology.bindings}
     return {one.name for one in topology.exchanges if one.name in bound and is_super_stream(one)}
+
+
+def list_partitions(topology: Topology | LiveTopology, name: str) -> tuple[Destination, ...]:
+    """Return the partitions of a super stream in the order that clients see; empty if that is not known."""
+    if isinstance(topology, LiveTopology) and name in topology.facts.partitions:
+        return topology.facts.partitions[name]
+    bound, is_ordered = order_partitions(one for one in topology.bindings if one.source == name)
+    return tuple(binding.destination for binding in bound) if is_ordered else ()
 
 
 def _ends_of(binding: BindingDefinition) -> set[Destination]:

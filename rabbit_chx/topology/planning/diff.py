@@ -19,7 +19,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import number_bindings, order_partitions, share_moved, share_of_partitions
+from rabbit_chx.topology.modulus import number_bindings, share_moved, share_of_partitions
 from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -28,7 +28,7 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, compare, find_super_streams
+from rabbit_chx.topology.planning.comparison import Comparison, compare, find_super_streams, list_partitions
 from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
@@ -288,13 +288,9 @@ def find_shares_of_moduli(compared: Comparison) -> dict[str, float]:
             before, after = (number_bindings(side, release) for side in sides)
             shares[name] = 0.0 if is_same else share_moved(before, after, release)
     for name in find_super_streams(compared.wanted) & find_super_streams(live):
-        (bound, is_ordered), (listed, _) = (
-            order_partitions(binding for binding in side.bindings if binding.source == name)
-            for side in (live, compared.wanted)
-        )
-        partitions = [[binding.destination for binding in side] for side in (bound, listed)]
-        if is_ordered:
-            shares[name] = share_of_partitions(partitions[0], partitions[1])
-        elif bound != listed:
-            shares[name] = 1.0
+        seen, listed = (list_partitions(side, name) for side in (live, compared.wanted))
+        if seen and listed:
+            shares[name] = share_of_partitions(seen, listed)
+        elif any(binding.source == name for binding, unwanted in compared.bindings if unwanted):
+            shares[name] = 1.0  # an order that is not known
     return shares
