@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import AccumulatorParam
 
-from rabbit_chx.errors import InputError, PublishError, RabbitChxError
+from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.publishing import PublishReport
 from spark_connector.executor_functions import for_each_partition, speculation_of
 from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
@@ -42,8 +44,10 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
         InputError: an option or a column is not valid, or AMQP cannot carry a row (`RowError`).
         BrokerRefusedError: the broker refuses the user, or the exchange has another type.
         UnreachableError: no address answers.
-        PublishError: not every row was confirmed, or the ring by which rows were routed has changed. Its report has the rows of the
-            finished tasks and of the failed one (over Spark Connect of the failed one alone). Rows of other tasks may be in the queues.
+        PublishError: not every row was confirmed, or the ring by which rows were routed has changed.
+
+    Each error after the first task has started, also one of Spark, has a `report`: a `PublishReport` with the rows of the finished tasks and of
+    the failed one (over Spark Connect of the failed one alone). Rows of other tasks may be in the queues.
     """
     if df.isStreaming:
         raise InputError(
@@ -101,7 +105,7 @@ def batch_publisher(
             ring=watched,
         )
         finished = finished or FinishedTasks.of(batch.sparkSession)
-        report = _publish(batch, plan, finished, watched, batch_id)
+        report = _publish(batch, replace(plan, batch_id=batch_id), finished, watched, batch_id)
         if on_report is not None:
             on_report(report)
 
@@ -116,10 +120,10 @@ def _publish(
     except Exception as cause:
         error = parse_task_error(cause)
         abort_write(plan, finished.reports, batch_id=batch_id, cause=error)
+        own = getattr(error, "report", PublishReport())
+        vars(error or cause)["report"] = sum((task.publish_report for task in finished.reports), own)
         if error is None:
             raise
-        if isinstance(error, PublishError):
-            error.report = sum((task.publish_report for task in finished.reports), error.report)
     else:
         return commit_write(plan, tasks, batch_id, ring)
     finally:

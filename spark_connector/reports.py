@@ -39,6 +39,8 @@ def render_text(report: Document) -> str:
     return text.getvalue().rstrip("\n")
 
 
+#: The reply code of a message that was returned.
+NO_ROUTE = 312
 #: Samples that a task keeps, and that a report shows.
 MAX_SAMPLES = 10
 #: The counts of published rows that reports show, in their order.
@@ -63,6 +65,11 @@ class RowSample:
     row: int | None
     reason: str
     key_hash: str | None = None
+
+    @property
+    def is_returned(self) -> bool:
+        """True if the broker returned the row as unroutable."""
+        return self.reason.startswith(f"{NO_ROUTE} ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,7 @@ class WriteReport(PublishedCounts):
             as well.
         unfinished: number of tasks that did not finish; None if Spark does not report the number of tasks.
         queue: name of the queue that got all rows; None for an exchange.
+        to_streams: whether rows are written into streams; the report then has their counts, also without a row.
         changed_ring: the ring by which rows were routed in the client and the ring after the write, if they differ; else None.
         publish_report: the sums over the tasks.
     """
@@ -241,6 +249,7 @@ class WriteReport(PublishedCounts):
     unfinished: int | None = 0
     changed_ring: tuple[KeyMap, KeyMap] | None = None
     queue: str | None = None
+    to_streams: bool = False
     publish_report: PublishReport = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -272,7 +281,7 @@ class WriteReport(PublishedCounts):
     def streams(self) -> StreamCounts | None:
         """The counts of a write into streams; None for one by AMQP."""
         counts = [task.streams for task in self.tasks if task.streams is not None]
-        return sum(counts, StreamCounts()) if counts else None
+        return sum(counts, StreamCounts()) if counts or self.to_streams else None
 
     @property
     def samples(self) -> tuple[RowSample, ...]:

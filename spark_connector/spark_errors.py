@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 _PLACES = 3
 _MOST_TEXT = 300
 _LINE = re.compile(r"^(?:\S+: )?rabbit_chx\.errors\.(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
-#: The line below a `PublishError` with its report; see `with_report`.
+#: The line below an error with its report; see `with_report`.
 _REPORT = re.compile(r"^rabbit_chx report: (?P<counts>\{.*\})\s*$", re.MULTILINE)
 
 
@@ -61,19 +61,18 @@ def without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return wrapped
 
 
-def with_report(error: PublishError) -> PublishError:
+def with_report(error: RabbitChxError, report: PublishReport) -> RabbitChxError:
     """Add the counts of the report as JSON, in a line below the message: Spark transfers only the text of an error."""
-    if isinstance(error.report, PublishReport):
-        no_counts = ("samples", "rows_failed")
-        counts = {name: count for name, count in asdict(error.report).items() if name not in no_counts}
-        error.add_note(f"rabbit_chx report: {json.dumps(counts)}")
+    no_counts = ("samples", "rows_failed")
+    counts = {name: count for name, count in asdict(report).items() if name not in no_counts}
+    error.add_note(f"rabbit_chx report: {json.dumps(counts)}")
     return error
 
 
 def parse_task_error(cause: BaseException) -> RabbitChxError | None:
     """Return the error that a task of this package raised, or None if another error ended the job.
 
-    It is parsed from the last line of the traceback that Spark shows as text, and its report from the line of `with_report`.
+    It is parsed from the last line of the traceback that Spark shows as text, and its `report`, which each has, from the line of `with_report`.
     """
     text = str(cause)
     lines = list(_LINE.finditer(text))
@@ -83,7 +82,8 @@ def parse_task_error(cause: BaseException) -> RabbitChxError | None:
     kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, RabbitChxError)):
         return None
-    if issubclass(kind, PublishError):
-        found = _REPORT.search(text, lines[-1].end())
-        return kind(message, PublishReport(**json.loads(found["counts"])) if found else PublishReport())
-    return kind(message)
+    found = _REPORT.search(text, lines[-1].end())
+    report = PublishReport(**json.loads(found["counts"])) if found else PublishReport()
+    error = kind(message, report) if issubclass(kind, PublishError) else kind(message)
+    vars(error)["report"] = report
+    return error

@@ -65,8 +65,9 @@ _SHAPES = {
     "shown": "exchange: text  vhost: text  whole?  destinations?: [place]  name?: text  client?: text  routing?: text?  partitions?: [text]"
     "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
     "  members: [{destination: place queue: text? weights: [text] buckets: int? share: number? possible_share?: [number] load: number?"
-    " rate: number? state: text?}]"
-    "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number? state: text?}]"
+    " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
+    "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number?"
+    " traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  sample: {source: text messages: int nowhere: int}?"
     "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]  sharding?: sharding",
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
@@ -150,6 +151,7 @@ _SAYS = {
     "parked": "The messages in parking queues of slots.",
     "pinned": "The exchanges whose members now list their slots.",
     "planned": "The number of changes of the plan.",
+    "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
     "possible_share": "The least and the greatest share, if the order of the bindings is not known.",
     "provenance": "The source of the ring.",
     "reachable": "The lowest possible target.",

@@ -208,6 +208,7 @@ SHARED_OPTIONS = {
 
 #: The page in docs/commands/ of each command, if it is not `predict`.
 _PAGES = {
+    "ui": "look",
     "show": "look",
     "check": "look",
     "record": "repair",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering.pictures import MOST_FLOWS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
 from rabbit_chx.routing import SlotTable
-from rabbit_chx.routing.bindings import Destination, Place
-from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent
+
+if TYPE_CHECKING:
+    from rabbit_chx.analysis.matrix import MovementMatrix
+    from rabbit_chx.routing.bindings import Destination, Place
+    from rabbit_chx.routing.key_map import KeyMap
 
 #: The most places on a side of the flows.
 _MOST_PLACES = 40
@@ -19,19 +22,24 @@ _MOST_PLACES = 40
 _OTHERS, _ELSEWHERE, _STAYS = "others", "others that move", "what stays"
 
 
-def draw_map(key_map: KeyMap, real: Mapping[Place, float] | None = None) -> tuple[Picture, ...]:
+def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:
     """Return the buckets in the order of the ring, and the shares, the largest first.
 
     Args:
         key_map: the ring, its slots, or another map.
-        real: the share of the traffic of each destination, 0 to 1; None if it is not known.
+        real: the share of the traffic of each queue, 0 to 1; None if it is not known.
     """
     owners = key_map if isinstance(key_map, SlotTable) else None
     places = [owners.queue_of(place) if owners else place for place in key_map.beneath.buckets]
     shares = simulate(key_map).places
     notes = {_name(part.place): f"{percent(part.share)} of all keys" for part in shares}
     bars = [
-        Bar(_name(part.place), part.share, part.ideal, None if real is None else real.get(part.place, 0.0))
+        Bar(
+            _name(part.place),
+            part.share,
+            part.ideal,
+            None if real is None else real.get(_name(part.place), 0.0),
+        )
         for part in sorted(shares, key=lambda part: -part.share)
     ]
     strip = Strip(

@@ -80,6 +80,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "Find what is wrong, also by a file: keys that are lost, changed orders.",
             "check:check_broker",
         ),
+        "ui": ("Look at exchanges in a browser.", "command:ui"),
     },
     "Predict where keys go, and verify it": {
         "route": ("Show the destination of each key, or the keys that reach a queue.", "route:route"),
@@ -121,7 +122,8 @@ class Program(click.Group):
         if cmd_name not in _TABLE:
             return None
         module, _, function = _TABLE[cmd_name][1].partition(":")
-        command: click.Command = getattr(import_module(f"rabbit_chx.cli.{module}"), function)
+        package = "rabbit_chx.ui" if cmd_name == "ui" else "rabbit_chx.cli"
+        command: click.Command = getattr(import_module(f"{package}.{module}"), function)
         return command
 
     def resolve_command(

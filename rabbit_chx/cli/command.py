@@ -282,6 +282,7 @@ def command(
     example: str,
     has_metrics: bool = False,
     has_pictures: bool = False,
+    has_output: bool = True,
     output_help: str | None = None,
     rules: Rules | None = None,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
@@ -295,7 +296,7 @@ def command(
             name: parameter.default for name, parameter in given.items() if name != "output"
         }
 
-        def run(*, output: str, **read: Any) -> Outcome:
+        def run(*, output: str = "table", **read: Any) -> Outcome:
             context = click.get_current_context()
             remember_options(context)
             if rules is not None:
@@ -323,7 +324,7 @@ def command(
         return Command(
             function.__name__,
             callback=run,
-            params=[*made, output],
+            params=[*made, output] if has_output else made,
             help=inspect.getdoc(function),
             example=example,
             rules=rules or Rules(),

@@ -115,6 +115,14 @@ class PublishReport:
         return ", ".join(parts)
 
 
+def unroutable_remedy(returned: Return) -> str:
+    """Return what to do about a message that no queue took. The exchange with an empty name routes to the queue that the key names."""
+    if returned.exchange:
+        return "bind queues to the exchange, or look for holes in its ring"
+    queue = returned.key.decode(errors="backslashreplace")
+    return f"queue {queue!r:.80} does not exist: check its name and the vhost, or declare it again if it was deleted"
+
+
 def refusal_error(report: PublishReport) -> BrokerRefusedError:
     """Return the error for messages that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
@@ -166,6 +174,11 @@ class Tally:
         self._acked_before = 0
         self._returned_before = 0
         self._bytes_before = 0
+
+    @property
+    def returned_sample(self) -> Return | None:
+        """One of the returned messages."""
+        return next((sample for sample in self._samples if sample.code != NACK), None)
 
     # -- as `Outcomes`
 

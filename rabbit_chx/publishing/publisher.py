@@ -28,7 +28,13 @@ from rabbit_chx.publishing.batches import Column, name_columns
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.message_properties import PropertyColumns
 from rabbit_chx.publishing.options import PublishOptions
-from rabbit_chx.publishing.publish_report import NACK, PublishReport, Tally, refusal_error
+from rabbit_chx.publishing.publish_report import (
+    PublishReport,
+    Returned,
+    Tally,
+    refusal_error,
+    unroutable_remedy,
+)
 from rabbit_chx.publishing.publisher_base import PublisherBase
 from rabbit_chx.publishing.steps import Close, Open, Poll, Step, Steps, drive
 from rabbit_chx.retry import jitter
@@ -307,16 +313,18 @@ def _find_refusal(tally: Tally, report: PublishReport, *, may_return: bool) -> R
     elif tally.closes:
         error = tally.closes[0]
     elif report.returned + tally.returned_in_doubt and not may_return:
-        error = UnroutableError(_unroutable(report, tally.returned_in_doubt))
+        error = UnroutableError(_unroutable(tally, report.returned))
     else:
         return None
     return unknown_outcome(error, f"{in_doubt:,} of these messages") if in_doubt else error
 
 
-def _unroutable(report: PublishReport, in_doubt: int) -> str:
-    sentence = f"no queue took {report.returned + in_doubt:,} of the messages"
-    sample = next((sample for sample in report.samples if sample.code != NACK), None)
-    if sample is not None:
-        sentence += f" (reply code {sample.code}, {sample.text}; one has the key {sample.key!r})"
+def _unroutable(tally: Tally, returned: int) -> str:
+    in_doubt = tally.returned_in_doubt
+    sentence = f"no queue took {returned + in_doubt:,} of the messages"
     therefore = "" if in_doubt else ", so no queue has them"
-    return f"{sentence}{therefore}: bind queues to the exchange, or look for holes in its ring"
+    if (first := tally.returned_sample) is None:
+        return f"{sentence}{therefore}"
+    key = Returned.of(first).key
+    sentence += f" (reply code {first.code}, {first.text}; one has the key {key!r})"
+    return f"{sentence}{therefore}: {unroutable_remedy(first)}"

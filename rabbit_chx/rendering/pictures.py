@@ -117,8 +117,10 @@ class Flows:
         return self._totals(0)
 
     def after(self) -> dict[str, float]:
-        """Return the share of each place after."""
-        return self._totals(1)
+        """Return the share of each place after: those of before in their order, then the new ones."""
+        totals = self._totals(1)
+        kept = {name: totals[name] for name in self.before() if name in totals}
+        return kept | totals
 
     def bands(self) -> list[Band]:
         """Return the flows as areas, the largest that move, and what stays."""

@@ -13,6 +13,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import (
+    RowSample,
     StreamCounts,
     TaskReport,
     WriteReport,
@@ -53,7 +54,8 @@ def commit_write(
     try:
         _check_stored(plan, tasks)
     except RabbitChxError as cause:
-        abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=cause)
+        report = abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=cause)
+        vars(cause)["report"] = report.publish_report
         raise
     lost = any(task.reconnects for task in tasks)
     ring_now = None
@@ -160,6 +162,7 @@ def _report(
         unfinished,
         changed_ring,
         plan.options.queue or None,
+        plan.options.to_streams,
     )
 
 
@@ -182,14 +185,21 @@ def collect_notes(
 
 
 def _skip_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
-    count, rows = sum(task.skipped for task in tasks), sum(task.rows for task in tasks)
+    rows = sum(task.rows for task in tasks)
+    bad = sum(task.skipped for task in tasks)
+    returned = sum(task.returned + task.unknown for task in tasks)
     samples = [sample for task in tasks for sample in task.samples]
-    if options.skip_bad_rows and count and samples:
-        row = "" if samples[0].row is None else f"row {samples[0].row} of "
-        yield (
-            f"badRows is skip, and {count:,} of {rows:,} rows were not published; {row}partition {samples[0].partition}: "
-            f"{samples[0].reason}"
-        )
+    samples_of_bad = [sample for sample in samples if not sample.is_returned]
+    if options.skip_bad_rows and bad and samples_of_bad:
+        yield f"badRows is skip, and {bad:,} of {rows:,} rows were not published; {_place_of(samples_of_bad[0])}"
+    if options.skip_unroutable and returned:
+        first = next((f"; {_place_of(sample)}" for sample in samples if sample.is_returned), "")
+        yield f"onUnroutable is skip, and {returned:,} of {rows:,} rows were routed to no queue{first}"
+
+
+def _place_of(sample: RowSample) -> str:
+    row = "" if sample.row is None else f"row {sample.row} of "
+    return f"{row}partition {sample.partition}: {sample.reason}"
 
 
 def _attempt_notes(tasks: Sequence[TaskReport]) -> Iterator[str]:

@@ -39,7 +39,11 @@ _PIECE_ROWS = 1 << 15
 _PIECE_BYTES = 32 << 20
 #: Bytes of the rows of a task that are sorted here, for Spark does not sort those of a stream.
 _MOST_SORTED = 256 << 20
+#: Streams that an error lists.
+_MOST_SHOWN = 10
 _PLACE = "place the rows with spark_connector.place_for_streams, right before the write"
+#: Behind an error that rows placed by an earlier list of streams have, too.
+_PLACE_NOW = f"{_PLACE}; if they are, the list of streams has changed since: make a deleted partition again, or place by the present list"
 
 
 class StreamTaskWriter:
@@ -51,6 +55,7 @@ class StreamTaskWriter:
         self._options = plan.options
         self._task = task
         self._counter = TaskCounter(plan, task)
+        self._counter.published = lambda: _publish_report_of(self._total)
         self._sorts = plan.streaming
         self._total = StreamReport()
         self._counts = StreamCounts()
@@ -112,7 +117,8 @@ class StreamTaskWriter:
         if partition >= len(streams):
             for _ in _pieces(self._counter.messages(batches)):
                 raise InputError(
-                    f"partition {partition} has rows, but the {len(streams)} streams take the partitions from 0 to {len(streams) - 1}: {_PLACE}"
+                    f"partition {partition} has rows, but the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}) take "
+                    f"the partitions from 0 to {len(streams) - 1}: {_PLACE_NOW}"
                 )
             return
         stream, name, version = streams[partition], self._name(), self._version()
@@ -169,14 +175,15 @@ class StreamTaskWriter:
         app_id = self._options.app_id or self._task.write_id
         if not app_id:
             raise InputError(
-                "delivery is exactly-once, and this Spark does not report the streaming query: set appId in each query"
+                "delivery is exactly-once, and this Spark does not report the streaming query (to a thread pool in foreachBatch it does not): "
+                "set appId in each query"
             )
         return self._layout.name(app_id)
 
     def _version(self) -> int:
         if self._options.version is not None:
             return self._options.version
-        if not self._task.write_id:
+        if self._task.batch_id is None:
             raise InputError(
                 "delivery is exactly-once, and this Spark does not report the number of the micro-batch"
             )
@@ -194,7 +201,8 @@ class StreamTaskWriter:
             where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
             raise InputError(
                 f"the key of row {before + row} belongs to {where}, and all rows of partition {partition} must be those of stream "
-                f"{streams[partition]!r}: {_PLACE}{_new_version_remedy(before)}"
+                f"{streams[partition]!r}, by the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}): "
+                f"{_PLACE_NOW}{_new_version_remedy(before)}"
             )
         columns = piece.sort_columns
         unsorted = _first_unsorted(columns)
@@ -268,6 +276,11 @@ def _mark_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
         yield held, False
         held = item
     yield held, True
+
+
+def _shown(streams: Sequence[str]) -> str:
+    more = len(streams) - _MOST_SHOWN
+    return ", ".join(streams[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _new_version_remedy(rows: int) -> str:

@@ -13,7 +13,7 @@ from rabbit_chx.publishing import Publisher, PublishReport, Returned
 from rabbit_chx.publishing.publish_report import NACK
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import count_by_queue
-from spark_connector.reports import RowSample, TaskReport, hash_key
+from spark_connector.reports import NO_ROUTE, RowSample, TaskReport, hash_key
 from spark_connector.writing.key_samples import KeySampler
 from spark_connector.writing.messages import MessageIds, Messages
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 
     from spark_connector.writing.write_plan import WritePlan
 
-_NO_ROUTE = 312  # the reply code of a message that was returned
-
 
 def run_task(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> TaskReport:
     """Publish the rows of the running task: into streams if the plan has a layout, else by AMQP."""
     writer = TaskWriter if plan.layout is None else StreamTaskWriter
-    return writer(plan, Task.current(plan.write_id)).publish_partition(batches)
+    return writer(plan, Task.current(plan.write_id, plan.batch_id)).publish_partition(batches)
 
 
 class TaskWriter:
@@ -42,7 +40,9 @@ class TaskWriter:
         self._options = options
         self._counter = TaskCounter(plan, task)
         write = options.write_name or task.write_id
-        self._ids = MessageIds(write, task.batch_id, task.partition) if options.message_id == "auto" else None
+        self._ids = (
+            MessageIds(write, task.batch_id or 0, task.partition) if options.message_id == "auto" else None
+        )
         self._keys = KeySampler() if options.keep_order else None
         self._predicted: Counter[str] = Counter()
 
@@ -60,7 +60,7 @@ class TaskWriter:
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         if self._ids is not None and not self._task.write_id:
             raise InputError(
-                "option 'messageId' is 'auto', but this Spark does not report the streaming query: "
+                "option 'messageId' is 'auto', but this Spark does not report the streaming query (to a thread pool in foreachBatch it does not): "
                 "add a column message_id, and set messageId to column"
             )
         messages = self._messages(batches)
@@ -68,6 +68,7 @@ class TaskWriter:
         if first is None:
             return self._report(PublishReport())
         with self._publisher() as publisher:
+            self._counter.published = lambda: publisher.report
             for batch in chain((first,), messages):
                 publisher.send(
                     batch.keys, batch.bodies, properties=batch.properties, exchanges=batch.exchanges
@@ -87,7 +88,7 @@ class TaskWriter:
         Otherwise raise the error.
         """
         report: PublishReport = cause.report
-        closes = [sample for sample in report.samples if sample.code not in (NACK, _NO_ROUTE)]
+        closes = [sample for sample in report.samples if sample.code not in (NACK, NO_ROUTE)]
         is_nacked = any(sample.code == NACK for sample in report.samples)
         is_returned = report.returned and not self._options.skip_unroutable
         if not (self._options.skip_bad_rows and closes) or is_nacked or is_returned or report.unknown:

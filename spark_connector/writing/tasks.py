@@ -53,7 +53,7 @@ class Task:
         attempt: 0 for the first attempt, and more for a repeat or a speculative copy.
         number: Spark's own number of the task attempt, unique in the application; None outside Spark.
         write_id: id of the write, or of the streaming query, which a restart keeps; empty if unknown.
-        batch_id: number of the micro-batch; 0 outside a stream.
+        batch_id: number of the micro-batch; None outside a stream, or if unknown.
         app: id of the application, or ``-`` if unknown.
         speculation: whether ``spark.speculation`` is on; None if unknown.
     """
@@ -63,13 +63,16 @@ class Task:
     attempt: int = 0
     number: int | None = None
     write_id: str = ""
-    batch_id: int = 0
+    batch_id: int | None = None
     app: str = "-"
     speculation: bool | None = None
 
     @classmethod
-    def current(cls, write_id: str | None = None, batch_id: int = 0) -> Task:
-        """Return the running task; without a `write_id` it is that of a stream, whose query and batch Spark reports."""
+    def current(cls, write_id: str | None = None, batch_id: int | None = None) -> Task:
+        """Return the running task; without a `write_id` it is that of a stream, whose query Spark reports, and without a `batch_id` the batch.
+
+        Spark reports neither to jobs that another thread starts, such as one of a pool in ``foreachBatch``.
+        """
         context = TaskContext.get()
         if context is None:  # no Spark, so no copies either
             return cls(write_id=write_id or "", batch_id=batch_id, speculation=False)
@@ -77,7 +80,8 @@ class Task:
             batch = context.getLocalProperty(_BATCH_ID)
             # One without the other does not identify a message.
             write_id = (context.getLocalProperty(_QUERY_ID) or "") if batch else ""
-            batch_id = int(batch or 0)
+            if batch_id is None and batch:
+                batch_id = int(batch)
         app = context.getLocalProperty(_APPLICATION_ID)
         speculation = context.getLocalProperty(_SPECULATION) or ("false" if app else None)
         return cls(
@@ -93,7 +97,7 @@ class Task:
 
     def fill(self, pattern: str) -> str:
         """Return the connection name of a pattern such as ``spark:{app}:{stage}.{partition}``."""
-        return pattern.format(write=self.write_id, batch=self.batch_id, **asdict(self))
+        return pattern.format(write=self.write_id, batch=self.batch_id or 0, **asdict(self))
 
 
 @contextmanager
@@ -104,7 +108,7 @@ def mark_running(task: Task) -> Iterator[bool]:
     attempt 0: Spark counts attempts from 0 again when it runs a stage again.
     """
     folder = scratch_folder()
-    name = f"begun-{task.write_id}-{task.batch_id}-{task.partition}"
+    name = f"begun-{task.write_id}-{task.batch_id or 0}-{task.partition}"
     mark = None if folder is None else folder / f"{name}.{task.number}"
     earlier = False
     with suppress(OSError):
@@ -131,6 +135,8 @@ class TaskCounter:
         self._task = task
         self._samples: list[RowSample] = []
         self._next_line_at = time.monotonic() + _PROGRESS_S
+        #: Returns the counts so far, for an error that has none.
+        self.published: Callable[[], PublishReport] = PublishReport
 
     def run(
         self,
@@ -139,7 +145,7 @@ class TaskCounter:
         *,
         repeats_matter: bool = True,
     ) -> TaskReport:
-        """Call `publish` with the rows, and return its report. Its errors contain the partition, and have no traceback.
+        """Call `publish` with the rows, and return its report. Its errors contain the partition and the counts, and have no traceback.
 
         `repeats_matter` if copies and repeats of the task publish rows twice.
         """
@@ -151,11 +157,13 @@ class TaskCounter:
                 return publish(batches)
         except PublishError as cause:
             where += _find_refusing_queue(cause.report, self._options)
-            error: RabbitChxError = with_report(PublishError(f"{where}: {cause}", cause.report))
+            error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
+            report: PublishReport = cause.report
         except Exception as cause:  # noqa: BLE001  # it is raised below
             bare = strip_traceback(cause)
             error = type(bare)(f"{where}: {bare}")
-        raise error  # from here, so that Spark shows one line and not the traceback
+            report = self.published()
+        raise with_report(error, report)  # from here, so that Spark shows one line and not the traceback
 
     def _note_repeats(self, *, begun_before: bool) -> None:
         task = self._task

@@ -26,6 +26,7 @@ class WritePlan:
     Attributes:
         streaming: whether each micro-batch of a stream is written with this plan.
         write_id: id of the write; None in a stream, where Spark passes each task the id of the query.
+        batch_id: number of the micro-batch, if the planner knows it; else Spark passes it to each task.
         started: the time of planning, in seconds since 1970.
         layout: the streams of the rows by the stream protocol; None by AMQP, and where Spark commits a batch.
     """
@@ -37,6 +38,7 @@ class WritePlan:
     notes: tuple[str, ...] = ()
     started: float = field(default_factory=time.time)
     layout: StreamLayout | None = None
+    batch_id: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], schema: StructType, *, streaming: bool = False) -> Self:

@@ -42,7 +42,8 @@ def test_each_command_has_an_example_on_its_page(name: str) -> None:
 
 
 def test_each_format_of_json_has_a_schema() -> None:
-    sources = "".join(file.read_text() for file in Path(app_module.__file__).parent.glob("*.py"))
+    package = Path(app_module.__file__).parents[1]
+    sources = "".join(file.read_text() for file in package.rglob("*.py"))
     declared = r'(?:Document|Batch)\(\s*"([a-z-]+)"'
     assert set(re.findall(declared, sources)) == set(FORMATS)
 

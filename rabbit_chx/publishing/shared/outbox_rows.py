@@ -18,6 +18,7 @@ from rabbit_chx.publishing.batches import BATCH_BYTES
 from rabbit_chx.publishing.closes import close_error
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
+from rabbit_chx.publishing.publish_report import unroutable_remedy
 from rabbit_chx.publishing.returns import Returns
 from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox
 
@@ -131,7 +132,7 @@ def _unroutable(returned: Return) -> ErrorFor:
         exchange = _exchange(message.rows)
         return UnroutableError(
             f"exchange {exchange!r}: no queue took the message with the routing key {_key(message.rows)!r:.80} (reply code "
-            f"{returned.code}, {returned.text}): bind queues to the exchange, or look for holes in its ring",
+            f"{returned.code}, {returned.text}): {unroutable_remedy(returned)}",
             exchange=exchange,
             reply_code=returned.code,
         )

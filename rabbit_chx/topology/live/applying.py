@@ -371,6 +371,7 @@ def _apply_checked(
         progress(len(done), len(plan.changes))
 
     progress(0, len(plan.changes))
+    keeper.try_names()
     keeper.begin()
     keeper.keep_plan()
     try:

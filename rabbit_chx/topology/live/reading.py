@@ -89,6 +89,10 @@ WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: The queues or exchanges of a page, the largest number that the API permits.
 PAGE = 500
 _COLUMNS = "name,state,message_stats.publish_details.rate"
+_LAST_MINUTE = {"msg_rates_age": "60", "msg_rates_incr": "5"}
+_EXCHANGE_RATES = "name,message_stats.publish_in_details.avg_rate"
+_BACKLOG = ("messages_ready", "messages_unacknowledged", "consumers")
+_QUEUE_RATES = f"name,state,{','.join(_BACKLOG)},message_stats.publish_details.avg_rate"
 #: The states of a queue that works.
 _RUNNING = ("running", "idle")
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
@@ -646,16 +650,22 @@ class LiveExchange:
     def publish_rates(self) -> PublishRates:
         """Return the publish rates of the exchange and of the queues of its vhost, and the queues that do not run."""
         queues = self._api.get_list("queues", self.vhost, query={"columns": _COLUMNS}, fields=_STATED)
-        rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
-        return PublishRates(
-            _rate(self._entry, "publish_in_details"),
-            {name: rate for name, rate in rates.items() if rate is not None},
-            {
-                entry["name"]: entry["state"]
-                for entry in queues
-                if entry.get("state", "running") not in _RUNNING
-            },
-        )
+        return _rates_of(_rate(self._entry, "publish_in_details"), queues)
+
+
+def read_rates(api: ManagementApi, vhost: str, names: Collection[str]) -> dict[str, PublishRates]:
+    """Return the rates of the last minute of exchanges of a vhost, with the messages and consumers of its queues, in two requests."""
+    exchanges = api.get_list(
+        "exchanges", vhost, query=_LAST_MINUTE | {"columns": _EXCHANGE_RATES}, fields=_NAMED
+    )
+    queues = api.get_list("queues", vhost, query=_LAST_MINUTE | {"columns": _QUEUE_RATES}, fields=_STATED)
+    rates = {
+        entry["name"]: _rate(entry, "publish_in_details", "avg_rate")
+        for entry in exchanges
+        if entry["name"] in names
+    }
+    of_queues = _rates_of(None, queues, "avg_rate")
+    return {name: replace(of_queues, exchange=rates.get(name)) for name in names}
 
 
 def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
@@ -692,15 +702,41 @@ class PublishRates:
         exchange: those that were published to the exchange itself; None if the broker has no rate, as before the first message.
         queues: those that reached each queue of the vhost that has a rate, by whatever exchange.
         states: the state of each queue of the vhost that does not run, such as ``down``.
+        backlogs: the ready and the unacknowledged messages and the consumers of each queue; then the rates are those of the last minute.
     """
 
     exchange: float | None
     queues: Mapping[str, float] = field(hash=False)
     states: Mapping[str, str] = field(default_factory=dict, hash=False)
+    backlogs: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict, hash=False)
+
+    def traffic(self, queues: Collection[str]) -> dict[str, float]:
+        """Return the share of the messages that each of these queues got; empty without messages."""
+        rates = {queue: rate for queue in queues if (rate := self.queues.get(queue, 0.0))}
+        total = sum(rates.values())
+        return {queue: rates.get(queue, 0.0) / total for queue in queues} if total else {}
 
 
-def _rate(entry: Mapping[str, Any], name: str) -> float | None:
+def _rates_of(
+    exchange: float | None, queues: Iterable[Mapping[str, Any]], figure: str = "rate"
+) -> PublishRates:
+    """Return the rate of an exchange and of listed queues, and what else is listed of them."""
+    listed = list(queues)
+    rates = {queue["name"]: _rate(queue, "publish_details", figure) for queue in listed}
+    return PublishRates(
+        exchange,
+        {name: rate for name, rate in rates.items() if rate is not None},
+        {entry["name"]: entry["state"] for entry in listed if entry.get("state", "running") not in _RUNNING},
+        {
+            entry["name"]: tuple(entry[name] if is_whole(entry.get(name), 0) else None for name in _BACKLOG)
+            for entry in listed
+            if any(name in entry for name in _BACKLOG)
+        },
+    )
+
+
+def _rate(entry: Mapping[str, Any], name: str, figure: str = "rate") -> float | None:
     statistics = entry.get("message_stats")
     details = statistics.get(name) if isinstance(statistics, Mapping) else None
-    rate = details.get("rate") if isinstance(details, Mapping) else None
+    rate = details.get(figure) if isinstance(details, Mapping) else None
     return None if rate is None or shape_fault(rate, float) else float(rate)

@@ -362,6 +362,28 @@ class RingKeeper:
             elif not is_known and late:  # what remains in a ring that is not known goes with its exchange
                 yield replace(part, kind="between", before=late[0][0])
 
+    def try_names(self) -> None:
+        """Try the permission on each name that a record may get, before the first record is stored.
+
+        Raises:
+            AccessRefusedError: a record exists, and the user may not replace it.
+        """
+        exchanges = [*self._plan_parts()] if self._records else []
+        names = (name for exchange in exchanges for name in record_names(exchange))
+        trials = [Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True) for name in names]
+        try:
+            self._store.perform(trials)  # no queue has such a name, and the permission is one on the name
+        except AccessRefusedError as error:
+            if not any(map(self._store.names, exchanges)):
+                self._note_denied(error)
+                return
+            raise AccessRefusedError(
+                f"{self._broker.where}: the user needs configure on exchange {error.queue} (rabbitmqctl set_permissions), so the record of the "
+                "ring cannot be updated, and nothing was changed",
+                exchange=error.queue,
+                reply_code=error.reply_code,
+            ) from error
+
     def keep_plan(self) -> None:
         """Store what a second run needs to resume the plan, unless this one resumes another."""
         plan = self._plan

@@ -29,17 +29,35 @@ from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.checking.check import check
 from rabbit_chx.topology.live.reading import LiveExchange, PublishRates
 from rabbit_chx.topology.live.recording import record_of
-from rabbit_chx.topology.live_rings import find_live_ring, how_to_record, record_command, with_sole_order
+from rabbit_chx.topology.live_rings import (
+    find_live_ring,
+    find_recorded_ring,
+    how_to_record,
+    live_hash_exchange,
+    record_command,
+    with_sole_order,
+)
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, order_of_name, order_of_place
+from rabbit_chx.topology.modulus import modulo_map_of
+from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    ExchangeDefinition,
+    order_of_name,
+    order_of_place,
+)
 from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.ring_records import record_arguments
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import percent_or_blank, plural
+
+#: The backlog of a place that is no queue.
+_NO_BACKLOG = (None, None, None)
 
 
 def exchange_facts(
@@ -104,6 +122,38 @@ class ShownExchange:
             sharding,
         )
 
+    @classmethod
+    def of_topology(cls, topology: LiveTopology, name: str, rates: PublishRates) -> ShownExchange:
+        """Return an exchange of a live topology; its shards are not shown.
+
+        Raises:
+            NotFoundError: it does not exist.
+            MismatchError: it does not hash.
+        """
+        exchange = topology.exchange(name)
+        if exchange is None or exchange.type == HASH_EXCHANGE:
+            exchange = live_hash_exchange(topology, name)
+        keys: dict[Destination, list[str]] = {}
+        for binding in topology.bindings:
+            if binding.source == name:
+                keys.setdefault(binding.destination, []).append(binding.routing_key)
+        for member in exchange.ring or ():
+            keys.setdefault(member.destination, []).append(member.key)
+        found = find_recorded_ring(topology, name)
+        return cls(
+            name,
+            topology.vhost or "/",
+            live_key_map(topology, exchange),
+            {
+                given: str(exchange.arguments[given])
+                for given in HASH_ARGUMENTS
+                if given in exchange.arguments
+            },
+            keys,
+            rates,
+            "" if found is None else f"of {found[0].about}",
+        )
+
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
         of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
@@ -132,7 +182,9 @@ class ShownExchange:
         columns = _SLOTS if isinstance(self.map, SlotTable) else _MEMBERS
         known = None if self.map is None or self._possible_shares() is not None else self.map
         table = Table.of(columns, members, key="members").for_people(members)
-        yield table if known is None else replace(table, pictures=lambda: draw_map(known, self._real()))
+        yield (
+            table if known is None else replace(table, pictures=lambda: draw_map(known, self.traffic or None))
+        )
         if isinstance(self.map, SlotTable):
             slots, load = self.map, None if sample is None else sample.load.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
@@ -151,7 +203,8 @@ class ShownExchange:
         if self.record:
             yield "record", self.record
         if self.rates.exchange is not None:
-            yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last seconds"
+            period = "minute" if self.rates.backlogs else "seconds"
+            yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last {period}"
         if sample is not None:
             nowhere = (
                 f", {sample.load.nowhere:,} of them not routed to a member" if sample.load.nowhere else ""
@@ -202,24 +255,43 @@ class ShownExchange:
             return None
         return possible_shares(ring, self.keys)
 
-    def _real(self) -> dict[Place, float] | None:
-        """Return the share of the last messages that each queue got; None if it is not known."""
-        rates: dict[Place, float] = {queue: rate for queue, rate in self.rates.queues.items() if rate}
-        total = sum(rates.values())
-        return {place: rate / total for place, rate in rates.items()} if total else None
+    @property
+    def traffic(self) -> dict[str, float]:
+        """The share of the last messages that each queue got; empty if it is not known."""
+        places = () if self.map is None else self.map.destinations
+        return self.rates.traffic([place for place in places if isinstance(place, str)])
 
-    def _figures(
-        self, place: Place, places: Sequence[Place]
-    ) -> tuple[float | None, float | None, str | None]:
-        """Return the load of a place, which has that of `places`, its messages per second, and its state if it does not run."""
+    def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
+        """Return the load of a place, which has that of `places`, its messages per second, its state if it does not run, and its backlog."""
         sample, rates, load = self.sample, self.rates, None
         if sample is not None:
             load = rounded(
                 sum(sample.share(sample.load.messages.get(each, 0)) for each in places if each is not None)
             )
         if isinstance(place, str):
-            return load, rates.queues.get(place), rates.states.get(place)
-        return load, None if load is None or rates.exchange is None else load * rates.exchange, None
+            backlog = rates.backlogs.get(place, _NO_BACKLOG)
+            traffic = self.traffic.get(place) if rates.backlogs else None
+            return load, rates.queues.get(place), traffic, rates.states.get(place), *backlog
+        rate = None if load is None or rates.exchange is None else load * rates.exchange
+        return load, rate, None, None, *_NO_BACKLOG
+
+
+def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap:
+    """Return what maps keys to destinations on a live exchange.
+
+    Raises:
+        MismatchError: it does not hash.
+    """
+    if exchange.type == HASH_EXCHANGE:
+        ring = find_live_ring(topology, exchange, exchange.name).ring
+        return view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
+    found = modulo_map_of(exchange, topology.bindings, topology.release, "read")
+    if found is None:
+        raise MismatchError(
+            f"exchange {exchange.name!r} is of type {exchange.type}, which does not hash: pass another one",
+            exchange=exchange.name,
+        )
+    return found
 
 
 def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
@@ -276,7 +348,13 @@ _SHARED = {
     ),
     "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
     "rate": Shown("messages/s", rate_text, number=True, sparse=True),
+    "traffic": Shown(
+        "of the traffic", percent_or_blank, number=True, as_json=rounded, sparse=True, optional=True
+    ),
     "state": Shown("state", lambda state: state or "", sparse=True),
+    "ready": Shown("ready", number=True, sparse=True, optional=True),
+    "unacked": Shown("unacked", number=True, sparse=True, optional=True),
+    "consumers": Shown("consumers", number=True, sparse=True, optional=True),
 }
 _MEMBERS = {
     "destination": Shown("member", place_text),

@@ -53,6 +53,7 @@ def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
         "lazy_names",
         "options",
         "rendering",
+        "words",
         "result_fields",
         "version",
     }

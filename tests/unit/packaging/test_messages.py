@@ -25,7 +25,7 @@ MOST_WORDS = 40
 COMMAND = re.compile(r"rabbit-chx [a-z]")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 #: The command line, and what belongs to other command lines: options of pytest, and commands of the broker.
-SPEAKS = ("rabbit_chx/cli/", "rabbit_chx/testing/")
+SPEAKS = ("rabbit_chx/cli/", "rabbit_chx/ui/", "rabbit_chx/testing/")
 #: Commands that are gone; as an expression that git grep does not find here.
 GONE = "rabbit-chx (topology|ring|slots|shards|group|stream|simulate|keys) |topology (plan|apply|arrange|export)[`']|slots[ ]balance"
 BROKERS_OWN = re.compile(r"rabbitmqctl [^;`]*")

@@ -47,6 +47,8 @@ TESTED_IN = {
     "rabbit_chx/topology/checking/checked_exchange.py": "unit/topology/checking/test_stored_checks.py",
     "rabbit_chx/topology/checking/difference_findings.py": "unit/topology/checking/test_stored_checks.py",
     "rabbit_chx/topology/planning/resuming.py": "unit/topology/live/test_recording.py",
+    "rabbit_chx/ui/command.py": "broker/test_ui.py",
+    "rabbit_chx/ui/pages.py": "unit/ui/test_app.py",
     "spark_connector/reading/sources.py": "unit/spark_connector/reading/test_micro_batches.py",
 }
 #: A source whose functions have fewer statements is tested by the tests of the sources that call it.

@@ -77,6 +77,14 @@ def test_one_row_that_is_not_confirmed_is_an_error(
         assert publisher.publish_many(["k"], ["b"]).confirmed == 1
 
 
+def test_a_row_without_its_queue_names_the_queue(peer: Peer, opened: Any) -> None:
+    """The exchange with an empty name has neither bindings nor a ring."""
+    peer.answer = only(2, unroutable)
+    says = r"so no queue has them: queue 'k2' does not exist: check its name and the vhost"
+    with opened() as publisher, pytest.raises(PublishError, match=says):
+        publisher.publish_many(["k1", "k2"], ["b"] * 2, exchanges=["", ""])
+
+
 def test_the_error_of_a_row_that_closes_the_connection_has_its_number_and_the_text_of_the_broker(
     peer: Peer, opened: Any
 ) -> None:

@@ -24,7 +24,7 @@ def test_a_write_that_fails_has_its_own_tasks_alone_in_its_report(monkeypatch: p
 
     def fail(*_: object) -> None:
         finished.add(TaskReport(len(aborted), 0))
-        finished.add(TaskReport(7, 0))
+        finished.add(TaskReport(7, 0, publish_report=PublishReport(rows=3, confirmed=3)))
         raise OSError("Spark has stopped")
 
     aborted: list[list[int]] = []
@@ -36,8 +36,9 @@ def test_a_write_that_fails_has_its_own_tasks_alone_in_its_report(monkeypatch: p
     )
     nothing: Any = None
     for _ in range(2):
-        with pytest.raises(OSError, match="Spark has stopped"):
+        with pytest.raises(OSError, match="Spark has stopped") as caught:
             publishing._publish(nothing, nothing, finished, nothing)
+        assert vars(caught.value)["report"].confirmed == 3
     assert aborted == [[0, 7], [1, 7]]
 
 

@@ -12,6 +12,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from spark_connector.reports import (
     RowSample,
+    StreamCounts,
     TaskReport,
     WriteReport,
     check_report_path,
@@ -24,6 +25,12 @@ def test_tasks_are_in_the_order_of_their_partitions() -> None:
     report = WriteReport("x", (TaskReport(2, 0), TaskReport(0, 1, "w"), TaskReport(1, 0)), None)
     assert [task.partition for task in report.tasks] == [0, 1, 2]
     assert report.write_id == "w"
+
+
+def test_a_write_into_streams_without_rows_has_zero_counts() -> None:
+    """Spark runs no task for a frame without rows."""
+    assert WriteReport("s", (), to_streams=True).streams == StreamCounts()
+    assert WriteReport("x", ()).streams is None
 
 
 DOUBTS = "the counts are those of finished tasks"

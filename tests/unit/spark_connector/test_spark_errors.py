@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from spark_messages import SCHEMA
 
-from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError, RowError
+from rabbit_chx.errors import AccessRefusedError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.publishing import PublishReport
 from spark_connector.options.common import Brokers
 from spark_connector.spark_errors import parse_task_error, with_report
@@ -62,12 +62,20 @@ def test_a_publish_error_has_its_report() -> None:
     text = ""
     for report in (PublishReport(rows=1), counts):
         said = f"partition 3: exchange 'x; 1 unknown': no queue took 3; {report}"
-        error = with_report(PublishError(said, report))
+        error = with_report(PublishError(said, report), report)
         text += f"Job aborted\n{''.join(traceback.format_exception(error))}\n\tat org.apache"
     found = parse_task_error(RuntimeError(text))
     assert isinstance(found, PublishError)
     assert found.report == counts
     assert str(found) == str(error), "the message does not contain the JSON"
+
+
+def test_each_error_of_a_task_has_its_report() -> None:
+    counts = PublishReport(rows=9, confirmed=4, unknown=5)
+    error = with_report(AccessRefusedError("partition 3: the password is wrong"), counts)
+    found = parse_task_error(RuntimeError("".join(traceback.format_exception(error))))
+    assert isinstance(found, AccessRefusedError)
+    assert vars(found)["report"] == counts
 
 
 SAID = (
@@ -92,4 +100,4 @@ def test_the_error_of_a_task_is_found_in_the_message_of_spark(said: str, expecte
     error = parse_task_error(RuntimeError(said))
     assert type(error) is expected
     assert str(error) == ("None" if error is None else "partition 3: what happened")
-    assert not isinstance(error, PublishError) or error.report == PublishReport()
+    assert error is None or vars(error)["report"] == PublishReport()

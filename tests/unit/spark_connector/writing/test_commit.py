@@ -17,7 +17,7 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.placing.rings import WatchedRing
-from spark_connector.reports import TaskReport
+from spark_connector.reports import RowSample, StreamCounts, TaskReport
 from spark_connector.writing import stream_layout
 from spark_connector.writing.commit import abort_write, collect_notes, commit_write
 from spark_connector.writing.key_samples import KeySampler
@@ -70,14 +70,24 @@ def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
     assert commit_write(planned(exchange="", queue="q"), [DONE]).queue == "q"
 
 
+def test_a_write_into_streams_without_rows_has_zero_counts() -> None:
+    plan = WritePlan.parse({"url": "amqp://h", "superStream": "s"}, SCHEMA)
+    for report in (commit_write(plan, []), abort_write(plan, [])):
+        assert report.streams == StreamCounts()
+    assert commit_write(planned(), []).streams is None
+
+
 def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark runs no task for a frame without rows."""
     monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << stream_layout.ROW_BITS) + 3)
     once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
     plan = WritePlan.parse({"url": "amqp://h", **once}, SCHEMA)
     layout = stream_layout.StreamLayout.of(SuperStream(["s0", "s1"]), SCHEMA)
-    with pytest.raises(MismatchError, match=r"stream 's1' has 3 rows of version 1 .*, and this run gives 0"):
-        commit_write(replace(plan, layout=layout), [TaskReport(0, 0)])
+    with pytest.raises(
+        MismatchError, match=r"stream 's1' has 3 rows of version 1 .*, and this run gives 0"
+    ) as caught:
+        commit_write(replace(plan, layout=layout), [replace(DONE, streams=StreamCounts())])
+    assert vars(caught.value)["report"].confirmed == 5
 
 
 # -- notes
@@ -97,6 +107,26 @@ def test_an_ordinary_write_needs_no_note() -> None:
     assert notes(*ran(8, 7, 9), ring=RING.to_json(), ordering="per-key") == ()
     assert notes(TaskReport(0, 0)) == ()
     assert notes(ordering="per-key") == ()
+
+
+def test_skipped_rows_are_noted_each_kind_with_its_reason() -> None:
+    lost, bad = RowSample(0, None, "312 NO_ROUTE", "abc"), RowSample(1, 7, "column 'key' is null")
+    returned = TaskReport(
+        0,
+        0,
+        rows=9,
+        publish_report=PublishReport(rows=9, confirmed=4, returned=3, unknown=2),
+        samples=(lost,),
+    )
+    skipped = TaskReport(1, 0, rows=9, skipped=1, samples=(bad,))
+    said_of_bad = (
+        "badRows is skip, and 1 of 18 rows were not published; row 7 of partition 1: column 'key' is null"
+    )
+    said_of_lost = "onUnroutable is skip, and 5 of 18 rows were routed to no queue; partition 0: 312 NO_ROUTE"
+    both = {"badRows": "skip", "onUnroutable": "skip"}
+    assert notes(returned, skipped, **both) == (said_of_bad, said_of_lost)
+    assert notes(replace(returned, samples=()), skipped, **both)[1] == said_of_lost.split(";", maxsplit=1)[0]
+    assert notes(returned, skipped, badRows="skip") == (said_of_bad,)
 
 
 def test_tasks_and_stages_that_ran_again_are_noted() -> None:

@@ -109,7 +109,10 @@ def test_a_stream_that_has_forgotten_its_rows_is_an_error(broker: Broker) -> Non
 
 
 def test_rows_of_another_stream_or_not_in_order_are_refused_before_they_are_sent(broker: Broker) -> None:
-    words = "the key of row 15 belongs to 's0', and all rows of partition 1 must be those of stream 's1': .*; 10 rows"
+    words = (
+        "the key of row 15 belongs to 's0', and all rows of partition 1 must be those of stream 's1', by the 2 streams .* now "
+        r"\(s0, s1\): place the rows .*; if they are, the list of streams has changed since: make a deleted partition again.*; 10 rows"
+    )
     with pytest.raises(InputError, match=words):
         run(keys=[*KEYS[:15], OF_S0[0], *KEYS[16:]])
     assert broker.rows["s1"].ids == ids(rows=10)
@@ -120,7 +123,9 @@ def test_rows_of_another_stream_or_not_in_order_are_refused_before_they_are_sent
 
 
 def test_a_partition_without_a_stream_may_have_no_rows(broker: Broker) -> None:
-    with pytest.raises(InputError, match=r"partition 2 has rows, .* from 0 to 1"):
+    with pytest.raises(
+        InputError, match=r"partition 2 has rows, .* \(s0, s1\) take .* from 0 to 1: .*a deleted partition"
+    ):
         run(partition=2)
     assert run(partition=2, rows=0).confirmed == 0
     assert not any(stream.log for stream in broker.rows.values())
@@ -207,3 +212,6 @@ def test_the_first_micro_batch_has_the_version_1() -> None:
     plan = plan_of()
     plan = replace(plan, options=replace(plan.options, version=None))
     assert StreamTaskWriter(plan, Task(write_id="query", batch_id=0))._version() == 1
+    assert StreamTaskWriter(plan, Task(batch_id=6))._version() == 7
+    with pytest.raises(InputError, match="does not report the number of the micro-batch"):
+        StreamTaskWriter(plan, Task(write_id="query"))._version()

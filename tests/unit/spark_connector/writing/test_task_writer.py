@@ -94,6 +94,13 @@ def test_the_report_has_every_count_at_its_place() -> None:
     assert "nowhere" not in repr(report)
 
 
+def test_an_error_has_the_counts_of_the_rows_before_it() -> None:
+    with pytest.raises(RowError) as caught:
+        write(ROW, OTHER, NULL)
+    (line,) = caught.value.__notes__
+    assert '"rows": 2, "confirmed": 2' in line
+
+
 def fail_with(monkeypatch: pytest.MonkeyPatch, words: str, **report: Any) -> None:
     """Let the publisher fail at its end."""
     monkeypatch.setattr(Scripted, "flush", Mock(side_effect=PublishError(words, PublishReport(**report))))
@@ -253,7 +260,7 @@ def test_an_unfinished_earlier_task_is_noted(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_made_ids_need_a_write() -> None:
-    with pytest.raises(InputError, match="does not report the streaming query: add a column message_id"):
+    with pytest.raises(InputError, match=r"does not report the streaming query .*: add a column message_id"):
         write(ROW, task=Task(), messageId="auto")
 
 

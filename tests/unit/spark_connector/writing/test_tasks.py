@@ -35,6 +35,17 @@ def test_speculation_is_known_if_spark_passes_its_configuration(
     assert Task.current("w").speculation is speculation
 
 
+def test_a_batch_is_known_where_spark_does_not_pass_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread pool in ``foreachBatch`` it does not; the function was called with its number."""
+    numbers = dict.fromkeys(("stageId", "partitionId", "attemptNumber", "taskAttemptId"), lambda: 1)
+    given: dict[str, str] = {}
+    context: Any = SimpleNamespace(getLocalProperty=given.get, **numbers)
+    monkeypatch.setattr(tasks, "TaskContext", SimpleNamespace(get=lambda: context))
+    assert (Task.current().batch_id, Task.current(None, 7).batch_id) == (None, 7)
+    given.update({"sql.streaming.queryId": "query", "streaming.sql.batchId": "5"})
+    assert (Task.current().write_id, Task.current().batch_id) == ("query", 5)
+
+
 # -- marks that tasks leave
 
 

@@ -412,6 +412,27 @@ def test_who_may_not_declare_records_applies_without_them_and_replaces_none() ->
     assert not client.live().facts.records
 
 
+def test_who_may_declare_only_some_names_of_records_changes_nothing_or_applies_without_records() -> None:
+    """Each name is tried before the first record is stored."""
+
+    def refuses(operation: Operation) -> bool:
+        return operation.subject.name.startswith("rabbit-chx.next.")
+
+    site = recorded_site(NEWEST, "b", "a")
+    before = site.client().live()
+    client = site.client(refuses=refuses)
+    with pytest.raises(errors.AccessRefusedError, match="cannot be updated, and nothing was changed"):
+        client.applied(plan(ring_file("b"), before), ALL)
+    assert site.client().live() == before
+    assert site.client().live().facts.records == before.facts.records
+    new = Site(ModelBroker(NEWEST))
+    client = new.client(refuses=refuses)
+    (note,) = client.applied(plan(ring_file("b", "a"), client.live()), ALL).unrecorded
+    assert "configure" in note
+    assert new.model.rings["x"].buckets == ("b", "a")
+    assert not client.live().facts.records
+
+
 def test_a_ring_whose_record_does_not_fit_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "record_arguments", lambda _: None)
     client = ModelClient(ModelBroker(NEWEST))
@@ -559,14 +580,21 @@ def test_a_second_run_counts_from_before_the_first_one(
     assert left == set(range(len(reviewed.changes) + 1))
 
 
-def test_another_file_is_planned_from_the_ring_as_it_is_and_says_what_it_gives_up() -> None:
-    wanted, other = limited_file("cab"), limited_file("ab")
+def interrupted(wanted: Topology) -> Site:
+    """Return a model whose apply died after a first change."""
     for dies_before in count():
         site = Site.holding(limited_file("abc"), NEWEST)
         site.apply(wanted, site.client(dies_before))
-        live = site.client().live()
-        if (resumed := plan(wanted, live).resumes) is not None and resumed.done:
+        resumed = plan(wanted, site.client().live()).resumes
+        if resumed is not None and resumed.done:
             break
+    return site
+
+
+def test_another_file_is_planned_from_the_ring_as_it_is_and_says_what_it_gives_up() -> None:
+    wanted, other = limited_file("cab"), limited_file("ab")
+    site = interrupted(wanted)
+    live = site.client().live()
     made = plan(other, live)
     fresh = plan(other, replace(live, facts=replace(live.facts, pending=None)))
     assert (made.changes, made.checksum, made.rings, made.resumes) == (
@@ -587,9 +615,8 @@ def test_another_file_is_planned_from_the_ring_as_it_is_and_says_what_it_gives_u
 def test_what_others_change_meanwhile_is_not_resumed() -> None:
     """A change that nobody has reviewed needs another checksum."""
     wanted = replace(limited_file("bca"), owns=("*",))
-    site = Site.holding(limited_file("abc"), NEWEST)
-    reviewed = plan(wanted, site.client().live())
-    site.apply(wanted, site.client(5))
+    reviewed = plan(wanted, Site.holding(limited_file("abc"), NEWEST).client().live())
+    site = interrupted(wanted)
     site.model.create(QueueDefinition("new"))
     again = plan(wanted, site.client().live())
     assert "delete queue new" in map(str, again.changes)

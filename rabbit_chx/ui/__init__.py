@@ -1,0 +1,1 @@
+"""``rabbit-chx ui``: the reports of the commands as pages in a browser. It reads only (extra `ui`)."""

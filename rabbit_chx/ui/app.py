@@ -1,0 +1,230 @@
+"""The application: each address is a page, which reads the shared state of the broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.cli.live_plan import LivePlan
+from rabbit_chx.cli.printed import in_words, to_type
+from rabbit_chx.cli.show_consumers import consumers_report
+from rabbit_chx.cli.stream_options import GroupOptions
+from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, NotFoundError, RabbitChxError
+from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import Document, Line
+from rabbit_chx.rendering.html import TEMPLATES, body_of, environment
+from rabbit_chx.topology import plan as planned
+from rabbit_chx.ui.guards import Guards
+from rabbit_chx.ui.pages import (
+    Page,
+    Question,
+    consumers_choices,
+    exchange_page,
+    findings_page,
+    index_page,
+    time_text,
+)
+from rabbit_chx.ui.shared_reading import SharedReading
+from rabbit_chx.ui.state import BrokerState, read_state
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from rabbit_chx.cli.broker_options import BrokerAddresses
+
+_LOGGER = logging.getLogger(__name__)
+_HERE = Path(__file__).parent
+_STATIC = {
+    "style.css": (TEMPLATES / "style.css", "text/css"),
+    "ui.css": (_HERE / "static" / "ui.css", "text/css"),
+    "refresh.js": (_HERE / "static" / "refresh.js", "text/javascript"),
+}
+#: The most groups whose consumers are kept at a time.
+_MOST_GROUPS = 20
+
+
+class Pages:
+    """The pages of a broker, and of a topology file if there is one.
+
+    Args:
+        at: the broker.
+        file: the topology file; None for none.
+        variables: the values of its variables.
+        every_s: the least time in seconds between two readings of the broker.
+    """
+
+    def __init__(
+        self, at: BrokerAddresses, file: str | None, variables: VariableOptions, every_s: float
+    ) -> None:
+        self._at, self._file, self._variables, self._every_s = at, file, variables, every_s
+        self._state = SharedReading(lambda: read_state(at), every_s)
+        self._groups: dict[tuple[str, str], SharedReading[Document]] = {}
+
+    def app(self, hosts: Iterable[str] | None, token: str | None) -> ASGIApp:
+        """Return the application behind its guards; see `Guards`."""
+        pages: dict[str, Callable[[BrokerState, Request], Page]] = {
+            "/": lambda state, _: index_page(state),
+            "/exchange": self._exchange,
+            "/exchange/{name:path}": self._exchange,
+            "/findings": self._findings,
+            "/consumers": self._consumers,
+            "/plan": self._plan,
+        }
+        routes = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in pages.items()]
+        routes.append(Route("/static/{name}", _static, methods=["GET"]))
+        handlers = {HTTPException: self._on_http_error, Exception: self._on_crash}
+        return Guards(Starlette(routes=routes, exception_handlers=handlers), hosts, token)
+
+    # -- pages
+
+    def _exchange(self, state: BrokerState, request: Request) -> Page:
+        query = request.query_params
+        name = request.path_params.get("name") or query.get("name", "")
+        asked = Question(
+            [key for key in query.getlist("key") if key],
+            query.get("key_type", ""),
+            [text for text in query.getlist("add") if text],
+            [text for text in query.getlist("remove") if text],
+            query.get("to_release", ""),
+        )
+        return exchange_page(state, query.get("vhost", self._at.settings.vhost), name, asked)
+
+    @staticmethod
+    def _findings(state: BrokerState, request: Request) -> Page:
+        query = request.query_params
+        return findings_page(state, query.get("vhost"), query.get("exchange"), query.getlist("kind"))
+
+    def _consumers(self, state: BrokerState, request: Request) -> Page:
+        query = request.query_params
+        values = {"choices": consumers_choices(state)}
+        exchange, vhost = query.get("exchange"), query.get("vhost", self._at.settings.vhost)
+        if exchange is None:
+            line = Line(
+                "Choose an exchange."
+                if values["choices"]
+                else "No queue of an exchange that hashes has consumers."
+            )
+            return Page("Consumers", Document("", [line]), "list.html", values)
+        if state.vhost(vhost).topology.exchange(exchange) is None:
+            raise NotFoundError(
+                f"there is no exchange {exchange!r:.80} in vhost {vhost!r:.80}", exchange=exchange
+            )
+        seen = self._group(vhost, exchange).look()
+        if seen.value is None:
+            raise InputError(seen.error)
+        return Page(f"Consumers of {exchange}", seen.value, "list.html", values)
+
+    def _group(self, vhost: str, exchange: str) -> SharedReading[Document]:
+        found = self._groups.pop((vhost, exchange), None)
+        if found is None:
+            at = self._at.in_vhost(vhost)
+            found = SharedReading(
+                lambda: consumers_report(at, [exchange], GroupOptions(consumers=True)), self._every_s
+            )
+        self._groups[vhost, exchange] = found  # the last one that was looked at is the last to go
+        while len(self._groups) > _MOST_GROUPS:
+            del self._groups[next(iter(self._groups))]
+        return found
+
+    def _plan(self, state: BrokerState, _: Request) -> Page:
+        if self._file is None:
+            raise InputError(Fix("no file is given: start with ", to_type("ui", file="topology.toml")))
+        vhost = self._at.settings.vhost
+        given = read_topology(self._file, vhost, variables=self._variables, is_compared=True)
+        live = state.vhost(vhost).topology
+        made = LivePlan(given, live, planned(given.topology, live), vhost)
+        command = Fix("Apply it with: ", to_type("apply", self._file))
+        ending = [command] if made.plan.changes and not made.plan.refusals else []
+        return Page(f"Plan of {self._file}", made.report(whole=False, ending=ending))
+
+    # -- answers
+
+    def _endpoint(self, page: Callable[[BrokerState, Request], Page]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            return await run_in_threadpool(self._answer, page, request)
+
+        return answer
+
+    def _answer(self, page: Callable[[BrokerState, Request], Page], request: Request) -> Response:
+        seen = self._state.look()
+        is_json = request.query_params.get("format") == "json"
+        if seen.value is None:
+            return self._problem(request, seen.error, 503)
+        try:
+            made = page(seen.value, request)
+            if is_json:
+                return JSONResponse(made.document.as_json(in_words), headers=_age_of(seen.age_s()))
+        except RabbitChxError as error:
+            return self._problem(request, in_words(Fix(str(error))), _status_of(error))
+        body = made.values.get("report") or body_of(made.document, in_words)
+        query = [(name, value) for name, value in request.query_params.multi_items() if name != "format"]
+        return self._html(
+            request,
+            made.template,
+            **{name: value for name, value in made.values.items() if name != "report"},
+            **body,
+            title=made.title,
+            error=seen.error,
+            age_s=seen.age_s(),
+            address=self._at.address,
+            read_at=time_text(seen.value.time_s),
+            json_address=f"?{urlencode([*query, ('format', 'json')])}",
+        )
+
+    def _problem(self, request: Request, message: str, status: int) -> Response:
+        if request.query_params.get("format") == "json":
+            return JSONResponse({"error": message}, status)
+        return self._html(
+            request, "base.html", status, title="Not shown", error=message, age_s=None, blocks=[], look={}
+        )
+
+    def _html(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        links = [("/", "Exchanges"), ("/findings", "Findings"), ("/consumers", "Consumers")]
+        links += [("/plan", "Plan")] if self._file is not None else []
+        page = environment(_HERE / "templates").get_template(template)
+        text = page.render(page=request.url.path, links=links, every_s=self._every_s, **values)
+        return HTMLResponse(text, status)
+
+    def _on_http_error(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        text = (
+            f"there is no page {request.url.path!r:.80}: see the links above" if status == 404 else str(error)
+        )
+        return self._problem(request, text, status)
+
+    def _on_crash(self, request: Request, error: Exception) -> Response:
+        _LOGGER.error("a page failed", exc_info=error)
+        return self._problem(
+            request, f"this is a bug in rabbit-chx, please report it: {type(error).__name__}", 500
+        )
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _STATIC:
+        raise HTTPException(404)
+    path, type_ = _STATIC[name]
+    return Response(path.read_bytes(), media_type=type_)
+
+
+def _age_of(seconds: float) -> dict[str, str]:
+    return {"Age": str(int(seconds))}
+
+
+def _status_of(error: RabbitChxError) -> int:
+    if isinstance(error, NotFoundError):
+        return 404
+    if isinstance(error, (InputError, MismatchError)):
+        return 400
+    return 403 if isinstance(error, BrokerRefusedError) else 503

@@ -1,0 +1,132 @@
+"""``rabbit-chx ui``: the pages in a browser, until Ctrl-C."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from contextlib import suppress
+
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
+from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.errors import InputError
+from rabbit_chx.installation import missing_extra
+from rabbit_chx.options import number, whole
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_BACKLOG = 128
+#: The most requests at a time; further ones get 503.
+_MOST_REQUESTS = 200
+_LONGEST_END_S = 2
+
+
+@command(
+    example="rabbit-chx ui --file topology.toml --management-url http://localhost:15672", has_output=False
+)
+def ui(
+    *,
+    file: str | None = option(
+        metavar="FILE", help="A topology file: the page Plan shows its plan, as of now."
+    ),
+    port: int = option(
+        type=whole(0, 65535),
+        default=8720,
+        metavar="PORT",
+        help="The port; 0 for a free one.  [default: 8720]",
+    ),
+    host: str = option(
+        type=TEXT,
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="The address to listen on. One that others reach needs --token.  [default: 127.0.0.1]",
+    ),
+    token: bool = option(
+        is_flag=True, help="Only browsers that opened the printed address get pages; put TLS in front."
+    ),
+    no_browser: bool = option(is_flag=True, help="Do not open a browser."),
+    every: float = option(
+        type=number(3600),
+        default=5.0,
+        metavar="SECONDS",
+        help="Read the broker at most this often.  [default: 5]",
+    ),
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
+    variables: VariableOptions = options(VariableOptions),
+) -> Outcome:
+    """Show the exchanges that hash in a browser: rings, shares of the keys and of the traffic, findings, consumers, and what a change
+    would move.
+
+    The pages only read: no page changes the broker. They read it while somebody looks, and all viewers share one reading. Each page is
+    a GET with its whole state in the address, and with format=json the document of the command.
+
+    The address is printed, and opened in the browser. Ctrl-C ends the program.
+    """
+    try:
+        import uvicorn
+
+        from rabbit_chx.ui.app import Pages
+    except ModuleNotFoundError as error:
+        raise missing_extra("the browser's pages", str(error.name), "ui") from None
+    if host not in _LOOPBACK and not token:
+        raise InputError(
+            f"--host {host:.80} can be reached from other machines, and the pages show names and rates to all: pass --token, too"
+        )
+    at = broker.live()
+    at.management("the pages show exchanges, which AMQP alone does not list")
+    if file is not None:
+        read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
+    listening = _listen(host, port)
+    secret = secrets.token_urlsafe(32) if token else None
+    hosts = _LOOPBACK if host in _LOOPBACK else None
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={secret}" if secret else "")
+    if secret:
+        say("the pages are not encrypted: put a proxy with TLS in front of this address")
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+    if not no_browser:
+        threading.Thread(target=_open, args=(address,), daemon=True).start()
+    config = uvicorn.Config(
+        Pages(at, file, variables, every).app(hosts, secret),
+        access_log=False,
+        log_level="warning",
+        lifespan="off",
+        server_header=False,
+        limit_concurrency=_MOST_REQUESTS,
+        timeout_graceful_shutdown=_LONGEST_END_S,
+    )
+    with listening, suppress(KeyboardInterrupt):  # the way to end it
+        uvicorn.Server(config).run(sockets=[listening])
+    return Outcome()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InputError(f"--host {host!r:.80} is no address of this machine: {error.strerror}") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise InputError(
+            f"port {port} of {host} cannot be used: {error.strerror}; pass another --port, or --port 0 for a free one"
+        ) from None
+    return listening
+
+
+def _open(address: str) -> None:
+    try:
+        is_open = webbrowser.open(address)
+    except (webbrowser.Error, OSError):
+        is_open = False
+    if not is_open:
+        say("no browser was found: open the address in one, or pass --no-browser")

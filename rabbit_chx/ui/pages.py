@@ -1,0 +1,285 @@
+"""The pages: what each address shows of the state of the broker, as documents of the commands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from rabbit_chx.amqp.fields import FIELD_TYPES
+from rabbit_chx.analysis.compare_report import compare_report
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.pictures import draw_map
+from rabbit_chx.analysis.report_parts import hashes_text, rate_text, ring_text
+from rabbit_chx.analysis.route_report import Answer, route_report
+from rabbit_chx.analysis.simulation import simulate
+from rabbit_chx.cli.inputs import hashed_value, parse_bindings, parse_header_type, parse_unbind
+from rabbit_chx.cli.ring_options import parse_release
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering.html import body_of
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable
+from rabbit_chx.topology.live.reading import PublishRates
+from rabbit_chx.topology.live_rings import make_members
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, RingMember
+from rabbit_chx.topology.objects.toml_values import toml_value
+from rabbit_chx.topology.reports.check_report import CheckReport
+from rabbit_chx.topology.reports.exchange_report import (
+    ShownExchange,
+    list_moduli,
+    list_report,
+    list_rings,
+    show_report,
+)
+from rabbit_chx.words import listed, percent, plural
+
+if TYPE_CHECKING:
+    from rabbit_chx.analysis.findings import Finding
+    from rabbit_chx.rendering import Document
+    from rabbit_chx.routing.bindings import Place
+    from rabbit_chx.routing.key_map import KeyMap
+    from rabbit_chx.ui.state import BrokerState, VhostState
+
+#: The most keys, and the most changes, of one address.
+_MOST = 100
+#: Traffic above this multiple of the exact share is said to be more.
+_MORE = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page.
+
+    Attributes:
+        title: its title.
+        document: what it is in JSON, and unless the template shows more, in HTML.
+        template: its template.
+        values: what else the template shows.
+    """
+
+    title: str
+    document: Document
+    template: str = "base.html"
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def link_to(vhost: str, exchange: str) -> str:
+    """Return the address of the page of an exchange. Browsers take the paths . and .. for other ones."""
+    if exchange in (".", ".."):
+        return "/exchange?" + urlencode({"name": exchange, "vhost": vhost})
+    return f"/exchange/{quote(exchange, safe='')}?{urlencode({'vhost': vhost})}"
+
+
+def index_page(state: BrokerState) -> Page:
+    """Return the page of all exchanges that hash."""
+    rings = [row for name, vhost in state.vhosts.items() for row in list_rings(name, vhost.topology)]
+    moduli = [row for name, vhost in state.vhosts.items() for row in list_moduli(name, vhost.topology)]
+    document = list_report(list(state.vhosts), rings, moduli, all_vhosts=True)
+    rows = [
+        _row(name, vhost, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing
+    ]
+    values = {
+        "rows": rows,
+        "many": len(state.vhosts) > 1,
+        "nothing": "No exchange hashes in the vhosts of this user.",
+    }
+    return Page("Exchanges that hash", document, "index.html", values)
+
+
+def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
+    shown = ShownExchange.of_topology(vhost.topology, exchange, vhost.rates[exchange])
+    assert shown.map is not None  # of a topology only what hashes is shown
+    strip, _ = draw_map(shown.map)
+    names = dict.fromkeys(filter(None, strip.names()))
+    found = [finding.kind for finding in vhost.check.findings if finding.exchange == exchange]
+    is_checked = exchange in vhost.check.exchanges or exchange in vhost.check.without_ring
+    return {
+        "name": exchange,
+        "vhost": name,
+        "link": link_to(name, exchange),
+        "strip": strip if shown.map.beneath.buckets else None,
+        "colours": {each: number % 20 for number, each in enumerate(names)},
+        "members": plural(len(shown.map.destinations), "member"),
+        "ground": ring_text(shown.map),
+        "rate": "" if shown.rates.exchange is None else f"{rate_text(shown.rates.exchange)} messages/s",
+        "loaded": most_loaded(shown.map, shown.traffic),
+        "findings": listed(list(dict.fromkeys(found))) if found or is_checked else None,
+    }
+
+
+def most_loaded(key_map: KeyMap, traffic: Mapping[str, float]) -> str:
+    """Return the queue with the most traffic, and its share of the keys; empty without traffic."""
+    if not traffic:
+        return ""
+    queue = max(traffic, key=traffic.__getitem__)
+    share = key_map.shares().get(queue, 0.0)
+    more = ", more than its share" if traffic[queue] > _MORE * share else ""
+    return (
+        f"{queue} has {percent(traffic[queue], 1)} of the traffic and {percent(share, 1)} of the keys{more}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an address asks about an exchange, by the names of the options of the commands."""
+
+    keys: Sequence[str] = ()
+    key_type: str = ""
+    added: Sequence[str] = ()
+    removed: Sequence[str] = ()
+    to_release: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse more than a page shows."""
+        for name, values in (("key", self.keys), ("add", self.added), ("remove", self.removed)):
+            if len(values) > _MOST:
+                raise InputError(f"{name} is given {len(values)} times: pass at most {_MOST}")
+
+
+def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) -> Page:
+    """Return the page of an exchange, with the answers to what is asked.
+
+    Raises:
+        NotFoundError: there is no such exchange.
+        MismatchError: it does not hash.
+        InputError: what is asked is not valid.
+    """
+    seen = state.vhost(vhost)
+    shown = ShownExchange.of_topology(seen.topology, name, seen.rates.get(name, PublishRates(None, {})))
+    assert shown.map is not None
+    document = show_report({name: shown})
+    arguments = dict(shown.arguments or {})
+    values: dict[str, Any] = {
+        "vhost": vhost,
+        "exchange": name,
+        "keys": asked.keys,
+        "key_type": asked.key_type or "longstr",
+        "types": FIELD_TYPES,
+        "has_types": "hash-header" in arguments,
+        "hashes": f"a key: the {hashes_text(arguments)}",
+        "has_ring": isinstance(shown.map, HashRing),
+        "added": asked.added,
+        "removed": asked.removed,
+        "to_release": asked.to_release,
+        "routed": None,
+        "changed": None,
+        "file": "",
+        "found": None,
+    }
+    if findings := [finding for finding in seen.check.findings if finding.exchange == name]:
+        values["found"] = body_of(_findings_document(state, vhost, findings, (name,)))
+    if any(asked.keys):
+        document = routed = _route(shown.map, arguments, asked)
+        values["routed"] = body_of(routed)
+    if any(asked.added) or any(asked.removed) or asked.to_release:
+        document, changed = _change(shown.map, asked)
+        values |= {"changed": body_of(document), "file": _file_lines(name, changed)}
+    return Page(name, document, "exchange.html", values | {"report": body_of(show_report({name: shown}))})
+
+
+def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> Document:
+    header = arguments.get("hash-header")
+    _, type_ = parse_header_type(f"{header}:{asked.key_type}" if header and asked.key_type else header)
+    hashing = Hashing(header, arguments.get("hash-property"), field_type=type_)
+    exchange = hashing.exchange(key_map.beneath)
+    answers = []
+    for key in asked.keys:
+        message = hashing.message(hashed_value(hashing, key))
+        how = exchange.explain(**message) if isinstance(exchange, ConsistentHashExchange) else None
+        place: Place = exchange.route(**message) if how is None else how.destination
+        queue, slot = place, None
+        if isinstance(key_map, SlotTable):
+            queue, slot = key_map.queue_of(place), "" if place is None else str(place)
+        answers.append(Answer(key, queue, slot, explanation=how))
+    return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed)
+
+
+def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap]:
+    from rabbit_chx.topology.planning.proposals import find_least_moved
+
+    changed = key_map
+    for text in filter(None, ",".join(asked.removed).split(",")):
+        changed = changed.unbind(*parse_unbind(text.strip(), changed))
+    for destination, key in parse_bindings(
+        [text.strip() for text in ",".join(asked.added).split(",") if text.strip()]
+    ):
+        changed = changed.bind(destination, key)
+    if (release := parse_release(asked.to_release or None)) is not None:
+        changed = changed.with_release(release)
+    least = None
+    if isinstance(key_map, HashRing) and isinstance(changed, HashRing) and not asked.to_release:
+        least = find_least_moved(key_map, changed)
+    simulation = simulate(key_map, changed=changed)
+    return compare_report(simulation, is_determined=not key_map.ground.is_assumed, least=least), changed
+
+
+def _file_lines(name: str, key_map: KeyMap) -> str:
+    """Return the lines of a topology file with a ring; empty if it has slots."""
+    if not isinstance(key_map, HashRing):
+        return ""
+    bound = key_map.bindings
+    members = make_members(key_map.buckets) if bound is None else [RingMember(*each) for each in bound]
+    lines = ["[[exchanges]]", f"name = {toml_value(name)}", f"type = {toml_value(HASH_EXCHANGE)}", "ring = ["]
+    for member in members:
+        kind, named = (
+            ("queue", member.destination)
+            if isinstance(member.destination, str)
+            else ("exchange", member.destination.name)
+        )
+        lines.append(f"  {{ {kind} = {toml_value(named)}, weight = {member.weight} }},")
+    return "\n".join([*lines, "]"])
+
+
+def findings_page(state: BrokerState, vhost: str | None, exchange: str | None, kinds: Sequence[str]) -> Page:
+    """Return the page of all findings, or of those of a vhost, of an exchange or of some kinds."""
+    checks = {
+        name: replace(
+            seen.check,
+            findings=tuple(
+                finding
+                for finding in seen.check.findings
+                if exchange in (None, finding.exchange) and (not kinds or finding.kind in kinds)
+            ),
+        )
+        for name, seen in state.vhosts.items()
+        if vhost in (None, name)
+    }
+    report = CheckReport(state.address, checks, (), state.time_s, all_vhosts=vhost is None)
+    every = dict.fromkeys(finding.kind for seen in state.vhosts.values() for finding in seen.check.findings)
+    choices = [(f"/findings?{urlencode({'kind': kind})}", kind) for kind in every]
+    if kinds or exchange or vhost:
+        choices.insert(0, ("/findings", "all"))
+    return Page("Findings", report.document(), "list.html", {"choices": choices})
+
+
+def _findings_document(
+    state: BrokerState, vhost: str, findings: Sequence[Finding], exchanges: tuple[str, ...]
+) -> Document:
+    check = replace(state.vhosts[vhost].check, findings=tuple(findings))
+    return CheckReport(state.address, {vhost: check}, exchanges, state.time_s).document()
+
+
+def consumers_choices(state: BrokerState) -> list[tuple[str, str]]:
+    """Return the address and the name of each exchange whose queues have consumers."""
+    return [
+        (
+            "/consumers?" + urlencode({"exchange": exchange.name, "vhost": name}),
+            f"{exchange.name} ({plural(count, 'consumer')})",
+        )
+        for name, seen in state.vhosts.items()
+        for exchange in seen.hashing
+        if (count := sum(_consumers_of(seen, exchange.name)))
+    ]
+
+
+def _consumers_of(seen: VhostState, exchange: str) -> Iterator[int]:
+    shown = ShownExchange.of_topology(seen.topology, exchange, seen.rates[exchange])
+    for place in () if shown.map is None else shown.map.destinations:
+        if isinstance(place, str):
+            yield shown.rates.backlogs.get(place, (0, 0, 0))[2] or 0
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in seconds since 1970 as the time of the day, UTC."""
+    return time.strftime("%H:%M:%S UTC", time.gmtime(seconds))

@@ -1,0 +1,83 @@
+"""A reading of the broker that all viewers share: at most one at a time, none while nobody looks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rabbit_chx.errors import RabbitChxError
+
+_LOGGER = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[_T]):
+    """What the last readings found.
+
+    Attributes:
+        value: the last value; None if there was none.
+        read_at: when it was read, on the monotonic clock.
+        error: why the last reading failed; empty if it did not.
+    """
+
+    value: _T | None = None
+    read_at: float = 0.0
+    error: str = ""
+
+    def age_s(self) -> float:
+        """Return the age of the value in seconds."""
+        return time.monotonic() - self.read_at
+
+
+class SharedReading(Generic[_T]):
+    """The last value of a function, which is called again if somebody looks and the value is old.
+
+    Args:
+        read: returns the value; blocks.
+        every_s: the least time in seconds between the beginnings of two calls.
+        first_s: how long a viewer waits for the first value, in seconds.
+        next_s: how long a viewer waits for a newer one, before the last one is shown with its age.
+    """
+
+    def __init__(
+        self, read: Callable[[], _T], every_s: float, first_s: float = 20.0, next_s: float = 1.0
+    ) -> None:
+        self._read, self._every_s = read, every_s
+        self._first_s, self._next_s = first_s, next_s
+        self._lock = threading.Lock()
+        self._seen: Seen[_T] = Seen()
+        self._began = -every_s
+        self._ended: threading.Event | None = None
+
+    def look(self) -> Seen[_T]:
+        """Return the value, or the last one and the error."""
+        with self._lock:
+            now = time.monotonic()
+            if self._ended is None and now - self._began >= self._every_s:
+                self._began, self._ended = now, threading.Event()
+                # A daemon: a broker that does not answer does not keep the program from ending.
+                threading.Thread(target=self._run, args=(self._ended,), daemon=True).start()
+            ended = self._ended
+            wait_s = self._first_s if self._seen.value is None else self._next_s
+        if ended is not None and not ended.wait(wait_s) and self._seen.value is None:
+            return Seen(error=f"the broker has not answered for {wait_s:g} s")
+        return self._seen
+
+    def _run(self, ended: threading.Event) -> None:
+        try:
+            self._seen = Seen(self._read(), time.monotonic())
+        except (RabbitChxError, OSError) as error:
+            self._seen = Seen(self._seen.value, self._seen.read_at, str(error))
+        except Exception as error:
+            _LOGGER.exception("a reading of the broker failed")
+            text = f"this is a bug in rabbit-chx, please report it: {type(error).__name__}"
+            self._seen = Seen(self._seen.value, self._seen.read_at, text)
+        finally:
+            with self._lock:
+                self._ended = None
+            ended.set()

@@ -1,0 +1,92 @@
+"""The state of a broker that the pages show: one reading of each vhost that has exchanges that hash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import NotFoundError
+from rabbit_chx.topology import LiveTopology, TopologyCheck, check
+from rabbit_chx.topology.live.reading import PublishRates, read_rates
+from rabbit_chx.topology.modulus import is_super_stream
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
+
+if TYPE_CHECKING:
+    from rabbit_chx.cli.broker_options import BrokerAddresses
+
+
+@dataclass(frozen=True, slots=True)
+class VhostState:
+    """A vhost.
+
+    Attributes:
+        topology: its objects and rings.
+        check: what is wrong with them.
+        rates: the messages per second of each exchange that hashes, and of its queues.
+    """
+
+    topology: LiveTopology
+    check: TopologyCheck
+    rates: Mapping[str, PublishRates]
+
+    @property
+    def hashing(self) -> list[ExchangeDefinition]:
+        """The exchanges that hash."""
+        return [exchange for exchange in self.topology.exchanges if hashes(exchange)]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A broker: its address, the vhosts that have exchanges that hash, by name, and the time of the reading in seconds since 1970."""
+
+    address: str
+    vhosts: Mapping[str, VhostState]
+    time_s: float
+
+    def vhost(self, name: str) -> VhostState:
+        """Return a vhost.
+
+        Raises:
+            NotFoundError: no exchange hashes there.
+        """
+        if name not in self.vhosts:
+            known = ", ".join(self.vhosts) or "none"
+            raise NotFoundError(f"no exchange hashes in vhost {name!r:.80}; those with one: {known:.300}")
+        return self.vhosts[name]
+
+
+def hashes(exchange: ExchangeDefinition) -> bool:
+    """Return True if an exchange maps keys to destinations by a hash."""
+    return exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream(exchange)
+
+
+def read_state(at: BrokerAddresses) -> BrokerState:
+    """Read a broker.
+
+    Raises:
+        UnreachableError: an address does not answer.
+        AccessRefusedError: the user may not read it.
+        RingSourceError: the rings could not be read.
+    """
+    api = at.management("the pages show exchanges, which AMQP alone does not list")
+    columns = {"columns": "name,vhost,type"}
+    listed = api.get_list("exchanges", query=columns, fields={"name": str, "vhost": str, "type": str})
+    names = sorted({entry["vhost"] for entry in listed if _may_hash(entry)})
+    read = {name: _read_vhost(at.in_vhost(name)) for name in names}
+    return BrokerState(at.address, {name: seen for name, seen in read.items() if seen.hashing}, time.time())
+
+
+def _may_hash(entry: Mapping[str, object]) -> bool:
+    if entry["type"] == "direct":  # a super stream is one
+        return entry["name"] not in ("", "amq.direct")
+    return entry["type"] in (HASH_EXCHANGE, MODULUS_EXCHANGE)
+
+
+def _read_vhost(at: BrokerAddresses) -> VhostState:
+    with at.broker() as broker:
+        topology = broker.topology()
+    names = [exchange.name for exchange in topology.exchanges if hashes(exchange)]
+    rates = read_rates(at.management(""), at.settings.vhost, names)
+    return VhostState(topology, check(topology), rates)

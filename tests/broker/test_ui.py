@@ -1,0 +1,241 @@
+"""`rabbit-chx ui` in a real Chromium, that of the system: what a person sees, with and without a mouse, a script, a broker.
+
+With RABBIT_CHX_PICTURES=FOLDER the pictures of docs/ui.md are written there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import pytest
+from exchange_types import CHX
+from programs import program
+from shop import Shop
+from tcp_proxy import Proxy
+
+from rabbit_chx import Publisher
+
+sync_api = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+pytestmark = [pytest.mark.broker, pytest.mark.extended, pytest.mark.timeout(300)]
+
+HOSTILE = "<script>document.title='bad'</script>\"'&"
+WIDTHS = (380, 1200)
+PICTURES = os.environ.get("RABBIT_CHX_PICTURES")
+#: What a page may not have, as axe grades it.
+_SERIOUS = ("serious", "critical")
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q1", weight = 10 }, { queue = "q2" }]
+[[queues]]
+name = "q{1..2}"
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    path = program("chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[str]:
+    """Start the command, and pass the address that it prints. Ctrl-C ends it."""
+    command = [sys.executable, "-c", "from rabbit_chx.cli import main; raise SystemExit(main())", "ui"]
+    with subprocess.Popen(
+        [*command, "--no-browser", "--port", "0", "--every", "1", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address.startswith("http://")
+            yield address.rstrip("/")
+            process.send_signal(2)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def address(shop: Shop, tmp_path: Path) -> Iterator[str]:
+    """The pages of a vhost with a ring whose slot is an exchange, another one, and traffic of one key."""
+    channel = shop.channel
+    channel.exchange_declare("plain", CHX, durable=True)
+    for queue in ("q1", "q2"):
+        channel.queue_bind(queue, "plain", "1")
+    with Publisher(shop.broker.url, exchange="plain") as publisher:
+        publisher.publish_many(["one-key"] * 200, [b"x"] * 200)
+    file = tmp_path / "topology.toml"
+    file.write_text(FILE)
+    with served(*shop.live, *shop.via, "--file", str(file)) as found:
+        yield found
+
+
+def through(url: str, proxy: Proxy) -> str:
+    """The URL by way of a proxy."""
+    parts = urlsplit(url)
+    login = parts.netloc.rpartition("@")[0]
+    return urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{proxy.port}".removeprefix("@")))
+
+
+def paths(shop: Shop) -> dict[str, str]:
+    vhost = quote(shop.settings.vhost, safe="")
+    return {
+        "exchanges": "/",
+        "exchange": f"/exchange/plain?vhost={vhost}&key=user-1&add=q9%3D2",
+        "slots": f"/exchange/orders?vhost={vhost}",
+        "findings": "/findings",
+        "consumers": "/consumers",
+        "plan": "/plan",
+    }
+
+
+def test_each_page_at_each_width_in_light_and_dark(
+    chromium: Any, shop: Shop, address: str, tmp_path: Path
+) -> None:
+    folder = Path(PICTURES or tmp_path)
+    for name, path in paths(shop).items():
+        for width in WIDTHS:
+            for scheme in ("light", "dark"):
+                # Only axe needs what the policy of the pages forbids.
+                page = chromium.new_page(
+                    viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True
+                )
+                problems: list[str] = []
+                page.on("pageerror", lambda error, found=problems: found.append(str(error)))
+                page.on("console", lambda message, found=problems: found.append(message.text))
+                assert page.goto(address + path).status == 200
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+                found = axe.Axe().run(page).response["violations"]
+                assert [
+                    (each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in _SERIOUS
+                ] == []
+                assert problems == []
+                page.screenshot(path=folder / f"ui-{name}-{width}-{scheme}.png", full_page=True)
+                page.close()
+
+
+def test_the_policy_permits_what_the_pages_load(chromium: Any, shop: Shop, address: str) -> None:
+    page = chromium.new_page()
+    refused: list[str] = []
+    page.on("console", lambda message: refused.append(message.text))
+    for path in paths(shop).values():
+        page.goto(address + path)
+        page.wait_for_timeout(1500)  # one refresh
+    assert refused == []
+    page.close()
+
+
+def test_names_are_no_markup(chromium: Any, shop: Shop) -> None:
+    shop.channel.exchange_declare(HOSTILE, CHX, durable=True)
+    shop.channel.queue_declare(HOSTILE, durable=True)
+    shop.channel.queue_bind(HOSTILE, HOSTILE, "1")
+    with served(*shop.live, *shop.via) as address:
+        page = chromium.new_page()
+        page.goto(address)
+        page.click("a:has-text('<script>')")
+        page.wait_for_load_state()
+        assert page.inner_text("h1") == HOSTILE
+        assert page.title().startswith(HOSTILE)
+        page.close()
+
+
+def test_the_keyboard_is_enough(chromium: Any, shop: Shop, address: str) -> None:
+    page = chromium.new_page()
+    page.goto(address + paths(shop)["exchange"].partition("&key")[0])
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.name") == "key":
+            break
+    page.keyboard.type("user-7")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**key=user-7**")
+    assert "user-7" in page.inner_text("main")
+    assert "phash2" in page.inner_text("main")
+    page.close()
+
+
+def test_no_page_needs_a_script(chromium: Any, shop: Shop, address: str) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    for path in paths(shop).values():
+        page.goto(address + path)
+        assert len(page.inner_text("main")) > 40
+    page.goto(address + paths(shop)["exchange"].partition("&key")[0])
+    page.fill("input[name=add]", "q9=2")
+    page.click("text=What would move?")
+    assert "of all keys move" in page.inner_text("main")
+    context.close()
+
+
+def test_an_open_page_follows_the_broker_and_keeps_what_is_typed(
+    chromium: Any, shop: Shop, address: str
+) -> None:
+    page = chromium.new_page()
+    page.goto(address + paths(shop)["exchange"].partition("&key")[0])
+    page.fill("input[name=key]", "half-typed")
+    shop.channel.queue_declare("q-new", durable=True)
+    shop.channel.queue_bind("q-new", "plain", "1")
+    page.wait_for_selector("#report td:has-text('q-new')", timeout=30_000)
+    assert page.input_value("input[name=key]") == "half-typed"
+    page.close()
+
+
+def test_a_broker_that_dies_and_comes_back(chromium: Any, shop: Shop) -> None:
+    """The addresses are cut, as if the broker were gone."""
+    management = str(shop.broker.management_url)
+    with closing(Proxy(shop.broker.url)) as amqp, closing(Proxy(management)) as http:
+        live = ("--url", through(shop.broker.url, amqp), "--management-url", through(management, http))
+        with served(*live, *shop.via) as address:
+            page = chromium.new_page()
+            page.goto(address)
+            page.wait_for_selector("text=orders")
+            amqp.refuse()
+            http.refuse()
+            page.wait_for_selector(".problem", timeout=60_000)
+            assert "s ago" in page.inner_text(".problem")
+            assert "orders" in page.inner_text("main"), "the last state"
+            page.reload()
+            assert "orders" in page.inner_text("main")
+            amqp.accept()
+            http.accept()
+            page.wait_for_selector(".problem", state="detached", timeout=60_000)
+            page.close()
+
+
+def test_two_hundred_exchanges_and_a_thousand_members(chromium: Any, shop: Shop) -> None:
+    channel = shop.channel
+    for number in range(200):
+        channel.exchange_declare(f"x.{number:03}", CHX, durable=True)
+        channel.queue_bind("q1", f"x.{number:03}", "1")
+    channel.exchange_declare("large", CHX, durable=True)
+    for number in range(1000):
+        channel.queue_declare(f"m.{number:04}", durable=True)
+        channel.queue_bind(f"m.{number:04}", "large", "1")
+    vhost = paths(shop)["exchange"].partition("vhost=")[2].partition("&")[0]
+    with served(*shop.live, *shop.via) as address:
+        page = chromium.new_page(viewport={"width": 380, "height": 800})
+        page.goto(address, timeout=60_000)
+        assert page.locator(".card").count() == 202
+        began = time.monotonic()
+        page.goto(f"{address}/exchange/large?vhost={vhost}", timeout=60_000)
+        assert page.locator("#report tbody tr").count() >= 1000
+        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+        assert time.monotonic() - began < 60
+        page.close()

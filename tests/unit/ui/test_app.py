@@ -1,0 +1,130 @@
+"""Each address of the pages, on a broker made of values; tests/broker/test_ui.py opens them in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from modelled_commands import ModelledCommands
+from starlette.testclient import TestClient
+
+from rabbit_chx import Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.cli.broker_options import BrokerAddresses
+from rabbit_chx.cli.inputs import VariableOptions
+from rabbit_chx.ui.app import Pages
+
+URL = "amqp://guest:canary-password@model"
+HOSTILE = "<script>alert(1)</script>"
+FILE = f"""
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{{ queue = "q{{1..3}}" }}, {{ queue = "{HOSTILE}" }}]
+[[exchanges]]
+name = "a/b {HOSTILE}"
+type = "x-consistent-hash"
+slots = 8
+members = [{{ queue = "q{{1..2}}" }}]
+[[exchanges]]
+name = "bills"
+type = "x-modulus-hash"
+queues = ["q1", "q2"]
+[[queues]]
+name = "q{{1..3}}"
+[[queues]]
+name = "{HOSTILE}"
+"""
+
+
+@pytest.fixture
+def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    modelled = ModelledCommands(tmp_path / "unused.toml", monkeypatch)
+    modelled.holds(Topology.from_toml(FILE))
+    file = tmp_path / "topology.toml"
+    file.write_text(FILE.replace("q{1..3}", "q{2..3}", 1))
+    at = BrokerAddresses(URL, ConnectionSettings.from_uri(URL), "http://model:15672", None)
+    pages = Pages(at, str(file), VariableOptions(assigned=()), every_s=60)
+    return TestClient(pages.app(("testserver",), None))
+
+
+PATHS = [
+    "/", "/exchange/orders", "/exchange/a%2Fb%20%3Cscript%3Ealert%281%29%3C%2Fscript%3E", "/exchange/bills",
+    "/exchange/orders?key=user-1&key=b&add=q9%3D2&remove=q1", "/exchange/orders?to_release=3.10", "/findings",
+    "/findings?kind=hole&exchange=orders&vhost=/", "/consumers", "/plan",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_page_is_shown_without_markup_of_others(browser: TestClient, path: str) -> None:
+    answer = browser.get(path)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/html")
+    assert HOSTILE not in answer.text
+    assert "canary-password" not in answer.text
+    assert answer.text.count("<script") == 1, "that of the page itself"
+    assert " style=" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/", "rings"), ("/exchange/orders", "show"), ("/exchange/orders?key=a", "route"),
+        ("/exchange/orders?add=q9%3D2", "compare"), ("/findings", "check"), ("/plan", "plan"),
+    ],
+)  # fmt: skip
+def test_each_page_is_the_document_of_a_command(browser: TestClient, path: str, name: str) -> None:
+    answer = browser.get(path, params={"format": "json"} if "?" not in path else None)
+    answer = answer if "?" not in path else browser.get(f"{path}&format=json")
+    assert answer.json()["format"] == f"rabbit-chx/{name}"
+
+
+def test_the_key_and_the_question_are_in_the_address(browser: TestClient) -> None:
+    routed = browser.get("/exchange/orders?key=user-1&format=json").json()
+    shown = browser.get("/exchange/orders?key=user-1").text
+    assert routed["answers"][0]["destination"] in shown
+    asked = browser.get("/exchange/orders?add=q9%3D2")
+    assert "of all keys move" in asked.text
+    assert "queue = &#34;q9&#34;, weight = 2" in asked.text
+
+
+def test_the_plan_names_the_command_that_applies_it(browser: TestClient) -> None:
+    assert "of all keys move" in browser.get("/plan").text
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/nix", 404, "there is no page"),
+        ("/exchange/none", 404, "there is no exchange"),
+        ("/exchange/orders?vhost=other", 404, "no exchange hashes in vhost"),
+        ("/exchange/amq.topic", 400, "is of type topic, not x-consistent-hash"),
+        ("/exchange/orders?remove=zz", 400, "zz does not have a bucket"),
+        ("/exchange/orders?add=q9", 400, "lacks a weight"),
+        ("/exchange/orders?to_release=nine", 400, "nine"),
+        ("/consumers?exchange=none", 404, "there is no exchange"),
+        (f"/exchange/orders?{'key=a&' * 101}", 400, "at most 100"),
+        ("/static/nix.css", 404, "there is no page"),
+    ],
+)
+def test_bad_input_is_one_sentence_on_the_page(
+    browser: TestClient, path: str, status: int, says: str
+) -> None:
+    answer = browser.get(path)
+    assert (answer.status_code, says in answer.text) == (status, True), answer.text
+    assert "Traceback" not in answer.text
+    other = f"{path}{'&' if '?' in path else '?'}format=json"
+    assert browser.get(other).json().keys() == {"error"}
+
+
+def test_a_file_with_mistakes_is_a_sentence(browser: TestClient, tmp_path: Path) -> None:
+    (tmp_path / "topology.toml").write_text("nothing = 1")
+    answer = browser.get("/plan")
+    assert (answer.status_code, "nothing" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize("name", ["style.css", "ui.css", "refresh.js"])
+def test_what_a_page_loads_is_here(browser: TestClient, name: str) -> None:
+    answer = browser.get(f"/static/{name}")
+    assert answer.status_code == 200
+    assert f"/static/{name}" in browser.get("/").text
