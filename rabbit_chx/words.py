@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
+#: What a secret in the output of a program, or in its command line, may look like: the password of a URL, the value of a variable or an
+#: option of that name, and a long word with digits, such as a token.
+_SECRETS = re.compile(
+    r"(?P<before>://[^\s:@/]*:|\b[A-Z_]+=|(?i:passw\w*|secret|token|bearer|basic)[ =:]+)[^\s'\"]+"
+    r"|(?<![\w.-])(?=[\w+/=.-]*[0-9])(?=[\w+/=.-]*[A-Za-z])[\w+/=.-]{20,}"
+)
 #: The most names in a sentence about one object of many.
 FEW = 3
 
@@ -30,6 +37,17 @@ def listed(texts: Sequence[str], most: int = 10, separator: Literal[",", ";"] = 
     more = len(texts) - most
     rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""
     return f"{separator} ".join(texts[:most]) + rest
+
+
+def outline(text: str) -> str:
+    """Return what a text is that is not understood, without showing it: it may contain a secret."""
+    text = text.strip()
+    return f"begins {text[:1]!r} and has {plural(len(text), 'character')}"
+
+
+def without_secrets(text: str) -> str:
+    """Return what another program printed, or its command line, with ``***`` for what may be a secret."""
+    return _SECRETS.sub(lambda found: f"{found['before'] or ''}***", text)
 
 
 def error_text(error: BaseException) -> str:

@@ -401,7 +401,7 @@ def _management_url(text: str) -> ManagementUrl:
     url = _split(text, _HTTP)
     if not url.host:
         _fail("it names no host: pass http://user:password@host:15672")
-    path = url.path.rstrip("/")
+    path = quote(url.path.rstrip("/"), safe="/%!$&'()*+,;=:@~")
     tls = _tls_settings(url.scheme, dict(_parameters(url, TLS_PARAMETERS)))
     return ManagementUrl(url.host, url.port, path and f"/{path}", url.username, url.password, tls)
 
@@ -480,6 +480,10 @@ def _host(text: str) -> str:
             _fail("the text in brackets is not an IPv6 address")
     elif host and not _HOST_NAME.fullmatch(host):
         _fail("the host name holds characters that no host name has")
+    try:
+        host.encode("idna")  # as sockets do
+    except UnicodeError:
+        _fail("a part of the host name between dots is empty, or longer than 63 characters")
     return host
 
 

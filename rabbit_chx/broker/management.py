@@ -16,7 +16,6 @@ from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.replies import AFTER_FULL_DISK
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
-from rabbit_chx.checks import shown
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import certificate_error
 from rabbit_chx.connection.tokens import log_in_to_api
@@ -29,7 +28,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.topology.live.live_broker import Shape, shape_fault
-from rabbit_chx.words import error_text
+from rabbit_chx.words import error_text, outline
 
 if TYPE_CHECKING:
     import socket
@@ -127,9 +126,9 @@ class Management:
                 f"{_MOST_MEMORY // 1_000_000:,} MB of memory: {_ASK_FOR_LESS}"
             ) from None
         except (ValueError, RecursionError):
-            begin = " ".join(content[:60].decode(errors="replace").split())
             raise BrokerRefusedError(
-                f"{self.masked_url}: the answer to {request_line} is not JSON, but begins {begin!r}: {_CHECK_URL}"
+                f"{self.masked_url}: the answer to {request_line} is not JSON, but "
+                f"{outline(content.decode(errors='replace'))}: {_CHECK_URL}"
             ) from None
 
     def _answer(self, method: str, target: str, request_line: str, body: object) -> bytes:
@@ -170,11 +169,11 @@ class Management:
             if refused is not None:
                 raise refused from None
             why = error_text(cause)[:_LONGEST_REASON]
-            remedy = (
-                "this is the port of AMQP; the management API has another one, 15672 by default"
-                if why.startswith("AMQP")
-                else "check host and port, and that the management plugin is enabled"
-            )
+            remedy = "check host and port, and that the management plugin is enabled"
+            if type(cause) is http.client.BadStatusLine:  # its text is what was answered
+                if why.startswith("AMQP"):
+                    remedy = "this is the port of AMQP; the management API has another one, 15672 by default"
+                why = "it does not begin as HTTP does"
             kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
             raise kind(
                 f"{self.masked_url}: no answer from the HTTP API to {request_line} ({why}): {remedy}"
@@ -188,7 +187,7 @@ class Management:
     def _refusal(self, status: int, content: bytes, request_line: str, login: Secret) -> BrokerRefusedError:
         """Return the error of an answer."""
         refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
-        reason = _reason_in(content, login)
+        reason = _reason_in(content, login, self._url.password)
         for words, tag in _TAGS.items():
             if words in reason:
                 remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
@@ -244,13 +243,13 @@ class Management:
         fault = shape_fault(answer, shape)
         if fault is None:
             return
-        place, value, kind = fault
+        place, found, kind = fault
         fields = shape[0] if isinstance(shape, list) else shape
         needed = [name for name in fields if not name.endswith("?")] if isinstance(fields, Mapping) else []
         wanted = "a list of objects" if isinstance(shape, list) else "an object"
         wanted += f" with {', '.join(needed)}" if needed else ""
         raise BrokerRefusedError(
-            f"{self.masked_url}: the answer to GET {'/'.join(path)} is not {wanted}: {place.lstrip('.') or 'it'} is {shown(value)}, not {kind}: "
+            f"{self.masked_url}: the answer to GET {'/'.join(path)} is not {wanted}: {place.lstrip('.') or 'it'} is {found}, not {kind}: "
             f"{_CHECK_URL}"
         )
 
@@ -353,13 +352,18 @@ class _Https(http.client.HTTPSConnection):
         self.sock = self._given_context.wrap_socket(self.sock, server_hostname=self._server_name)
 
 
-def _reason_in(content: bytes, login: Secret) -> str:
+def _reason_in(content: bytes, login: Secret, password: Secret | None) -> str:
     try:
         reason = str(json.loads(content)["reason"])
     except (ValueError, RecursionError, LookupError, TypeError):
         return ""
     # An answer cannot cause an error message with the password.
-    return "" if login.reveal().split()[1] in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
+    secrets = {login.reveal().split()[1]}
+    if password is not None and not password.is_token:
+        secrets |= {password.reveal()} - {"", "guest"}
+    if any(secret in reason for secret in secrets):
+        return ""
+    return f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
 
 
 class _OutOfTimeError(Exception):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
+from rabbit_chx.words import error_text, outline, plural, without_secrets
 
 _NAME = r"[0-9]{1,620}"  # 256 bytes
 _ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
@@ -140,7 +141,7 @@ def read_eval_of_all(
             if max(start - 1, len(_RINGS)) == end.start() and end.end() == len(plain):
                 timeout_ms = None if end[1] == "undefined" else int(end[1])
                 return rings, NodeFacts(timeout_ms, *(text and _name(text) for text in end.groups()[1:]))
-    raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
+    raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints, but {outline(text)}")
 
 
 def eval_of_exchange(vhost: str, exchange: str) -> str:
@@ -183,7 +184,7 @@ def read_eval(text: str, vhost: str, exchange: str) -> ReadBuckets:
         _fail_not_found(vhost, exchange)
     ring = _TERM.fullmatch("".join(text.split()))
     if ring is None:
-        raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
+        raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints, but {outline(text)}")
     buckets: dict[int, Destination] = {}
     for bucket, kind, number in re.findall(_ENTRY, ring["entries"]):
         name = _name(number)
@@ -225,7 +226,7 @@ def _read_json(document: Any, text: str, vhost: str, exchange: str) -> ReadBucke
         re.fullmatch(r"[0-9]{1,7}", number) and isinstance(queue, str) for number, queue in buckets.items()
     ):
         raise RingSourceError(
-            f"{_UNREAD}this is not what consistent_hash_exchange_ring_state prints as JSON: {text!r:.200}"
+            f"{_UNREAD}this is not what consistent_hash_exchange_ring_state prints as JSON, but {outline(text)}"
         )
     _check_it_is_of(vhost, exchange, _vhost_in(ring), ring.get("exchange"))
     return _in_order({int(number): queue for number, queue in buckets.items()})
@@ -243,14 +244,14 @@ def _read_lines(lines: list[str], vhost: str, exchange: str) -> ReadBuckets:
         banner = lines.pop(0)
         if banner != f"{_BANNER}{exchange} in virtual host '{vhost}'...":
             raise RingSourceError(
-                f"this is the ring of another exchange than {exchange!r} in vhost {vhost!r}: {banner:.600}"
+                f"this is the ring of another exchange than {exchange!r} in vhost {vhost!r}"
             )
     buckets: dict[int, Destination] = {}
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
             raise RingSourceError(
-                f"{_UNREAD}this is not a line of consistent_hash_exchange_ring_state: {line!r:.200}"
+                f"{_UNREAD}this is not a line of consistent_hash_exchange_ring_state, but {outline(line)}"
             )
         buckets[int(match[1])] = match[2]
     return _in_order(buckets)
@@ -270,7 +271,7 @@ def _name(number: str) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         pass
-    raise RingSourceError(f"{_UNREAD}the name {raw!r} is not UTF-8: rename it")
+    raise RingSourceError(f"{_UNREAD}a name is not UTF-8, {plural(len(raw), 'byte')}: rename it")
 
 
 def _in_order(buckets: dict[int, Any], next_bucket: int | None = None) -> ReadBuckets:
@@ -365,7 +366,7 @@ class DiagnosticsRing:
         self.consumer_timeout_ms, self.cluster_name, self.lock_id = NodeFacts()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shlex.join(self._prefix)!r})"
+        return f"{type(self).__name__}({without_secrets(shlex.join(self._prefix))!r})"
 
     def read(self, vhost: str, exchange: str) -> ReadBuckets:
         """Return the current ring.
@@ -450,7 +451,8 @@ class DiagnosticsRing:
         except subprocess.TimeoutExpired:
             problem = f"gave no answer within {self._timeout_s:g} s: check that the broker runs"
         except (OSError, ValueError) as cause:
-            problem = f"could not be started ({cause}): {self._remedy}"
+            why = cause.strerror if isinstance(cause, OSError) else error_text(cause)
+            problem = f"could not be started ({why}): {self._remedy}"
         raise RingSourceError(f"{_UNREAD}{self._quote_command(command[0])} {problem}")
 
     def _fail(self, result: subprocess.CompletedProcess[str]) -> NoReturn:
@@ -460,16 +462,16 @@ class DiagnosticsRing:
         if "undef" in words and "ring_state" in words:
             remedy = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it; ring_state is there since 3.8.5"
         raise RingSourceError(
-            f"{_UNREAD}{self.command} ended with {result.returncode} ({words:.200}): {remedy}"
+            f"{_UNREAD}{self.command} ended with {result.returncode} ({without_secrets(words):.200}): {remedy}"
         )
 
     def _quote_command(self, tool: str) -> str:
-        return repr(shlex.join([*self._prefix, tool]))
+        return repr(without_secrets(shlex.join([*self._prefix, tool])))
 
     @property
     def _remedy(self) -> str:
         return (
-            f"check the command prefix {shlex.join(self._prefix)!r}"
+            f"check the command prefix {without_secrets(shlex.join(self._prefix))!r}"
             if self._prefix
             else "pass a command prefix that reaches the broker, such as 'docker exec NAME'"
         )
@@ -479,7 +481,9 @@ def _words(prefix: str | Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(prefix) if isinstance(prefix, str) else prefix)
     except ValueError as cause:
-        raise InputError(f"the command prefix {prefix!r} cannot be split into words: {cause}") from None
+        raise InputError(
+            f"the command prefix cannot be split into words ({str(cause).lower()}): close each quote"
+        ) from None
 
 
 class SavedRing:

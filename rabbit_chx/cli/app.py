@@ -22,9 +22,10 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from importlib import import_module
 from typing import Any
@@ -32,7 +33,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from rabbit_chx.cli.command import ExitCode, Outcome, say
+from rabbit_chx.cli.command import ExitCode, Outcome, debug_option, is_debugged, say
 from rabbit_chx.cli.printed import in_words, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
@@ -174,7 +175,8 @@ app = Program(
     "4 unsafe plan refused, 69 no broker, 70 failed, 77 refused by the broker.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     subcommand_metavar="COMMAND [ARGS]...",
-    options_metavar="[-V | --version] [-h | --help]",
+    options_metavar="[-V | --version] [-h | --help] [--debug]",
+    params=[debug_option()],
 )
 click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
 
@@ -217,7 +219,9 @@ def _run(arguments: Sequence[str]) -> int:
         # The interpreter flushes stdout again at exit, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a user needs a message, not a traceback
+    except BaseException as error:  # noqa: BLE001  # a user needs a message, not a traceback
+        if is_debugged() and not isinstance(error, click.ClickException):
+            say(_masked_traceback(error), keep_lines=True)
         say(_message(error), keep_lines=isinstance(error, (TopologyError, PlanRefusedError)))
         code = _code_of(error)
     if note := password_note():
@@ -263,7 +267,9 @@ def _hint(error: BaseException) -> str:
         return ""
     from rabbit_chx.cli.broker_options import alarms_hint, found_hint  # the command has loaded it
 
-    return found_hint(error) if isinstance(error, NotFoundError) else alarms_hint(error)
+    with suppress(Exception):  # it asks the broker, and a fault of this does not replace the error
+        return found_hint(error) if isinstance(error, NotFoundError) else alarms_hint(error)
+    return ""
 
 
 def _message(error: BaseException) -> str:
@@ -272,10 +278,35 @@ def _message(error: BaseException) -> str:
         return f"{error.format_message()} (see {path} -h)"
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, (click.Abort, KeyboardInterrupt)):
-        return "interrupted"
-    if isinstance(error, (RabbitChxError, OSError)):
+    if isinstance(error, RabbitChxError):
         return Fix(str(error), _hint(error))
+    return "interrupted" if isinstance(error, (click.Abort, KeyboardInterrupt)) else _unexpected(error)
+
+
+def _unexpected(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("rabbit_chx"):
         return f"this needs {error.name}, which is not installed: pip install {error.name}"
-    return f"this is a bug in rabbit-chx, please report it: {type(error).__name__}: {error}"
+    # Without the text of the error: others than ours may contain a password or a message.
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"the system says: {os.strerror(error.errno)} (in {_place(error)})"
+    return (
+        f"this is a bug in rabbit-chx, please report it: {type(error).__name__} in {_place(error)}; "
+        "with --debug the traceback is shown, without values"
+    )
+
+
+def _place(error: BaseException) -> str:
+    """Return the module and the line of our code that an error came through last."""
+    places = [
+        f"{module}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if (module := str(frame.f_globals.get("__name__"))).startswith("rabbit_chx")
+    ]
+    return places[-1] if places else "rabbit_chx"
+
+
+def _masked_traceback(error: BaseException) -> str:
+    """Return the traceback of an error and its causes. In place of their texts it has ``***``."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = "" if cause is None else f"{_masked_traceback(cause)}\nthen:\n"
+    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__}: ***"

@@ -51,6 +51,7 @@ _NODE_DISK = [name.removesuffix("?") for name in _NODE_FIELDS]
 _PATH = re.compile(r"(?<=://)([^/?#]*)([^?#]*)")
 #: The scheme and the user or host of a URL. What follows may be a password in a URL that is not valid.
 _HOST = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?[A-Za-z0-9_.-]*")
+_SCHEME = re.compile(r"(?:amqps?|https?|rabbitmq-stream(?:\+tls)?)://", re.IGNORECASE)
 #: The environment variable with a command that prints an OAuth 2 token.
 _COMMAND_VARIABLE = "RABBIT_CHX_TOKEN_COMMAND"
 
@@ -295,7 +296,8 @@ def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:
     other = for_other.get(scheme)
     if other is not None and other != name and "must begin with" in problem:
         problem += f"; pass it as {other}"
-    start = _HOST.match(url)
+    # A variable may hold a password alone, or a token as the user.
+    start = (_SCHEME if name.startswith("$") else _HOST).match(url)
     shown = "" if start is None else start[0]
     raise InputError(f"{name} begins with {shown!r:.200}: {problem}")
 

@@ -22,6 +22,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -140,6 +141,26 @@ class CommandOption(click.Option):
             self.help = f"{self.help}  [{self.type.kind.bounds}]"
 
 
+_is_debugged: ContextVar[bool] = ContextVar("whether --debug is given", default=False)
+
+
+def debug_option() -> click.Option:
+    """Return the option ``--debug`` of the program, which each command takes, too."""
+
+    def remember(_: click.Context, __: click.Parameter, is_given: bool) -> None:  # noqa: FBT001  # click calls it
+        if is_given:
+            _is_debugged.set(True)
+
+    return click.Option(
+        ["--debug"], is_flag=True, is_eager=True, expose_value=False, callback=remember, hidden=True
+    )
+
+
+def is_debugged() -> bool:
+    """Return whether the traceback of an error is to be shown."""
+    return _is_debugged.get() or bool(os.environ.get("RABBIT_CHX_DEBUG"))
+
+
 #: The key of a context whose help is to be whole.
 _HELP_ALL = "rabbit_chx.help_all"
 #: The first clause of a help text.
@@ -162,11 +183,12 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, example: str, rules: Rules, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self._example, self.rules = example, rules
-        self.params.append(
+        self.params += (
+            debug_option(),
             CommandOption(
                 ["--help-all"], section=OUTPUT, is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
                 help="Show the whole help, with all options.",
-            )
+            ),
         )  # fmt: skip
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

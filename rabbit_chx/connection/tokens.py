@@ -13,7 +13,9 @@ import base64
 import json
 import logging
 import math
+import re
 import shlex
+import shutil
 import subprocess
 import threading
 import time
@@ -48,6 +50,8 @@ _COMMAND_S = 30.0
 #: The limit of one call of the function. A command, which has a limit of its own, reports it first.
 _CALL_S = _COMMAND_S + 1
 _NO_TOKEN = Secret("", -math.inf, -math.inf)
+#: What a header of HTTP takes as a token: ASCII on one line (RFC 6750, section 2.1, has less). The error of a library would show another one.
+_TOKEN = re.compile(r"[ -~]+")
 
 
 class TokenSecret(Secret):
@@ -304,6 +308,10 @@ def _check_returned(returned: object) -> tuple[str, float]:
     ):
         raise InputError(f"credentials returned a {type(returned).__name__}: return (token, expiry)")
     token, expiry = returned
+    if _TOKEN.fullmatch(token) is None:
+        raise InputError(
+            "credentials returned a token with a line break or another character that no token has: return the token alone"
+        )
     if isinstance(expiry, datetime) and expiry.tzinfo is not None:
         expiry = expiry.timestamp()
     if not is_finite(expiry):
@@ -367,7 +375,8 @@ class _Command:
 
     @property
     def __name__(self) -> str:
-        return self.words[0]
+        """The program; a variable that names none may hold the token itself."""
+        return self.words[0] if shutil.which(self.words[0]) else "of no program"
 
     def __call__(self) -> tuple[str, float]:
         try:
@@ -380,10 +389,12 @@ class _Command:
             problem = f"did not end within {_COMMAND_S:g} s"
         except OSError as cause:
             problem = f"cannot be run: {cause.strerror}"
+        except ValueError:
+            problem = "cannot be run: a NUL is in it"
         else:
             return _parse(done.stdout.decode(errors="replace").strip())
         # Without its output, which may contain a secret.
-        raise UnreachableError(f"the token command {self.words[0]!r} {problem}: run it by hand")
+        raise UnreachableError(f"the token command {self.__name__!r} {problem}: run it by hand")
 
 
 def _parse(printed: str) -> tuple[str, float]:
@@ -391,20 +402,29 @@ def _parse(printed: str) -> tuple[str, float]:
         try:
             answer = json.loads(printed)
             token = str(answer["access_token"])
-            if "expires_in" in answer:
-                return token, time.time() + float(answer["expires_in"])
-        except (ValueError, LookupError, TypeError):
+            expiry = time.time() + float(answer["expires_in"]) if "expires_in" in answer else None
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
             _refuse("JSON without access_token, or with another expires_in than seconds")
     else:
-        token = printed
+        token, expiry = printed, None
+    if _TOKEN.fullmatch(token) is None:
+        _refuse("a token with a line break or another character that no token has")
+    if expiry is not None:
+        return token, expiry
     try:
         payload = token.split(".")[1]
         return token, float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
-    except (ValueError, LookupError, TypeError):  # binascii.Error is a ValueError
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):  # binascii.Error is a ValueError
         _refuse("no JWT with the claim exp")
 
 
 def _refuse(what: str) -> NoReturn:
     raise InputError(
-        f"the token command printed {what}: print a JWT, or JSON with access_token and expires_in"
+        f"the token command printed {what}: print only a JWT, or JSON with access_token and expires_in"
     )

@@ -37,13 +37,13 @@ def api(vhost: RunningBroker) -> Iterator[ScriptedApi]:
 
 def test_the_api_of_another_broker_is_refused(api: ScriptedApi, vhost: RunningBroker) -> None:
     another = page("200 OK", {"rabbitmq_version": vhost.version, "cluster_name": "rabbit@another-host"})
-    says = r"amqp://guest:\*\*\*@.* is .*@.*, and http:.* is rabbit@another-host: pass the URLs of one broker"
+    says = r"amqp://guest:\*\*\*@.* is .*@.*, and http:.* is rabbit@another-host: pass the addresses of one broker"
     with Broker(vhost.url, api.url) as broker:
         made = plan(Topology.from_toml(WANTED), broker.topology())
         api.scripts["overview"] = another
         for use in (broker.topology, lambda: broker.apply(made, allow_moved=1)):
             with pytest.raises(
-                errors.MismatchError, match="is rabbit@another-host: pass the URLs of one broker"
+                errors.MismatchError, match="is rabbit@another-host: pass the addresses of one broker"
             ):
                 use()
     with pytest.raises(errors.MismatchError, match=says), Broker(vhost.url, api.url) as broker:

@@ -170,17 +170,26 @@ def _publishes_to(subject: ExchangeDefinition | QueueDefinition) -> str | None:
     return target if isinstance(target, str) else None
 
 
-def shape_fault(value: Any, shape: Shape) -> tuple[str, object, str] | None:
-    """Return the place of the first value that has another shape, such as ``[3].arguments``, the value, and what it should be."""
+def shape_fault(value: Any, shape: Shape) -> tuple[str, str, str] | None:
+    """Return the place of the first value that has another shape, such as ``[3].arguments``, what it is and what it should be.
+
+    The value itself, of a foreign server, may be a secret.
+    """
     if isinstance(shape, type):
-        return None if _is_of(value, shape) else ("", value, _KINDS[shape])
+        return None if _is_of(value, shape) else ("", _kind(value), _KINDS[shape])
     container = list if isinstance(shape, list) else dict
     if not isinstance(value, container):
-        return "", value, _KINDS[container]
+        return "", _kind(value), _KINDS[container]
     for place, there, inner in _inside(value, shape):
         if fault := shape_fault(there, inner):
             return f"{place}{fault[0]}", *fault[1:]
     return None
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str) and _HALF_PAIR.search(value):
+        return "a text with half of a surrogate pair"
+    return _KINDS.get(type(value), "null")
 
 
 def _is_of(value: object, type_: type) -> bool:

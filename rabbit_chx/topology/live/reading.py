@@ -76,6 +76,7 @@ from rabbit_chx.topology.ring_records import (
 )
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.words import outline
 
 _OWN_QUEUES = (APPLY_LOCK, TRACE)
 #: The fields of the overview. Usually it also has the name of the cluster.
@@ -423,9 +424,9 @@ def read_release(api: ManagementApi, version: str | None = None) -> Release:
 def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> Release:
     try:
         return Release(version, store)
-    except InputError as error:
+    except InputError:
         raise BrokerRefusedError(
-            f"the management API names the version {version:.50} of the broker: {error}"
+            f"the management API names no version of a broker that is known here, but {outline(version)}: check that its URL is that of the broker"
         ) from None
 
 

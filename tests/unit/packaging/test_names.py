@@ -24,6 +24,7 @@ UNIT = ROOT / "tests" / "unit"
 OVER_SEVERAL = {
     "analysis/test_slots.py": "tables of slots in an exchange and in samples of keys",
     "broker/test_frame_secrets.py": "local variables of publishers and of the broker",
+    "cli/test_secrets.py": "what is said of answers, programs, variables and unexpected errors",
     "cli/test_transcripts.py": "what all commands print",
     "erlang/test_erlang_vectors.py": "hashes and random numbers of a real Erlang VM",
     "routing/test_recorded_routes.py": "routes of real brokers: all exchanges and releases",
