@@ -62,7 +62,7 @@ _SHAPES = {
     "  broker?: {cluster: text? release: release vhost: text}",
     "answer": "key: text  destination: place  slot?: text?  fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
-    "shown": "exchange: text  vhost: text  whole?  destinations?: [place]  name?: text  client?: text  routing?: text?  partitions?: [text]"
+    "shown": "exchange: text  vhost: text  cluster?: text?  whole?  destinations?: [place]  name?: text  client?: text  routing?: text?  partitions?: [text]"
     "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
     "  members: [{destination: place queue: text? weights: [text] buckets: int? share: number? possible_share?: [number] load: number?"
     " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"

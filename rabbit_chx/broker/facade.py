@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -26,7 +27,7 @@ from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.live.live_broker import try_count
+from rabbit_chx.topology.live.live_broker import QueueCounts, try_count
 from rabbit_chx.topology.live.reading import (
     LiveExchange,
     PublishRates,
@@ -176,6 +177,11 @@ class Broker:
                 self._release = Release(live.amqp.server_version)
         return self._release
 
+    @property
+    def cluster(self) -> str | None:
+        """The name of the cluster; None if the broker does not tell it."""
+        return self._live.amqp.cluster_name
+
     def declare(
         self,
         exchange: str,
@@ -273,7 +279,14 @@ class Broker:
             MismatchError: an address is that of another broker.
             UnreachableError: the management API does not answer.
         """
-        return LiveExchange.of(self._live, exchange, self.release)
+        return LiveExchange.of(self._live, exchange, self.release, self._count)
+
+    def _count(self, queue: str) -> QueueCounts:
+        """Return the counts of a queue; after this broker is closed over a connection of its own."""
+        if self._connected is not None:
+            return self._live.amqp.count(queue)
+        with closing(PikaConnection(self._settings)) as connection:
+            return connection.count(queue)
 
     def is_traced(self) -> bool:
         """Return True if somebody else has switched on tracing of the vhost, so that `trace` reads it and leaves it on.
@@ -494,22 +507,22 @@ class Broker:
         )
         return apply_plan(plan, self._live, permission, progress, waiting)
 
-    def record(self, rings: Mapping[str, HashRing], *, keep: bool = False) -> dict[str, RingRecord]:
+    def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:
         """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the new records.
 
         Args:
             rings: the rings by their exchanges, as `topology` or `HashRing.from_observations` returned them.
-            keep: True: leave out exchanges that have a record. Otherwise existing records are replaced.
 
         Raises:
             InputError: the broker is not open, or a ring is assumed.
             PlanOutdatedError: a ring has changed, or a plan is being applied.
             ManagementNeededError: the management URL is not set.
-            AccessRefusedError: the user may not declare exchanges ``rabbit-chx.*``.
+            AccessRefusedError: the user may not declare exchanges ``rabbit-chx.*`` or the queue ``rabbit-chx.mark``, or not publish to it.
+            MismatchError: that queue does not keep its messages.
             RingSourceError: the rings could not be read.
             UnreachableError: the broker does not answer.
         """
-        return record_rings(rings, self._live, keep=keep)
+        return record_rings(rings, self._live)
 
     @property
     def _live(self) -> _Connected:

@@ -51,6 +51,7 @@ _CLOSE_TIMEOUT_S = 5.0
 _FORCED = 320
 #: The bytes of a frame beside the arguments in it: its head and end, and three names of at most 255 bytes.
 _FRAME_ROOM = 800
+_PERSISTENT, _TRANSIENT = 2, 1  # modes of delivery
 _MAX_FRAME_MAX = 131_072  # pika's limit
 _FRAME_HEADER = struct.Struct(">BxxI")  # its type, and the size of its payload
 _PROPERTIES_START = 7 + 12  # after the frame's own header, class, weight and body size
@@ -251,9 +252,27 @@ class PikaConnection:
             lambda channel: channel.exchange_declare(exchange, passive=True), exchange=exchange
         )
 
+    def renew_mark(self, queue: QueueDefinition) -> None:
+        """Declare a queue anew, with one persistent and one transient message.
+
+        Raises:
+            AccessRefusedError: the user may not publish to the default exchange, and nothing was changed; or may not declare the queue.
+            RabbitChxError: the broker refuses something else.
+            ConnectionLostError: the connection is closed.
+        """
+        with self.channel() as channel:
+            channel.confirm_delivery()
+            channel.basic_publish("", f"{queue.name}.none", b"")  # unroutable: it shows the permission
+            channel.queue_delete(queue.name)
+            _call(channel, Operation("declare", queue))
+            for mode in (_PERSISTENT, _TRANSIENT):
+                # A nack is that of a policy; the count of messages shows it.
+                with contextlib.suppress(pika_errors.NackError):
+                    channel.basic_publish("", queue.name, b"", pika.BasicProperties(delivery_mode=mode))
+
     def _ask_passively(self, ask: Callable[[BlockingChannel], _T], **about: str) -> _T:
         try:
-            with self.refusal_unlogged(404):
+            with self.refusal_unlogged(404), self.refusal_unlogged(403):
                 return self._ask(ask)
         except _RefusedError as error:
             code, text = error.args

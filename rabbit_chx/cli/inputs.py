@@ -209,7 +209,8 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     """Return the record of a ring that was read without the management API."""
     from rabbit_chx.routing.key_map_json import key_map_from_json
     from rabbit_chx.topology.live_rings import make_members
-    from rabbit_chx.topology.ring_records import make_settled_record
+    from rabbit_chx.topology.mark import Stamp
+    from rabbit_chx.topology.ring_records import make_record
 
     try:
         ring = key_map_from_json(text).beneath
@@ -226,8 +227,14 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
             f"{name} does not contain the name of its exchange: write it again with show -o json"
         )
     bindings = ring.bindings or tuple(member.binding for member in make_members(ring.buckets))
+    stamp = Stamp(
+        *(of if isinstance(of := document.get(name), str) else None for name in ("cluster", "vhost"))
+    )
     return replace(
-        make_settled_record(document["exchange"], ring, bindings), written="an unknown time", writer=name
+        make_record(document["exchange"], ring, bindings),
+        written="an unknown time",
+        writer=name,
+        stamp=stamp,
     )
 
 

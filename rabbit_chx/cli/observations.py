@@ -174,7 +174,7 @@ def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> li
     hashing = _hashing(exchange)
     if exchange is None or (live.release or NEWEST_COMPARED).follows(RESTART_KEEPS):
         return options.read(name, hashing)
-    start = live.facts.start.last_start()
+    start = live.facts.last_start
     if start is not None and options.waited is None:
         queues = [member.destination for member in exchange.ring or ()]
         waiting = {queue: count for queue, count in live.facts.messages.items() if queue in queues and count}

@@ -27,7 +27,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.topology.checking.check import certain_ring
-from rabbit_chx.topology.live.recording import has_record, make_settled_record_of
+from rabbit_chx.topology.live.recording import has_record, make_record_of
 from rabbit_chx.topology.live_rings import live_hash_exchange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, records_of
@@ -98,16 +98,13 @@ def record(
             )
             live = with_observed_ring(live, name, pairs)
         rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
-        made = {name: make_settled_record_of(live, name) for name in rings}
+        made = {name: make_record_of(live, name) for name in rings}
         stored = {
             name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]
             for name in rings
         }
         new = {
-            name: ring
-            for name, ring in rings.items()
-            if any(found.adopted for found in stored[name])
-            or not has_record(live, made[name], live.facts.start)
+            name: ring for name, ring in rings.items() if not has_record(live, made[name], live.facts.mark)
         }
         for name in new:
             if any(_differs(found, made[name]) for found in stored[name]) and not _ask(
@@ -124,7 +121,7 @@ def record(
 
 
 def _differs(stored: RingRecord, made: RingRecord) -> bool:
-    return stored.is_settled and stored.state.buckets != made.state.buckets
+    return stored.is_final and stored.state.buckets != made.state.buckets
 
 
 def _ask(name: str, stored: RingRecord, *, yes: bool) -> bool:

@@ -114,8 +114,8 @@ def _read(at: BrokerAddresses, name: str, keys: KeySource | None) -> ShownExchan
     findings = []
     if at.ring_source is not None and at.management_url is None:
         with at.open() as opened, sign_of_life("reading the ring"):
-            ring = opened.ring(name)
-        findings, shown = ring_findings(ring), ShownExchange(name, at.settings.vhost, ring)
+            ring, cluster = opened.ring(name), opened.cluster
+        findings, shown = ring_findings(ring), ShownExchange(name, at.settings.vhost, ring, cluster=cluster)
     else:
         with sign_of_life("reading the exchange"):
             live = at.exchange(name, "AMQP alone does not show bindings")

@@ -18,6 +18,7 @@ from rabbit_chx.routing.ground import AS_LISTED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
+from rabbit_chx.topology.mark import has_restarted
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
@@ -95,6 +96,17 @@ def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name
     return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
 
 
+def records_here(live: LiveTopology, name: str) -> list[RingRecord]:
+    """Return the records of a ring that were written on this broker, also if it has restarted since."""
+    found = []
+    for record in records_of(name, live.facts.records):
+        if isinstance(record, RingRecord):
+            with contextlib.suppress(NotDeterminedError):
+                has_restarted(record.stamp, live.facts.mark)
+                found.append(record)
+    return found
+
+
 def find_recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] | None:
     """Return the record of a ring, and the ring that it makes with the live bindings, also if the broker has restarted since.
 
@@ -102,13 +114,12 @@ def find_recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashR
     """
     live_ring = find_live_ring(live, live.exchange(name), name)
     bound = [member.binding for member in live_ring.bound]
-    for record in records_of(name, live.facts.records):
-        if isinstance(record, RingRecord) and not record.start.is_other_cluster(live.facts.start):
-            with contextlib.suppress(NotDeterminedError):
-                state = fit_state(record, bound)
-                return record, HashRing(
-                    *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
-                )
+    for record in records_here(live, name):
+        with contextlib.suppress(NotDeterminedError):
+            state = fit_state(record, bound)
+            return record, HashRing(
+                *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
+            )
     return None
 
 
@@ -120,7 +131,7 @@ def read_without_record(live: LiveTopology) -> list[str]:
             continue
         bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
         records = records_of(name, live.facts.records)
-        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.start):
+        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.mark):
             found.append(name)
     return found
 

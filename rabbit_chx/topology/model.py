@@ -19,6 +19,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
+from rabbit_chx.topology.mark import Mark
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -32,7 +33,7 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.topology.pending_apply import PendingApply
-from rabbit_chx.topology.ring_records import BrokerStart, Records
+from rabbit_chx.topology.ring_records import Records
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
@@ -358,7 +359,8 @@ class BrokerFacts:
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
         records: the records of rings, by the names of the exchanges that contain them.
-        start: the last start of the broker, for the records.
+        mark: the mark of the vhost, which proves the records.
+        last_start: the last start of a running node, in seconds since 1970, for observations with times; None if it is not known.
         pending: the apply that has begun and not ended.
         left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
@@ -376,7 +378,8 @@ class BrokerFacts:
     exchange_types: frozenset[str] = frozenset()
     default_queue_type: str | None = None
     records: Records = field(default_factory=dict, hash=False)
-    start: BrokerStart = field(default_factory=BrokerStart)
+    mark: Mark = field(default_factory=Mark)
+    last_start: float | None = None
     pending: PendingApply | None = None
     left_out: tuple[str, ...] = ()
     sources_left_out: frozenset[str] = frozenset()

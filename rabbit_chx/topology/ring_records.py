@@ -3,13 +3,14 @@
 The management API lists bindings without their order. So `live/recording.py` stores the order beside them, and `prove_ring` returns the ring
 that the records and the listed bindings prove, or the reason why they prove none:
 
-- A settled record fits its own bindings. It also fits bindings that lack some of its own, because an unbind keeps the order of the others, and
+- A final record fits its own bindings. It also fits bindings that lack some of its own, because an unbind keeps the order of the others, and
   one more binding, because a bind appends.
-- An apply stores its steps before the first one. Until it ends, the bindings must be those after one of the steps. Steps that lead back to
-  earlier bindings belong to the next record: see `split_steps`.
+- An apply stores a pending record, with its steps, before the first one. Until it ends, the bindings must be those after one of the steps.
+  Steps that lead back to earlier bindings belong to the next record: see `split_steps`.
 - All records of a ring have to yield the same ring.
 
-RabbitMQ on Khepri keeps a ring when it restarts (rule `RESTART_KEEPS`). On Mnesia a record is valid until a restart.
+A record holds on the broker of its mark (:mod:`rabbit_chx.topology.mark`). RabbitMQ on Khepri keeps a ring when it restarts (rule
+`RESTART_KEEPS`), except the bindings of queues that a restart deletes. On Mnesia a record is void after a restart.
 """
 
 from __future__ import annotations
@@ -19,36 +20,32 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release, ring_changes
+from rabbit_chx.routing import Binding, HashRing, Release, ring_changes
 from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_binding, place_to_json
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.topology.mark import MARK, Mark, Stamp, has_restarted
 from rabbit_chx.topology.pending_apply import PENDING_APPLY
 from rabbit_chx.words import listed
 
-#: The names of the exchanges that may contain the record of an exchange begin with one of these. A settled record has the first.
+#: The names of the exchanges that may contain the record of an exchange begin with one of these. A final record has the first.
 RECORD_PREFIXES = ("rabbit-chx.ring.", "rabbit-chx.next.", "rabbit-chx.spare.")
-#: A transient exchange, which a restart on Mnesia deletes. Its argument identifies the time since that restart.
-START_MARK = "rabbit-chx.start"
 #: The exchange that says who has switched tracing on, and the exclusive queue of the connection that gets the copies.
 TRACE = "rabbit-chx.trace"
-_START = "start"
-_FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 1
+_FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 2
 _MOST_NAME_BYTES = 255
 #: Longer contents are compressed.
 _MOST_PLAIN_CHARACTERS = 60_000
 #: The arguments beside the contents, and the head of their frame.
 _OTHER_BYTES = 2_500
-#: The management API reports the uptime of a node with a delay of up to 5 s, and the clocks of clients differ.
-_SAME_START_S = 10.0
 
 StepAction: TypeAlias = Literal["bind", "unbind"]
 
@@ -62,63 +59,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStart:
-    """What identifies the broker, and its last start.
-
-    Attributes:
-        cluster: the name of the cluster; None if it is not known.
-        mark: the identity in `START_MARK`; None without that exchange.
-        nodes: the start of each running node, in seconds since 1970; None if the user may not list nodes.
-    """
-
-    cluster: str | None = None
-    mark: str | None = None
-    nodes: Mapping[str, float] | None = None
-
-    def last_start(self) -> float | None:
-        """Return the time of the last start of a node, in seconds since 1970; None if it is not known."""
-        return max(self.nodes.values(), default=None) if self.nodes else None
-
-    def is_other_cluster(self, now: BrokerStart) -> bool:
-        """Return True if `now` is of another cluster. Definitions of older releases contain records, and may be imported there."""
-        if None not in (self.cluster, now.cluster) and self.cluster != now.cluster:
-            return True
-        return bool(self.nodes and now.nodes) and not (self.nodes or {}).keys() & (now.nodes or {}).keys()
-
-    def has_restarted(self, now: BrokerStart, *, marks: bool) -> bool | None:
-        """Return whether a node has started since; None if that is not known.
-
-        Args:
-            now: the broker now.
-            marks: True on Mnesia, where the mark is compared, too.
-        """
-        if marks and self.mark != now.mark:
-            return True
-        if not self.nodes or not now.nodes or (marks and self.mark is None):
-            return None
-        if marks and len(self.nodes) == 1 and self.nodes.keys() == now.nodes.keys():
-            return False  # the mark shows it, and clients whose clocks differ compute other times
-        return any(
-            name not in self.nodes or start - self.nodes[name] > _SAME_START_S
-            for name, start in now.nodes.items()
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class RingRecord:
     """The record of a ring.
 
     Attributes:
         exchange: the name of the exchange.
         state: the ring, with its bindings in order.
-        steps: the binds and unbinds of an apply that has not ended, in order; empty if the record is settled.
+        steps: the binds and unbinds of an apply that has not ended, in order; empty if the record is final.
         origin: the provenance of the order.
         written: the time, in ISO 8601 and UTC.
         writer: the user, the host and the program.
-        start: the broker when the record was written.
-        transient: the destinations that a restart deletes; from 4.3 on their buckets stay.
-        adopted: True: a command has read the order on Mnesia, where there was no record, so whether the start before that changed the
-            order is not known.
+        stamp: the broker when the record was written.
+        transient: what the broker deletes by itself and may be a member, in words; empty if there was nothing of that kind in the vhost.
+        foreign: what other programs bound while the apply ran, at places that are not known.
     """
 
     exchange: str
@@ -127,12 +80,12 @@ class RingRecord:
     origin: Provenance = "read"
     written: str = ""
     writer: str = ""
-    start: BrokerStart = BrokerStart()
-    transient: tuple[Destination, ...] = ()
-    adopted: bool = False
+    stamp: Stamp = field(default_factory=Stamp)
+    transient: str = ""
+    foreign: tuple[Binding, ...] = ()
 
     @property
-    def is_settled(self) -> bool:
+    def is_final(self) -> bool:
         """True if no apply is in progress."""
         return not self.steps
 
@@ -141,18 +94,20 @@ class RingRecord:
         """The time and the writer, in words."""
         return f"{self.written} by {self.writer}"
 
-    def has_same_ring(self, other: RingRecord) -> bool:
-        """Return True if another settled record has the same ring, of the same start of the broker."""
-        same = (self.is_settled, other.is_settled) == (True, True) and self.exchange == other.exchange
-        return same and _key_of(self.state) == _key_of(other.state) and self._is_as_valid_as(other)
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """All bindings that it names, once: those of the ring in order, then those of the steps."""
+        return tuple(dict.fromkeys([*(self.state.bindings or ()), *(step.binding for step in self.steps)]))
 
-    def _is_as_valid_as(self, other: RingRecord) -> bool:
-        marks = not self.state.release.follows(RESTART_KEEPS)
+    def has_same_ring(self, other: RingRecord) -> bool:
+        """Return True if another record has the same ring, and both are final."""
         return (
-            self.state.release == other.state.release
-            and self.transient == other.transient
-            and not self.start.is_other_cluster(other.start)
-            and (not marks or self.start.has_restarted(other.start, marks=True) is False)
+            self.is_final
+            and other.is_final
+            and self.exchange == other.exchange
+            and _key_of(self.state) == _key_of(other.state)
+            and self.state.release == other.state.release
+            and self.foreign == other.foreign
         )
 
 
@@ -181,21 +136,14 @@ def record_names(exchange: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{digest}" for prefix in RECORD_PREFIXES)
 
 
-def is_own_exchange(name: object) -> bool:
-    """Return True if an exchange of this name belongs to this program and not to the user. An import can make a name that is no text."""
-    own = (START_MARK, PENDING_APPLY, TRACE)
-    return isinstance(name, str) and (name in own or name.startswith(RECORD_PREFIXES))
+def is_own(name: object) -> bool:
+    """Return True if an exchange or a queue of this name belongs to this program and not to the user.
 
-
-def start_arguments(mark: str) -> dict[str, str]:
-    """Return the arguments of `START_MARK`."""
-    return {_START: mark}
-
-
-def start_mark_in(arguments: Mapping[str, Any]) -> str | None:
-    """Return the identity in the arguments of `START_MARK`."""
-    mark = arguments.get(_START)
-    return mark if isinstance(mark, str) else None
+    An import can make a name that is no text.
+    """
+    return isinstance(name, str) and (
+        name in (MARK, PENDING_APPLY, TRACE) or name.startswith(RECORD_PREFIXES)
+    )
 
 
 # -- steps
@@ -256,7 +204,7 @@ def after_steps(state: RingState, steps: Iterable[Step]) -> RingState:
 
 
 def prove_ring(
-    records: Iterable[RingRecord], bound: Sequence[Binding], release: Release, now: BrokerStart
+    records: Iterable[RingRecord], bound: Sequence[Binding], release: Release, mark: Mark
 ) -> HashRing:
     """Return the ring of an exchange by its records.
 
@@ -264,15 +212,17 @@ def prove_ring(
         records: the records of the exchange, at least one.
         bound: its bindings, as the broker lists them.
         release: the broker's release.
-        now: the broker's last start.
+        mark: the mark of the vhost.
 
     Raises:
         NotDeterminedError: the records and the bindings do not determine the ring.
     """
     rings: dict[RingState, RingRecord] = {}
     for record in records:
-        check_valid(record, release, now)
-        state = _state_since(record, bound, release, now)
+        try:
+            state = _state_since(record, bound, release, mark)
+        except (NotDeterminedError, InputError) as error:
+            raise NotDeterminedError(f"the record of {record.about} does not determine it: {error}") from None
         rings.setdefault(state._replace(release=release, ground=Ground("recorded")), record)
     if len(rings) > 1:
         written = listed([record.about for record in rings.values()])
@@ -282,64 +232,62 @@ def prove_ring(
     return HashRing(*next(iter(rings)))
 
 
-def check_valid(record: RingRecord, release: Release, now: BrokerStart) -> None:
-    """Refuse a record that says nothing about a broker, whatever its bindings are.
-
-    Raises:
-        NotDeterminedError: it is of another cluster, store or release, or of an earlier start on Mnesia.
-    """
-    written, before = record.about, record.state.release
-    if record.start.is_other_cluster(now):
-        raise NotDeterminedError(
-            f"the record of {written} is of the cluster {record.start.cluster}, and this is {now.cluster or 'another one'}"
-        )
+def _state_since(record: RingRecord, bound: Sequence[Binding], release: Release, mark: Mark) -> RingState:
+    """Return the ring by one record."""
+    before, restarted = record.state.release, has_restarted(record.stamp, mark)
     if not release.store_known:
         raise NotDeterminedError(
-            f"the record of {written} does not determine it: the metadata store is not known, because the user may not list feature flags, "
-            "and Mnesia changes the order at a restart"
+            "the metadata store is not known, because the user may not list feature flags, and Mnesia changes the order at a restart"
         )
-    if release.follows(RESTART_KEEPS) and before.follows(RESTART_KEEPS):
-        return
-    if release != before:
-        raise NotDeterminedError(
-            f"the record of {written} is of RabbitMQ {before}, and this is {release}, which made the ring again"
-        )
-    restarted = record.start.has_restarted(now, marks=True)
-    if restarted is None:
-        raise NotDeterminedError(
-            f"the record of {written} does not determine it: a restart on Mnesia changes the order, and the user may not list nodes "
-            "(tag monitoring)"
-        )
-    if restarted:
-        raise NotDeterminedError(
-            f"the broker restarted after the record of {written}, and a restart on Mnesia changes the order"
-        )
-
-
-def _state_since(
-    record: RingRecord, bound: Sequence[Binding], release: Release, now: BrokerStart
-) -> RingState:
-    """Return the ring by one record."""
-    try:
-        state = fit_state(record, bound)
-        if record.start.has_restarted(now, marks=not release.follows(RESTART_KEEPS)) is not False:
-            _check_restart(record, state, bound)
-    except (NotDeterminedError, InputError) as error:
-        raise NotDeterminedError(f"the record of {record.about} does not determine it: {error}") from None
+    keeps = release.follows(RESTART_KEEPS) and before.follows(RESTART_KEEPS)
+    if not keeps:
+        _check_start(record, bound, release, mark, restarted=restarted)
+    state = fit_state(record, bound)
+    if keeps and restarted:
+        _check_kept(record, state, bound, mark)
     return state
 
 
-def _check_restart(record: RingRecord, state: RingState, bound: Sequence[Binding]) -> None:
-    """Refuse what a restart of the broker changes on Khepri."""
-    places = {destination for destination, _ in bound}
-    lost = {destination for destination, _ in record.state.bindings or ()} - places
-    if ghosts := lost & {*record.transient}:
+def _check_start(
+    record: RingRecord, bound: Sequence[Binding], release: Release, mark: Mark, *, restarted: bool
+) -> None:
+    """Refuse a record on Mnesia, unless no node that has a queue of the ring has started again."""
+    if release != record.state.release:
         raise NotDeterminedError(
-            f"{listed(sorted(map(str, ghosts)))} is not durable and is not bound any more, and a restart of the broker keeps its buckets"
+            f"it is of RabbitMQ {record.state.release}, and this is {release}, which made the ring again"
+        )
+    if restarted and record.stamp.identity is None:
+        raise NotDeterminedError(
+            "nothing shows that the broker has not restarted since, and a restart on Mnesia changes the order"
+        )
+    if restarted:
+        raise NotDeterminedError("the broker has restarted since, and a restart on Mnesia changes the order")
+    # A queue of the record that is neither listed nor bound was deleted.
+    queues = {
+        MARK,
+        *(place for place, _ in bound),
+        *(place for place, _ in record.bindings if place in mark.nodes),
+    }
+    home = mark.nodes.get(MARK, frozenset())
+    for queue in sorted(place for place in queues if isinstance(place, str)):
+        if len(home) == 1 and mark.nodes.get(queue) == home:
+            continue
+        raise NotDeterminedError(
+            f"queue {queue} is, or may be, on other nodes than the queue {MARK}: a restart of one of them on Mnesia changes the order, and is "
+            "not seen"
+        )
+
+
+def _check_kept(record: RingRecord, state: RingState, bound: Sequence[Binding], mark: Mark) -> None:
+    """Refuse a ring of which a restart on Khepri may have kept buckets without bindings, or added buckets."""
+    places = {destination for destination, _ in bound}
+    if passing := record.transient or mark.passing(places):
+        raise NotDeterminedError(
+            f"the broker has restarted since, which deletes {passing}: if that was a member of the ring, its buckets may have stayed, or moved"
         )
     if silent := places - {*state.buckets}:
         raise NotDeterminedError(
-            f"{listed(sorted(map(str, silent)))} is bound without buckets, and a restart of the broker adds them"
+            f"the broker has restarted since, and {listed(sorted(map(str, silent)))} is bound without buckets, which a restart adds"
         )
 
 
@@ -351,15 +299,22 @@ def fit_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
     """
     before = {*(record.state.bindings or ())}
     if repeated := [binding for binding, count in Counter(bound).items() if count > 1]:
-        raise NotDeterminedError(f"{_show(repeated)} is bound several times, with different arguments")
+        raise NotDeterminedError(
+            f"{show_bindings(repeated)} is bound several times, with different arguments"
+        )
+    members = {destination for destination, _ in before}
+    if foreign := [other for other in record.foreign if other in bound or other[0] in members]:
+        raise NotDeterminedError(
+            f"{show_bindings(foreign)} was bound by another program while the apply ran, and its place is not known"
+        )
     if record.steps:
         return _state_during(record, before ^ {*bound})
     missing, added = before - {*bound}, {*bound} - before
     if len(added) > 1:
-        raise NotDeterminedError(f"{_show(added)} were bound since, and their order is not known")
+        raise NotDeterminedError(f"{show_bindings(added)} were bound since, and their order is not known")
     if len(missing) > 1 and not _is_plain(record.state):
         raise NotDeterminedError(
-            f"{_show(missing)} were unbound since, from a ring that its bindings do not make"
+            f"{show_bindings(missing)} were unbound since, from a ring that its bindings do not make"
         )
     state = record.state
     for binding in missing:
@@ -406,7 +361,8 @@ def _is_plain(state: RingState) -> bool:
     return ring_changes.replay(bindings, state.release, Ground("replayed")).buckets == state.buckets
 
 
-def _show(bindings: Iterable[Binding]) -> str:
+def show_bindings(bindings: Iterable[Binding]) -> str:
+    """Return bindings in words."""
     return listed([f"{place!s}={key}" for place, key in sorted(bindings, key=order_of_binding)])
 
 
@@ -436,8 +392,7 @@ def record_arguments(record: RingRecord, frame_max: int = FRAME_MAX) -> dict[str
 
 
 def _content(record: RingRecord) -> dict[str, Any]:
-    state, start = record.state, record.start
-    bindings = list(dict.fromkeys([*(state.bindings or ()), *(step.binding for step in record.steps)]))
+    state, stamp, bindings = record.state, record.stamp, record.bindings
     number = {binding: n for n, binding in enumerate(bindings)}
     return {
         "exchange": record.exchange,
@@ -451,13 +406,12 @@ def _content(record: RingRecord) -> dict[str, Any]:
         "origin": record.origin,
         "written": record.written,
         "writer": record.writer,
-        "cluster": start.cluster,
-        "mark": start.mark,
-        "nodes": None
-        if start.nodes is None
-        else {name: round(time, 1) for name, time in start.nodes.items()},
-        "transient": [place_to_json(place) for place in record.transient],
-        **({"adopted": True} if record.adopted else {}),
+        "cluster": stamp.cluster,
+        "vhost": stamp.vhost,
+        "identity": stamp.identity,
+        "start": stamp.start,
+        "transient": record.transient,
+        "foreign": [[place_to_json(place), key] for place, key in record.foreign],
     }
 
 
@@ -471,9 +425,12 @@ def read_record(arguments: Mapping[str, Any]) -> RingRecord:
         raise InputError(
             f"it is not a record: its format is {arguments.get('format')!r:.40}, not {_FORMAT!r}"
         )
-    if arguments.get("format_version") != _FORMAT_VERSION:
+    version = arguments.get("format_version")
+    if version == 1:
+        raise InputError("it has the format of an earlier program: the command record makes a new one")
+    if version != _FORMAT_VERSION:
         raise InputError(
-            f"it has the format version {arguments.get('format_version')!r:.40}, and this program reads {_FORMAT_VERSION}: update rabbit-chx"
+            f"it has the format version {version!r:.40}, and this program reads {_FORMAT_VERSION}: update rabbit-chx"
         )
     text = _text_in(arguments)
     if text is None or hashlib.sha256(text.encode(errors="replace")).hexdigest() != arguments.get("digest"):
@@ -503,7 +460,6 @@ def _record_of(content: Any) -> RingRecord:
     origin = content["origin"]
     if origin not in PROVENANCES:
         raise InputError(f"the provenance {origin!r:.40} of its order is unknown: update rabbit-chx")
-    nodes = content["nodes"]
     return RingRecord(
         str(content["exchange"]),
         RingState(
@@ -517,13 +473,9 @@ def _record_of(content: Any) -> RingRecord:
         origin,
         str(content["written"]),
         str(content["writer"]),
-        BrokerStart(
-            content["cluster"],
-            content["mark"],
-            None if nodes is None else {str(n): float(t) for n, t in nodes.items()},
-        ),
-        tuple(destination_from_json(place) for place in content["transient"]),
-        adopted=content.get("adopted") is True,
+        Stamp(content["cluster"], content["vhost"], content["identity"], content["start"]),
+        str(content["transient"]),
+        tuple((destination_from_json(place), str(key)) for place, key in content["foreign"]),
     )
 
 
@@ -539,9 +491,12 @@ def records_in(exchanges: Iterable[Mapping[str, Any]]) -> dict[str, RingRecord |
         except InputError as error:
             records[name] = DamagedRecord(name, str(error))
         else:
-            is_own = name in record_names(record.exchange)
-            other = DamagedRecord(name, f"it is the record of exchange {record.exchange!r}")
-            records[name] = record if is_own else other
+            if name not in record_names(record.exchange):
+                records[name] = DamagedRecord(name, f"it is the record of exchange {record.exchange!r}")
+            elif record.stamp.identity is None:
+                records[name] = DamagedRecord(name, f"it does not name the queue {MARK} that proves it")
+            else:
+                records[name] = record
     return records
 
 
@@ -554,7 +509,7 @@ def ring_by_records(
     records: Iterable[RingRecord | DamagedRecord],
     assumed: HashRing,
     bound: Sequence[Binding],
-    now: BrokerStart,
+    mark: Mark,
 ) -> HashRing:
     """Return the ring that the records of an exchange prove, or the `assumed` one with the doubt."""
     records = list(records)
@@ -564,21 +519,21 @@ def ring_by_records(
         doubts = [f"the record {record.name} is ignored: {record.problem}" for record in damaged]
         return replace(assumed, ground=Ground("assumed", "; ".join(doubts))) if doubts else assumed
     try:
-        return prove_ring(valid, bound, assumed.release, now)
+        return prove_ring(valid, bound, assumed.release, mark)
     except NotDeterminedError as error:
         return replace(assumed, ground=Ground("assumed", str(error)))
 
 
 def is_recorded(
-    ring: HashRing, records: Iterable[RingRecord | DamagedRecord], bound: Sequence[Binding], now: BrokerStart
+    ring: HashRing, records: Iterable[RingRecord | DamagedRecord], bound: Sequence[Binding], mark: Mark
 ) -> bool:
     """Return True if the records of an exchange prove its ring, so that it is known without a ring source."""
-    proven = ring_by_records(records, replace(ring, ground=Ground("assumed")), bound, now)
+    proven = ring_by_records(records, replace(ring, ground=Ground("assumed")), bound, mark)
     return proven.ground.is_certain and proven.buckets == ring.buckets
 
 
-def make_settled_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
-    """Return the record of a ring that is certain, without time and writer.
+def make_record(exchange: str, ring: HashRing, bound: Sequence[Binding]) -> RingRecord:
+    """Return the final record of a ring that is certain, without time, writer and stamp.
 
     Args:
         exchange: the exchange's name.
@@ -587,13 +542,3 @@ def make_settled_record(exchange: str, ring: HashRing, bound: Sequence[Binding])
     """
     state = RingState(ring.buckets, ring.release, Ground("recorded"), tuple(bound), ring.end_known)
     return RingRecord(exchange, state, origin=ring.provenance)
-
-
-def transient_places(destinations: Iterable[Destination], transient: Iterable[str]) -> Iterator[Destination]:
-    """Yield the destinations that are queues which a restart deletes."""
-    names = {*transient}
-    return (
-        place
-        for place in dict.fromkeys(destinations)
-        if not isinstance(place, ExchangeRef) and place in names
-    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -30,14 +29,14 @@ from rabbit_chx.topology.live.reading import (
     read_topology,
 )
 from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
+from rabbit_chx.topology.mark import MARK, Stamp
 from rabbit_chx.topology.planning.plan import plan
-from rabbit_chx.topology.ring_records import BrokerStart, make_settled_record, record_arguments
+from rabbit_chx.topology.ring_records import make_record, record_arguments
 
 VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**400, "", "x", "\ud800", [], {}, [{}], {"x": []})
 RING = HashRing.from_bindings([("q1", 1), (ExchangeRef("slot"), 2)], Release("4.3.6"))
-# The nodes have not started since: the record is from a later time than the test.
-START = BrokerStart("rabbit@one", "a", {"rabbit@one": time.time() + 1e6})
-RECORD = record_arguments(replace(make_settled_record("orders", RING, RING.bindings or ()), start=START))
+STAMP = Stamp("rabbit@one", "/", "a", "b")
+RECORD = record_arguments(replace(make_record("orders", RING, RING.bindings or ()), stamp=STAMP))
 ANSWERS: Mapping[str, Any] = json.loads((ROOT / "tests/fuzz/management_answers.json").read_text())
 for exchange in (*ANSWERS["exchanges"], *ANSWERS["exchanges?page"]["items"]):
     if exchange["name"] == "rabbit-chx.ring.orders":
@@ -74,8 +73,8 @@ class OneBroker:
     def overview(self) -> Any:
         return self.api.get("overview", fields=OVERVIEW)
 
-    def count(self, _: str) -> QueueCounts:
-        return QueueCounts(0, 0)
+    def count(self, queue: str) -> QueueCounts:
+        return QueueCounts(2 if queue == MARK else 0, 0)
 
 
 def read_all(broker: Any) -> None:
@@ -86,7 +85,7 @@ def read_all(broker: Any) -> None:
 
 def read_exchange(name: str) -> Callable[[Any], None]:
     def read(broker: Any) -> None:
-        exchange = LiveExchange(broker.api, "/", name)
+        exchange = LiveExchange(broker.api, "/", name, count=broker.count)
         exchange.key_map()
         exchange.mirror()
         assert exchange.alternate is None or isinstance(exchange.alternate, str)

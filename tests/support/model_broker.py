@@ -29,6 +29,10 @@ class ModelBroker:
 
     Args:
         release: the release whose rules it follows.
+
+    Attributes:
+        mark: the queue that marks the start of the broker, and proves records.
+        mark_messages: the number of its messages; a restart takes the transient one away.
     """
 
     def __init__(self, release: Release) -> None:
@@ -38,6 +42,8 @@ class ModelBroker:
         self.policies: dict[str, PolicyDefinition] = {}
         self.bindings: dict[BindingDefinition, None] = {}
         self.rings: dict[str, HashRing] = {}
+        self.mark: QueueDefinition | None = None
+        self.mark_messages = 0
 
     @classmethod
     def holding(cls, topology: Topology | LiveTopology, release: Release) -> ModelBroker:

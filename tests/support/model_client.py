@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,12 +21,12 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, Operation, QueueCounts, Shape, shape_fault
 from rabbit_chx.topology.live.reading import read_topology
+from rabbit_chx.topology.mark import MARK
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
 _WITH_KHEPRI = (3, 13, 0)
-#: The node of each model has run for an hour when the first record is written.
-_NODE_START = time.time() - 3600
+_NODE = "rabbit@model"
 
 
 class ClientKilledError(BaseException):
@@ -125,9 +124,21 @@ class ModelClient:
         """Count the messages of a queue; it has no consumers."""
         return QueueCounts(self.messages_in(queue), 0)
 
-    def messages_in(self, queue: str) -> int:  # noqa: ARG002
-        """All queues have as many messages."""
-        return self._messages
+    def messages_in(self, queue: str) -> int:
+        """All queues have as many messages, except the mark."""
+        return self._model.mark_messages if queue == MARK else self._messages
+
+    def renew_mark(self, queue: QueueDefinition) -> None:
+        """Declare the mark anew, with both messages.
+
+        Raises:
+            ClientKilledError: it dies before.
+        """
+        self._count()
+        if self._is_refused(Operation("declare", queue)):
+            raise AccessRefusedError("the permission is missing", reply_code=403)
+        self._model.mark, self._model.mark_messages = queue, 2
+        self._observe()
 
     def check_exchange(self, exchange: str) -> None:
         """All exchanges exist."""
@@ -218,11 +229,9 @@ class ModelClient:
             NotFoundError: it does not exist.
         """
         kind, *names = path
-        if kind == "queues" and names[1:]:
-            return {"messages": self.messages_in(names[1])}
         if kind == "exchanges" and names[2:]:  # its bindings
             return [entry for entry in self._listed("bindings") if entry["source"] == names[1]]
-        if kind in ("exchanges", "policies") and names[1:]:
+        if kind in ("exchanges", "queues", "policies") and names[1:]:
             found = [entry for entry in self._listed(kind) if entry["name"] == names[1]]
             if not found:
                 raise NotFoundError(f"there is no {kind} {names[1]}", reply_code=404)
@@ -244,9 +253,7 @@ class ModelClient:
             "feature-flags": [{"name": "khepri_db", "state": _FLAG[model.release.store]}]
             if model.release.numbers >= _WITH_KHEPRI
             else [],
-            "nodes": [
-                {"name": "rabbit@model", "running": True, "uptime": (time.time() - _NODE_START) * 1000}
-            ],
+            "nodes": [{"name": _NODE, "running": True, "uptime": 3_600_000}],
             "vhosts": {"name": "/"},
             "overview": self.overview(),
         }
@@ -254,14 +261,15 @@ class ModelClient:
             return of_broker[kind]
         objects: dict[str, Iterable[Any]] = {
             "exchanges": model.exchanges.values(),
-            "queues": model.queues.values(),
+            "queues": (*model.queues.values(), *([] if model.mark is None else [model.mark])),
             "policies": model.policies.values(),
             "bindings": model.bindings,
         }
         listed = [{**EXPORTED[kind](each), "vhost": "/"} for each in objects.get(kind, ())]
         if kind == "queues":
             return [
-                {"exclusive": False, **entry, "messages": self.messages_in(entry["name"])} for entry in listed
+                {"exclusive": False, "node": _NODE, **entry, "messages": self.messages_in(entry["name"])}
+                for entry in listed
             ]
         if kind == "bindings":
             listed = [{**entry, "properties_key": entry["routing_key"]} for entry in listed]

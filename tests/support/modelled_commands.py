@@ -18,6 +18,7 @@ from rabbit_chx import Topology
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.topology import LiveTopology, QueueDefinition
 from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
+from rabbit_chx.topology.mark import MARK
 
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
 
@@ -76,7 +77,7 @@ class _Client(ModelClient):
         return self._commands.messages.pop(queue, 0)
 
     def messages_in(self, queue: str) -> int:
-        return self._commands.messages.get(queue, 0)
+        return super().messages_in(queue) if queue == MARK else self._commands.messages.get(queue, 0)
 
     def count(self, queue: str) -> QueueCounts:
         self._refuse(queue)

@@ -1,24 +1,30 @@
-"""Findings about the order of a ring that was read, compared with its record on the broker: a restart on Mnesia changes the order."""
+"""Findings about a ring and its record on the broker: what other programs bound and unbound, and another order."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.errors import NotDeterminedError
+from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.bindings import Binding, Place
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
+from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring, records_here
+from rabbit_chx.topology.mark import has_restarted
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, records_of
+from rabbit_chx.topology.ring_records import RingRecord, records_of, show_bindings
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield a finding if a ring that was read has another order than its record."""
+    """Yield what differs from the record of a ring: its bindings, or the order of a ring that was read."""
+    for record in records_here(checked.live, checked.name):
+        if record.is_final:
+            yield from _find_other_bindings(checked, record)
+            break
     found = find_recorded_ring(checked.live, checked.name)
     if found is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
         return
@@ -27,13 +33,9 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     if _only(checked.ring, bound) == _only(before, bound):
         return
     share = checked.comparison.share_elsewhere(before)
-    start = checked.live.facts.start
     keeps = checked.ring.release.follows(RESTART_KEEPS)
-    if not keeps and record.start.has_restarted(start, marks=True):
-        time = _time_of(start)
-        # The start of the node is older if only the application was stopped and started.
-        at = f" at {time}" if time and (start.last_start() or 0) > _written_at(record) else ""
-        message = f"the broker restarted{at}: {percent(share)} of the keys moved; record of {record.about}"
+    if not keeps and has_restarted(record.stamp, checked.live.facts.mark):
+        message = f"the broker restarted: {percent(share)} of the keys moved; record of {record.about}"
         if _is_restarted(before, checked.ring):
             message += "; the order is the one that a restart of Mnesia gives"
     else:
@@ -44,27 +46,55 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield checked.finding("order", message, checked.repair_command, share=share)
 
 
+def _find_other_bindings(checked: CheckedExchange, record: RingRecord) -> Iterator[Finding]:
+    """Yield a finding if other programs bound or unbound members since a record was written."""
+    recorded, bound = {*(record.state.bindings or ())}, {member.binding for member in checked.bound}
+    changes = [
+        f"{verb} {show_bindings(bindings)}"
+        for verb, bindings in (("unbound", recorded - bound), ("bound", bound - recorded))
+        if bindings
+    ]
+    if not changes:
+        return
+    message = f"since the record of {record.about} another program {' and '.join(changes)}"
+    share = None
+    if not checked.ring.ground.is_assumed:
+        share = HashRing(*record.state).share_moved(checked.ring)
+        message += f": {percent(share)} of all keys moved"
+    fix = Fix(
+        "if this is intended, store the ring as it is with ",
+        CommandLine("record", "Broker.record(live.rings)", (checked.name,)),
+        "; otherwise make the bindings those of the record again",
+    )
+    yield checked.finding("different", message, fix, share=share)
+
+
 def why_order_unknown(live: LiveTopology, name: str) -> str:
     """Return why the order of a ring is compared with nothing; empty if its record is compared with it, or is its source."""
     live_ring = find_live_ring(live, live.exchange(name), name)
     ring = live_ring.ring
-    found = find_recorded_ring(live, name)
-    adopted = found is not None and found[0].adopted and found[0].start.mark == live.facts.start.mark
-    if not adopted and (ring.provenance == "recorded" or found is not None):
+    if ring.provenance == "recorded" or find_recorded_ring(live, name) is not None:
         return ""
-    if found is None and records_of(name, live.facts.records) and ring.ground.is_certain:
-        return "its record does not fit its bindings, so it is compared with nothing; the command record replaces it"
-    if ring.release.follows(RESTART_KEEPS) or not ring.ground.is_certain:
+    if not ring.ground.is_certain:
         return "no record to compare it with"
-    bindings: list[Binding] = [member.binding for member in live_ring.bound]
+    records = [record for record in records_of(name, live.facts.records) if isinstance(record, RingRecord)]
+    remedy = "it is compared with nothing; the command record replaces it"
+    for record in records:
+        try:
+            has_restarted(record.stamp, live.facts.mark)
+        except NotDeterminedError as error:
+            return f"its record says nothing about this broker ({error}), so {remedy}"
+    if records:
+        return f"its record does not fit its bindings, so {remedy}"
+    if ring.release.follows(RESTART_KEEPS):
+        return "no record to compare it with"
+    bindings = [member.binding for member in live_ring.bound]
     is_sorted = _is_restarted(HashRing.from_bindings(bindings, ring.release), ring)
-    time = _time_of(live.facts.start)
-    when = f" ({time})" if time else ""
     as_restart = " (it is the one that a restart gives)" if is_sorted else ""
-    remedy = "the command record keeps it from now on"
-    if adopted and found is not None:
-        remedy = f"the record of {found[0].about} was made after that start, and the command record accepts its order"
-    return f"no record of the order before the last start{when}, so whether the restart moved keys is not known{as_restart}; {remedy}"
+    return (
+        f"no record of the order before the last start, so whether the restart moved keys is not known{as_restart}; the command record "
+        "keeps it from now on"
+    )
 
 
 def _only(ring: HashRing, places: Collection[Place]) -> list[Place]:
@@ -74,17 +104,3 @@ def _only(ring: HashRing, places: Collection[Place]) -> list[Place]:
 def _is_restarted(before: HashRing, after: HashRing) -> bool:
     """Return True if a restart that sorts the bindings makes `after`."""
     return before.release.follows(RESTART_SORTS) and before.restarted().buckets == after.buckets
-
-
-def _written_at(record: RingRecord) -> float:
-    """Return the time of a record in seconds since 1970; 0 if it has none that can be read."""
-    try:
-        return datetime.fromisoformat(record.written).timestamp()
-    except ValueError:
-        return 0.0
-
-
-def _time_of(start: BrokerStart) -> str:
-    """Return the time of the last start in UTC, as text; empty if it is not known."""
-    time = start.last_start()
-    return "" if time is None else f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"

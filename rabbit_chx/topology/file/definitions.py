@@ -48,6 +48,7 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.objects.schema import SCHEMA, Entry
 from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
+from rabbit_chx.topology.ring_records import is_own
 from rabbit_chx.words import plural
 
 #: What is wrong with an entry, as text, and what an import does: it refuses the file, makes another object than written, or one that a
@@ -334,11 +335,12 @@ class _File:
         return [(path, entry) for path, entry in paths if isinstance(entry, dict)]
 
     def _entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the entries of a list in the requested vhost. A file of a single vhost does not name it."""
+        """Return the entries of a list in the requested vhost, without those of this program. A file of a single vhost does not name it."""
         return [
             (path, entry)
             for path, entry in self._all_entries(name)
             if entry.get("vhost", self._vhost) == self._vhost
+            and not (name in ("exchanges", "queues") and is_own(entry.get("name")))
         ]
 
 

@@ -393,7 +393,7 @@ def _apply_checked(
     except RabbitChxError as error:
         is_refused = isinstance(error, BrokerRefusedError | PlanRefusedError)
         if is_refused:
-            keeper.settle_after_refusal()
+            keeper.finish_after_refusal()
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
         if not done and not has_begun and is_refused and not isinstance(error, _QueueLeftError):
             keeper.drop_plan()

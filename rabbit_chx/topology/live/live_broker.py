@@ -260,6 +260,9 @@ class AmqpChannel(Protocol):
     def check_exchange(self, exchange: str) -> None:
         """Check that an exchange exists, of any type, by a passive declaration."""
 
+    def renew_mark(self, queue: QueueDefinition) -> None:
+        """Declare a queue anew, with one persistent and one transient message. Whoever may not publish to it is refused before that."""
+
 
 class MessageCarrier(Protocol):
     """A second connection that moves messages and sends the markers of a hand-over."""

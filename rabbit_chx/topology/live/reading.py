@@ -7,6 +7,7 @@ counts the exchange of the message; tested on 3.10.8, 4.0.5 and 4.3.6).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from rabbit_chx.errors import (
     InputError,
     MismatchError,
     NotFoundError,
+    RabbitChxError,
 )
 from rabbit_chx.routing import (
     Binding,
@@ -34,16 +36,19 @@ from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
+from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.live.live_broker import (
     APPLY_LOCK,
     BrokerWays,
     LiveBroker,
     ManagementApi,
+    QueueCounts,
     Shape,
     check_declared_name,
     shape_fault,
     try_count,
 )
+from rabbit_chx.topology.mark import MARK, Mark, Stamp, stamp_in
 from rabbit_chx.topology.model import BrokerFacts, LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.objects.kinds import FLAG
@@ -61,24 +66,24 @@ from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object,
 from rabbit_chx.topology.pending_apply import PENDING_APPLY, read_pending
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_records import (
-    START_MARK,
     TRACE,
-    BrokerStart,
     Records,
     RingRecord,
-    is_own_exchange,
+    is_own,
     is_recorded,
     record_names,
     records_in,
     records_of,
     ring_by_records,
-    start_mark_in,
 )
+from rabbit_chx.topology.rules.policies import policies_of_mark
+from rabbit_chx.topology.rules.reach import MADE_BY_BROKER
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import outline
 
-_OWN_QUEUES = (APPLY_LOCK, TRACE)
+#: The queues of this program, which are not part of a topology.
+OWN_QUEUES = (APPLY_LOCK, MARK, TRACE)
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
@@ -133,17 +138,16 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     release = _release_by(str(overview["rabbitmq_version"]), flags)
     objects = _LiveObjects()
     entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
-    own = [entry for entry in entries if is_own_exchange(entry["name"])]
-    exchanges = objects.read(
-        ExchangeDefinition, [entry for entry in entries if not is_own_exchange(entry["name"])]
-    )
+    own = [entry for entry in entries if is_own(entry["name"])]
+    exchanges = objects.read(ExchangeDefinition, [entry for entry in entries if not is_own(entry["name"])])
     queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
     broker.check_lock_in(queues)
-    queues = [entry for entry in queues if entry.get("name") not in _OWN_QUEUES]
+    all_queues = queues
+    queues = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
     bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
     # Each queue is bound to the default exchange.
     bindings = [
-        end for end in bindings if end.get("destination") not in _OWN_QUEUES and end.get("source") != ""
+        end for end in bindings if end.get("destination") not in OWN_QUEUES and end.get("source") != ""
     ]
     found = vhost_objects(
         exchanges,
@@ -173,7 +177,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
             (read_pending(entry.get("arguments") or {}) for entry in own if entry["name"] == PENDING_APPLY),
             None,
         ),
-        start=_start_by(own, cluster, read_node_starts(api)),
+        last_start=max((read_node_starts(api) or {}).values(), default=None),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -190,6 +194,14 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         facts,
         messages={**facts.messages, **_count_parked(topology, broker)},
         priorities=_read_priorities(topology, api, vhost),
+        mark=replace(
+            _with_restart(
+                _read_mark(all_queues, cluster, vhost, broker.amqp.count),
+                all_queues,
+                (*topology.queues, *topology.exchanges),
+            ),
+            policies=policies_of_mark(topology.policies, operators),
+        ),
     )
     topology = _without_rings(replace(topology, facts=facts), objects.sources_left_out)
     if not broker.has_source:
@@ -217,7 +229,7 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
             topology.facts.records,
             broker.file_records.get(exchange.name),
             read_again=read_again,
-            start=lambda: topology.facts.start,
+            mark=lambda: topology.facts.mark,
         )
         for exchange in topology.exchanges
         if exchange.name in topology.rings  # a member may have a key that is no weight
@@ -232,7 +244,7 @@ def _find_ring(
     file_record: RingRecord | None,
     *,
     read_again: Callable[[], Records],
-    start: Callable[[], BrokerStart],
+    mark: Callable[[], Mark],
 ) -> HashRing:
     """Return the ring of an exchange that no ring source reads.
 
@@ -243,21 +255,52 @@ def _find_ring(
         records: the records on the broker, read before the bindings.
         file_record: the record in a file.
         read_again: reads the records again: an apply may have replaced them between the lists.
-        start: returns the last start of the broker.
+        mark: returns the mark of the vhost.
     """
     found = records_of(exchange, records)
     if found and found != records_of(exchange, read_again()):
         return replace(assumed, ground=Ground("assumed", "an apply changes its record at this moment"))
     if file_record is not None:
         found.append(file_record)
-    return ring_by_records(found, assumed, bound, start()) if found else assumed
+    return ring_by_records(found, assumed, bound, mark()) if found else assumed
 
 
-def _start_by(
-    own: Iterable[Mapping[str, Any]], cluster: str | None, nodes: Mapping[str, float] | None
-) -> BrokerStart:
-    marks = [start_mark_in(_table(entry, "arguments")) for entry in own if entry["name"] == START_MARK]
-    return BrokerStart(cluster, marks[0] if marks else None, nodes)
+def _read_mark(
+    queues: Iterable[Mapping[str, Any]],
+    cluster: str | None,
+    vhost: str,
+    count: Callable[[str], QueueCounts] | None,
+) -> Mark:
+    """Return the mark of a vhost by its queues. The messages are counted over AMQP."""
+    for entry in queues:
+        if entry.get("name") == MARK:
+            stamp = stamp_in(_table(entry, "arguments"), cluster, vhost)
+            if count is None:
+                return Mark(stamp, doubt="there is no connection over AMQP")
+            try:
+                return Mark(stamp, count(MARK).messages)
+            except RabbitChxError as error:
+                return Mark(stamp, doubt=str(error))
+    return Mark(Stamp(cluster, vhost))
+
+
+def _with_restart(
+    mark: Mark, entries: Iterable[Mapping[str, Any]], objects: Iterable[QueueDefinition | ExchangeDefinition]
+) -> Mark:
+    """Return a mark with what else a restart affects: the nodes of queues, and what the broker deletes by itself."""
+    passing = (
+        named.ref
+        for named in objects
+        if named.why_transient and named.name not in OWN_QUEUES and not named.name.startswith(MADE_BY_BROKER)
+    )
+    nodes = {entry["name"]: _nodes_of(entry) for entry in entries}
+    return replace(mark, nodes=nodes, transient=frozenset(passing))
+
+
+def _nodes_of(entry: Mapping[str, Any]) -> frozenset[str]:
+    """Return the nodes that have a queue, with its mirrors or members; none if they are not known."""
+    nodes = (entry.get("node"), *(entry.get("members") or ()), *(entry.get("slave_nodes") or ()))
+    return frozenset(node for node in nodes if isinstance(node, str))
 
 
 def read_node_starts(api: ManagementApi) -> dict[str, float] | None:
@@ -449,6 +492,7 @@ class LiveExchange:
         release: the broker's release; None: it is read.
         read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is recorded, or assumed from the bindings.
         file_record: the record of the ring in a file.
+        count: counts the messages of a queue over AMQP, which the proof of a record takes.
 
     Attributes:
         type: the exchange's type.
@@ -468,11 +512,12 @@ class LiveExchange:
         read_rings: RingReader | None = None,
         *,
         file_record: RingRecord | None = None,
+        count: Callable[[str], QueueCounts] | None = None,
     ) -> None:
         check_declared_name(name, "exchange")
         self.vhost, self.name = vhost, name
         self._api, self._release, self._read_rings = api, release, read_rings
-        self._file_record = file_record
+        self._file_record, self._count = file_record, count
         try:
             self._entry: dict[str, Any] = api.get(
                 "exchanges", vhost, name, fields={"type": str, "arguments": dict, "policy?": str}
@@ -486,11 +531,23 @@ class LiveExchange:
         self.type = str(self._entry["type"])
 
     @classmethod
-    def of(cls, broker: BrokerWays, name: str, release: Release) -> Self:
-        """Return an exchange of a broker, whose ring source is used if it has one."""
+    def of(
+        cls,
+        broker: BrokerWays,
+        name: str,
+        release: Release,
+        count: Callable[[str], QueueCounts] | None = None,
+    ) -> Self:
+        """Return an exchange of a broker, whose ring source is used if it has one. `count` is what `LiveExchange` has."""
         read_rings = broker.read_rings if broker.has_source else None
         return cls(
-            broker.api, broker.vhost, name, release, read_rings, file_record=broker.file_records.get(name)
+            broker.api,
+            broker.vhost,
+            name,
+            release,
+            read_rings,
+            file_record=broker.file_records.get(name),
+            count=count,
         )
 
     @cached_property
@@ -559,7 +616,7 @@ class LiveExchange:
         self.check_type()
         if self._read_rings is not None:
             return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
-        records = records_in(self._read_own())
+        records = self._records  # before the bindings
         return _find_ring(
             self.name,
             replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED),
@@ -567,18 +624,54 @@ class LiveExchange:
             records,
             self._file_record,
             read_again=lambda: records_in(self._read_own()),
-            start=lambda: self.start,
+            mark=lambda: self.mark,
         )
 
     @cached_property
-    def start(self) -> BrokerStart:
-        """The last start of the broker, for records."""
-        overview = self._api.get("overview", fields=OVERVIEW)
-        return _start_by(self._read_own(), overview.get("cluster_name"), read_node_starts(self._api))
+    def cluster(self) -> str | None:
+        """The name of the broker's cluster."""
+        name: str | None = self._api.get("overview", fields=OVERVIEW).get("cluster_name")
+        return name
+
+    @cached_property
+    def mark(self) -> Mark:
+        """The mark of the vhost, for records. All queues are listed only if a restart may have changed a ring."""
+        with contextlib.suppress(NotFoundError):
+            entry = self._api.get("queues", self.vhost, MARK, fields=_QUEUE)
+            mark = _read_mark([entry], self.cluster, self.vhost, self._count)
+            starts = {record.stamp.start for record in self._valid_records}
+            if self.release.follows(RESTART_KEEPS) and mark.holds and starts <= {mark.stamp.start}:
+                return mark
+        objects = _LiveObjects()
+        queues = self._api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
+        exchanges = self._api.get_list("exchanges", self.vhost, fields=_EXCHANGE)
+        policies = (
+            objects.read(PolicyDefinition, self._api.get_list(kind, self.vhost, fields=_POLICY))
+            for kind in ("policies", "operator-policies")
+        )
+        mark = _with_restart(
+            _read_mark(queues, self.cluster, self.vhost, self._count),
+            queues,
+            (
+                *objects.read(QueueDefinition, map(_plain_queue, queues)),
+                *objects.read(ExchangeDefinition, exchanges),
+            ),
+        )
+        return replace(mark, policies=policies_of_mark(*policies))
+
+    @cached_property
+    def _valid_records(self) -> list[RingRecord]:
+        """The records of the ring on the broker, and in a file."""
+        of_broker = [record for record in self._records.values() if isinstance(record, RingRecord)]
+        return of_broker if self._file_record is None else [*of_broker, self._file_record]
+
+    @cached_property
+    def _records(self) -> Records:
+        return records_in(self._read_own())
 
     def _read_own(self) -> list[dict[str, Any]]:
-        """Return the exchanges with the records of this exchange, and the one that marks the start of the broker."""
-        names = (START_MARK, *record_names(self.name))
+        """Return the exchanges with the records of this exchange."""
+        names = record_names(self.name)
         query = {
             "page": "1",
             "page_size": str(PAGE),
@@ -592,14 +685,14 @@ class LiveExchange:
     @cached_property
     def record(self) -> RingRecord | None:
         """The record of the ring on the broker, if there is one."""
-        valid = [record for record in records_in(self._read_own()).values() if isinstance(record, RingRecord)]
-        return valid[0] if valid else None
+        valid = (record for record in self._records.values() if isinstance(record, RingRecord))
+        return next(valid, None)
 
     @cached_property
     def is_recorded(self) -> bool:
         """True if the record on the broker proves the ring, so that it is known without a ring source."""
-        records = records_in(self._read_own()).values()
-        return bool(records) and is_recorded(self.ring, records, self.bindings, self.start)
+        records = self._records.values()
+        return bool(records) and is_recorded(self.ring, records, self.bindings, self.mark)
 
     @cached_property
     def slots(self) -> SlotView:
@@ -687,7 +780,7 @@ def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
         RingSourceError: the ring could not be read.
     """
     if broker.has_management or not broker.has_source:
-        return LiveExchange.of(broker, exchange, release).ring
+        return LiveExchange.of(broker, exchange, release, broker.amqp.count).ring
     check_declared_name(exchange, "exchange")
     broker.amqp.check_exchange(exchange)
     return _ring_by_source(broker.read_rings, broker.vhost, exchange, release)

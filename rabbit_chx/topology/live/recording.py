@@ -1,6 +1,6 @@
 """Store the records of rings on the broker, before and after the operations that change them: see :mod:`rabbit_chx.topology.ring_records`.
 
-An apply stores the record of each ring with its steps before its first change, and the settled record after its last one. Each record is
+An apply stores the record of each ring with its steps before its first change, and the final record after its last one. Each record is
 stored before the former one is deleted, and in between both yield the ring that the broker has. So the records are right whenever the apply
 ends.
 """
@@ -22,6 +22,7 @@ from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
     InputError,
+    MismatchError,
     NotDeterminedError,
     PlanOutdatedError,
     RabbitChxError,
@@ -29,10 +30,10 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.ring_changes import RingState
-from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, Operation
 from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
+from rabbit_chx.topology.mark import BOTH_MESSAGES, MARK, Mark, Stamp, mark_arguments
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
@@ -40,22 +41,22 @@ from rabbit_chx.topology.pending_apply import PENDING_APPLY, pending_arguments
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.resuming import make_pending
 from rabbit_chx.topology.ring_records import (
-    START_MARK,
-    BrokerStart,
     RingRecord,
     Step,
+    after_steps,
     fit_state,
-    make_settled_record,
+    make_record,
+    prove_ring,
     record_arguments,
     record_names,
-    records_of,
     split_steps,
-    start_arguments,
-    transient_places,
 )
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 _LOCKED = 405
+#: Errors of a broker that does not take a record or the mark.
+_NOT_STORED = (AccessRefusedError, MismatchError)
+_NEEDED = "configure on rabbit-chx.*, and write on amq.default"
 
 
 def lock(broker: LiveBroker) -> None:
@@ -98,22 +99,14 @@ class _Store:
     """The exchanges with records, while they change.
 
     Attributes:
-        start: the broker now, with the mark if records need it.
+        mark: the mark of the vhost.
     """
 
     def __init__(self, live: LiveTopology, broker: LiveBroker) -> None:
-        self.start = live.facts.start
-        self._broker, self._release = broker, live.release
-        self._transient = [queue.name for queue in live.queues if not queue.durable or queue.exclusive]
+        self.mark = live.facts.mark
+        self._broker = broker
         self._names: dict[str, list[str]] = {}
         self._live_names = {*live.facts.records}
-        self._adopted = {
-            record.exchange
-            for record in live.facts.records.values()
-            if isinstance(record, RingRecord)
-            and record.adopted
-            and record.start.mark == live.facts.start.mark
-        }
 
     def names(self, exchange: str) -> list[str]:
         """Return the names of the exchanges that contain the record of an exchange."""
@@ -121,14 +114,10 @@ class _Store:
             self._names[exchange] = [name for name in record_names(exchange) if name in self._live_names]
         return self._names[exchange]
 
-    def sign(self, record: RingRecord, *, adopted: bool | None = None) -> RingRecord:
-        """Return a record with the time, the writer and the start of the broker. By default it is adopted if the former one is."""
-        bound = (*(record.state.bindings or ()), *(step.binding for step in record.steps))
-        return replace(
-            _sign(record, self.start),
-            transient=tuple(transient_places((place for place, _ in bound), self._transient)),
-            adopted=record.exchange in self._adopted if adopted is None else adopted,
-        )
+    def sign(self, record: RingRecord) -> RingRecord:
+        """Return a record with the time, the writer and the stamp of the broker."""
+        transient = self.mark.passing(place for place, _ in record.bindings)
+        return replace(_sign(record, self.mark.stamp_now), transient=transient)
 
     def declaration(self, record: RingRecord) -> Operation | None:
         """Return the operation that stores a record under a free name; None if it is too large."""
@@ -158,8 +147,8 @@ class _Store:
             return None
         return [*first, stored, *self.deletions(record.exchange, keep=1)]
 
-    def settlement(self, record: RingRecord) -> list[Operation] | None:
-        """Return the operations that store a settled record under the first name; None if it is too large."""
+    def final(self, record: RingRecord) -> list[Operation] | None:
+        """Return the operations that store a final record under the first name; None if it is too large."""
         operations = self.replacement(record)
         if operations is not None and self.names(record.exchange) != [record_names(record.exchange)[0]]:
             operations += self.replacement(record) or []
@@ -172,16 +161,29 @@ class _Store:
         for operation in operations:  # singly, to find the one that the broker refuses
             self._broker.amqp.perform(operation)
 
-    def mark_start(self) -> None:
-        """Declare the exchange that a restart on Mnesia deletes."""
-        release = self._release
-        if release is None or release.follows(RESTART_KEEPS) or self.start.mark is not None:
+    def make_mark(self) -> None:
+        """Make the mark again, unless both of its messages are there.
+
+        Raises:
+            AccessRefusedError: the user may not count, declare or fill the queue.
+            MismatchError: it does not keep its messages.
+        """
+        if self.mark.holds:
             return
-        mark = secrets.token_hex(8)
-        self._broker.amqp.perform(
-            Operation("declare", _exchange(START_MARK, start_arguments(mark), durable=False))
-        )
-        self.start = replace(self.start, mark=mark)
+        if self.mark.doubt:
+            raise MismatchError(
+                f"the messages of the queue {MARK} cannot be counted: {self.mark.doubt}", queue=MARK
+            )
+        mark = self.mark.renewed()
+        amqp = self._broker.amqp
+        amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(mark.stamp)))
+        self.mark = replace(mark, messages=amqp.count(MARK).messages)
+        if not self.mark.holds:
+            because = f", because of {mark.policies}" if mark.policies else ""
+            raise MismatchError(
+                f"the queue {MARK}, which proves records, keeps {self.mark.messages} of its {BOTH_MESSAGES} messages{because}",
+                queue=MARK,
+            )
 
 
 def _exchange(
@@ -190,8 +192,8 @@ def _exchange(
     return ExchangeDefinition(name, "fanout", durable, internal=True, arguments=arguments or {})
 
 
-def _sign(record: RingRecord, start: BrokerStart) -> RingRecord:
-    return replace(record, written=_now(), writer=name_writer(), start=start)
+def _sign(record: RingRecord, stamp: Stamp) -> RingRecord:
+    return replace(record, written=_now(), writer=name_writer(), stamp=stamp)
 
 
 def _now() -> str:
@@ -203,13 +205,13 @@ def record_of(exchange: LiveExchange) -> RingRecord:
     ring, bound = exchange.ring, exchange.bindings
     place = {destination: number for number, destination in enumerate(ring.destinations)}
     ordered = ring.bindings or sorted(bound, key=lambda binding: place.get(binding[0], len(place)))
-    return _sign(make_settled_record(exchange.name, ring, ordered), exchange.start)
+    return _sign(make_record(exchange.name, ring, ordered), exchange.mark.stamp_now)
 
 
-def make_settled_record_of(live: LiveTopology, name: str) -> RingRecord:
+def make_record_of(live: LiveTopology, name: str) -> RingRecord:
     """Return the record of the ring of a live topology, without time and writer."""
     live_ring = find_live_ring(live, live.exchange(name), name)
-    return make_settled_record(name, live_ring.ring, live_ring.state.bindings or ())
+    return make_record(name, live_ring.ring, live_ring.state.bindings or ())
 
 
 def name_writer() -> str:
@@ -284,14 +286,14 @@ class RingKeeper:
         has_records = any(map(self._store.names, parts))
         for name in sorted(parts, key=lambda name: not self._store.names(name)):
             try:
-                self._store.mark_start()
+                self._store.make_mark()
                 self._begin_ring(name, parts[name])
-            except AccessRefusedError as error:
+            except _NOT_STORED as error:
                 if has_records:
-                    self.settle_after_refusal()
+                    self.finish_after_refusal()
                     raise AccessRefusedError(
                         f"{error}; the record of the ring of {name} cannot be updated, so nothing was changed: let a user apply the "
-                        "plan who has configure on exchanges rabbit-chx.*",
+                        f"plan who has {_NEEDED}",
                         exchange=name,
                         reply_code=error.reply_code,
                     ) from None
@@ -318,13 +320,13 @@ class RingKeeper:
             else:
                 self._parts.setdefault(part.before, []).append(part)
 
-    def _note_denied(self, error: AccessRefusedError) -> None:
+    def _note_denied(self, error: RabbitChxError) -> None:
         self._records = False
         self._parts.clear()
         self._current.clear()
         self.notes.append(
-            "the order of the rings is not recorded on the broker, so that only rabbitmqctl can read it later: the user needs configure "
-            f"on exchanges rabbit-chx.* ({error})"
+            "the order of the rings is not recorded on the broker, so that only rabbitmqctl can read it later: "
+            + (f"the user needs {_NEEDED} ({error})" if isinstance(error, AccessRefusedError) else str(error))
         )
 
     def _plan_parts(self) -> dict[str, list[_Part]]:
@@ -431,7 +433,7 @@ class RingKeeper:
     # -- after the last change
 
     def end(self) -> set[str]:
-        """Store the settled records of the rings of the plan, also of those that did not change; delete those of exchanges that are gone.
+        """Store the final records of the rings of the plan, also of those that did not change; delete those of exchanges that are gone.
 
         Return the exchanges whose rings have a record then.
 
@@ -443,42 +445,49 @@ class RingKeeper:
             for name in _orphans(self._plan, self._live):
                 self._store.perform(self._store.deletions(name))
             for name in _recordable(self._plan, self._live):
-                self._store.perform(self._settle(name))
+                self._store.perform(self._finish(name))
                 if self._records and self._store.names(name):
                     recorded.add(name)
-        except AccessRefusedError as error:
+        except _NOT_STORED as error:
             self._note_denied(error)
         self.drop_plan()
         return recorded
 
-    def _settle(self, name: str) -> list[Operation]:
+    def _finish(self, name: str) -> list[Operation]:
         if _is_gone(self._plan, name):
             return self._store.deletions(name)
         record = _record_after(self._plan, self._live, name) if self._records else None
         if record is None or name in self._unrecorded:
             return []
         if name not in self._current:
-            self._store.mark_start()
-            if has_record(self._live, record, self._store.start):
+            if has_record(self._live, record, self._store.mark):
                 return []
+            self._store.make_mark()
         origin = self._current[name].origin if name in self._current else record.origin
-        return self._store.settlement(self._store.sign(replace(record, origin=origin))) or []
+        return self._store.final(self._store.sign(replace(record, origin=origin))) or []
 
-    def settle_after_refusal(self) -> None:
-        """Store settled records of the rings whose steps the broker refused, if the records determine them."""
+    def finish_after_refusal(self) -> None:
+        """Store final records of the rings whose steps the broker refused, if the records determine them."""
         with contextlib.suppress(RabbitChxError):
             bound = read_bindings(self._broker)
             for name, record in self._current.items():
                 if len(self._store.names(name)) == 1:
-                    self._settle_early(record, bound.get(name, []))
+                    self._finish_early(record, bound.get(name, []))
 
-    def _settle_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
+    def _finish_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
         with contextlib.suppress(NotDeterminedError):
-            state = fit_state(record, bound)
-            settled = self._store.sign(
-                replace(record, state=state._replace(ground=Ground("recorded")), steps=())
+            known = {*record.bindings}
+            foreign = tuple(binding for binding in bound if binding not in known)
+            try:
+                state = fit_state(record, [binding for binding in bound if binding in known])
+            except NotDeterminedError:
+                if self.completed < len(self._plan.changes):
+                    raise
+                state = after_steps(record.state, record.steps)
+            final = replace(
+                record, state=state._replace(ground=Ground("recorded")), steps=(), foreign=foreign
             )
-            self._store.perform(self._store.settlement(settled) or [])
+            self._store.perform(self._store.final(self._store.sign(final)) or [])
 
 
 def _split(
@@ -518,7 +527,7 @@ def _is_gone(plan: Plan, name: str) -> bool:
 
 
 def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | None:
-    """Return the settled record of a ring after a plan; None if the ring is not certain."""
+    """Return the final record of a ring after a plan; None if the ring is not certain."""
     exchange = live.exchange(name)
     live_ring = find_live_ring(live, exchange, name)
     is_new = exchange is None or exchange.type != HASH_EXCHANGE
@@ -530,10 +539,10 @@ def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | Non
         return None
     change = plan.rings.get(name)
     if change is not None and change.steps and isinstance(change.after, HashRing):
-        record = make_settled_record(name, change.after, change.after.bindings or ())
+        record = make_record(name, change.after, change.after.bindings or ())
     else:
         after = live_ring.ring if change is None or not isinstance(change.after, HashRing) else change.after
-        record = make_settled_record(name, after, live_ring.state.bindings or ())
+        record = make_record(name, after, live_ring.state.bindings or ())
     return replace(record, origin=live_ring.ring.provenance)
 
 
@@ -562,15 +571,22 @@ def _orphans(plan: Plan, live: LiveTopology) -> list[str]:
     return sorted(exchanges - existing - plan.rings.keys())
 
 
-def has_record(live: LiveTopology, record: RingRecord, start: BrokerStart) -> bool:
-    """Return True if the broker has this record, under its first name only."""
+def has_record(live: LiveTopology, record: RingRecord, mark: Mark) -> bool:
+    """Return True if the broker has this record, under its first name only, and the mark proves it."""
     names = [name for name in record_names(record.exchange) if name in live.facts.records]
     if names != [record_names(record.exchange)[0]]:
         return False
     stored = live.facts.records[names[0]]
-    if not isinstance(stored, RingRecord):
+    if not isinstance(stored, RingRecord) or not stored.has_same_ring(record):
         return False
-    return stored.has_same_ring(replace(record, start=start, transient=stored.transient))
+    bound = record.state.bindings or ()
+    if bool(stored.transient) != bool(mark.passing(place for place, _ in bound)):
+        return False
+    try:
+        prove_ring([stored], bound, record.state.release, mark)
+    except NotDeterminedError:
+        return False
+    return True
 
 
 def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
@@ -578,35 +594,27 @@ def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
     found = [*_orphans(plan, live), *([PENDING_APPLY] if live.facts.pending else [])]
     for name in _recordable(plan, live):
         record = _record_after(plan, live, name)
-        if record is not None and not has_record(live, record, live.facts.start):
+        if record is not None and not has_record(live, record, live.facts.mark):
             found.append(name)
     return found
 
 
-def record_rings(
-    expected: Mapping[str, HashRing], broker: LiveBroker, *, keep: bool = False
-) -> dict[str, RingRecord]:
+def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[str, RingRecord]:
     """Store the records of rings, and return them.
 
     Args:
         expected: the rings by their exchanges, as `read_topology` returned them, or observed.
         broker: the broker.
-        keep: True: leave out exchanges that have a record; on Mnesia the new ones are adopted.
 
     Raises:
         PlanOutdatedError: a ring has changed, or another connection applies a plan.
         InputError: a ring is not certain, or its record is too large.
-        AccessRefusedError: the user may not declare the exchanges.
+        AccessRefusedError: the user may not declare the exchanges or the mark.
+        MismatchError: the mark does not keep its messages.
     """
     lock(broker)
     try:
-        live = read_topology(broker)
-        if keep:
-            expected = {
-                name: ring for name, ring in expected.items() if not records_of(name, live.facts.records)
-            }
-        sorts = live.release is not None and not live.release.follows(RESTART_KEEPS)
-        return _record(expected, live, broker, adopted=keep and sorts)
+        return _record(expected, read_topology(broker), broker)
     finally:
         unlock(broker)
 
@@ -627,7 +635,7 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
 
 
 def _record(
-    expected: Mapping[str, HashRing], live: LiveTopology, broker: LiveBroker, *, adopted: bool
+    expected: Mapping[str, HashRing], live: LiveTopology, broker: LiveBroker
 ) -> dict[str, RingRecord]:
     store, records = _Store(live, broker), {}
     for name, ring in expected.items():
@@ -639,9 +647,9 @@ def _record(
             live = live.with_rings({name: ring})
         if live.rings.get(name) != ring:
             raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
-        store.mark_start()
-        record = store.sign(make_settled_record_of(live, name), adopted=adopted)
-        operations = store.settlement(record)
+        store.make_mark()
+        record = store.sign(make_record_of(live, name))
+        operations = store.final(record)
         if operations is None:
             raise InputError(
                 f"the record of the ring of {name} does not fit into a frame of {broker.amqp.frame_max:,} bytes: use fewer members, or raise frame_max in the broker's configuration",

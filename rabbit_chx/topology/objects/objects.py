@@ -153,6 +153,13 @@ class ExchangeDefinition:
         """The exchange as a destination of bindings."""
         return ExchangeRef(self.name)
 
+    @property
+    def why_transient(self) -> str:
+        """Why the broker deletes it by itself; empty if it does not."""
+        if self.auto_delete:
+            return "is auto-delete: it is deleted with its last binding"
+        return "" if self.durable else "is not durable: it is deleted when the broker stops"
+
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
@@ -194,6 +201,15 @@ class QueueDefinition:
     def ref(self) -> str:
         """The queue as a destination of bindings: its name."""
         return self.name
+
+    @property
+    def why_transient(self) -> str:
+        """Why the broker deletes it by itself; empty if it does not."""
+        if self.exclusive:
+            return "is exclusive: it is deleted with the connection that declared it"
+        if self.auto_delete:
+            return "is auto-delete: it is deleted with its last consumer"
+        return "" if self.durable else "is not durable: it is deleted when its node stops"
 
     def with_default_type(self, type_: str | None) -> QueueDefinition:
         """Return the queue with the default type of a vhost, as the broker applies it: other queues than durable ones are classic.

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.mark import MARK
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
@@ -36,7 +37,7 @@ from rabbit_chx.topology.planning.resuming import find_pending, resume_shares, w
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 from rabbit_chx.topology.planning.shares import count_shares
 from rabbit_chx.topology.rules.arguments import find_ignored
-from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
+from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, policies_of_mark
 from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import listed, percent
 
@@ -335,6 +336,12 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
             yield (
                 f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
+            )
+    for policy in compared.wanted.policies:
+        if policy not in compared.live.policies and (found := policies_of_mark([policy])):
+            yield (
+                f"{found} matches the queue {MARK}: without its messages nothing proves the recorded order of rings, and only rabbitmqctl "
+                "reads it; use a pattern that does not match it"
             )
     yield from _import_warnings(compared)
     wanted: tuple[ExchangeDefinition | QueueDefinition, ...]

@@ -90,6 +90,7 @@ class ShownExchange:
         record_arguments: the record that this ring makes; None if it is assumed.
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
+        cluster: the name of the broker's cluster.
     """
 
     name: str
@@ -102,6 +103,7 @@ class ShownExchange:
     record_arguments: Mapping[str, Any] | None = None
     sharding: ShardedExchange | None = None
     sample: SlotSample | None = None
+    cluster: str | None = None
 
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
@@ -120,6 +122,7 @@ class ShownExchange:
             _record_text(live) if is_ring else "",
             record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
             sharding,
+            cluster=live.cluster,
         )
 
     @classmethod
@@ -171,6 +174,7 @@ class ShownExchange:
                 **({} if release is None else {"release": release}),
                 "exchange": self.name,
                 "vhost": self.vhost,
+                "cluster": self.cluster,
                 "arguments": self.arguments,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.mark import MARK
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     ExchangeDefinition,
@@ -25,6 +26,8 @@ from rabbit_chx.topology.objects.objects import (
 #: The key of a policy that shards an exchange.
 SHARDS_PER_NODE = "shards-per-node"
 _OF_EXCHANGES = ("all", "exchanges")
+#: What takes the messages of the mark, or the queue, away.
+_OF_MARK = ("message-ttl", "max-length", "max-length-bytes", "expires")
 _OF_QUEUES = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 
 
@@ -148,3 +151,18 @@ def policy_in_the_way(
     except InputError:  # the broker does not bind the shards
         return None
     return policy
+
+
+def policies_of_mark(
+    policies: Iterable[PolicyDefinition], operator_policies: Iterable[PolicyDefinition] = ()
+) -> str:
+    """Return the policies that delete messages of the mark or the queue itself, with what they set, in words; empty if none does."""
+    found = [
+        f"{kind} {policy.name} ({key})"
+        for kind, listed in (("policy", policies), ("operator policy", operator_policies))
+        for policy in listed
+        if policy_matches(policy, MARK, "classic") is not False
+        for key in _OF_MARK
+        if key in policy.definition
+    ]
+    return " and ".join(found)

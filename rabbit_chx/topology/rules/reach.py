@@ -32,6 +32,7 @@ from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
+    QueueDefinition,
     list_onward,
 )
 from rabbit_chx.topology.rules.policies import alternate_of, policy_matches
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 #: The types of exchanges that may drop a message although they have bindings.
 _FILTERING = ("direct", "topic", "headers")
-_MADE_BY_BROKER = "amq.gen-"
+MADE_BY_BROKER = "amq.gen-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,21 +376,10 @@ def transient_destinations(live: AnyTopology) -> dict[Destination, str]:
         member.destination: "has a name that the broker made: the next such queue has another"
         for exchange in live.exchanges
         for member in exchange.ring or ()
-        if isinstance(member.destination, str) and member.destination.startswith(_MADE_BY_BROKER)
+        if isinstance(member.destination, str) and member.destination.startswith(MADE_BY_BROKER)
     }
-    for queue in live.queues:
-        if queue.exclusive:
-            reasons[queue.name] = "is exclusive: it is deleted with the connection that declared it"
-        elif queue.auto_delete:
-            reasons[queue.name] = "is auto-delete: it is deleted with its last consumer"
-        elif not queue.durable:
-            reasons[queue.name] = "is not durable: it is deleted when its node stops"
-    for exchange in live.exchanges:
-        if exchange.auto_delete:
-            reasons[ExchangeRef(exchange.name)] = "is auto-delete: it is deleted with its last binding"
-        elif not exchange.durable:
-            reasons[ExchangeRef(exchange.name)] = "is not durable: it is deleted when the broker stops"
-    return reasons
+    objects: tuple[QueueDefinition | ExchangeDefinition, ...] = (*live.queues, *live.exchanges)
+    return {**reasons, **{named.ref: named.why_transient for named in objects if named.why_transient}}
 
 
 def select_reached(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:

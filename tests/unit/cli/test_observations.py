@@ -21,7 +21,6 @@ from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.observations import ObservedOptions, _why_left_out, read_observed
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.topology.ring_records import BrokerStart
 
 WRITTEN = """key,queue,time,exchange
 a,q1,2026-11-26T03:02:00Z,orders
@@ -102,10 +101,9 @@ def test_how_long_messages_waited_is_asked_for_unless_their_queues_are_empty(
     text = """exchanges = [{ name = "orders", type = "x-consistent-hash", ring = [{ queue = "q{1..2}", weight = 1 }] }]
 queues = [{ name = "q{1..2}" }]"""
     live = replace(live_of(Topology.from_toml(text)), release=Release(release))
-    start = BrokerStart("here", "mark", {"rabbit@here": started})
 
     def read_with(messages: int, waited: float | None) -> int:
-        facts = replace(live.facts, start=start, messages={"q1": messages, "other": 5})
+        facts = replace(live.facts, last_start=started, messages={"q1": messages, "other": 5})
         return len(read_observed(ObservedOptions(str(path), waited), replace(live, facts=facts), "orders"))
 
     assert (read_with(0, None), read_with(7, 5), read_with(7, 20)) == (2, 2, pairs)

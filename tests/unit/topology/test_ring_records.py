@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 
 import pytest
+from stored_cases import stored_cases
 
 from rabbit_chx import ExchangeRef, HashRing, Release
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.topology import ring_records
-from rabbit_chx.topology.ring_records import BrokerStart, RingRecord, Step, make_settled_record, prove_ring
+from rabbit_chx.topology.mark import MARK, Mark, Stamp
+from rabbit_chx.topology.ring_records import RingRecord, Step, make_record, prove_ring
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
 #: Members of rings, and what another program binds; the first destination may be bound twice.
 MEMBERS = (("a", "1"), ("a", "2"), ("b", "1"), ("c", "2"))
 OTHERS = (*MEMBERS, ("d", "1"), ("d", "2"), ("b", "2"))
-HERE = BrokerStart("rabbit@one", "mark", {"rabbit@one": 0.0})
+NODES = dict.fromkeys(("a", "b", "c", "d", "e", MARK), frozenset({"rabbit@one"}))
+HERE = Mark(Stamp("rabbit@one", "/", "m", "s"), 2, nodes=NODES)
+BOUND = "a=1 b=2 c=1"
 
 
 def proven(ring: HashRing, *records: RingRecord) -> HashRing | None:
@@ -40,7 +45,7 @@ def test_whatever_others_bind_and_unbind_the_ring_of_a_settled_record_is_the_tru
     determined = 0
     for members in (each for count in range(4) for each in permutations(MEMBERS, count)):
         ring = HashRing.from_bindings(members, release)
-        record = replace(make_settled_record("x", ring, members), start=HERE)
+        record = replace(make_record("x", ring, members), stamp=HERE.stamp)
         reached = {ring}
         for _ in range(3):
             reached |= {
@@ -62,46 +67,91 @@ def test_records_that_leave_two_rings_determine_none() -> None:
     ring = HashRing.from_bindings([("a", "1"), ("b", "1")], NEWEST)
     back = HashRing.from_bindings([("b", "1"), ("a", "1")], NEWEST)
     record, other = (
-        replace(make_settled_record("x", each, each.bindings or ()), start=HERE) for each in (ring, back)
+        replace(make_record("x", each, each.bindings or ()), stamp=HERE.stamp) for each in (ring, back)
     )
     assert proven(ring, record, record) == ring
     assert proven(ring, record, other) is None
-    there_and_back = (Step("unbind", ("a", "1")), Step("bind", ("a", "1")))
-    assert proven(ring, replace(record, steps=there_and_back)) is None
-    assert proven(ring, replace(record, steps=there_and_back[:1])) == ring
-    twice = [("a", "1"), ("a", "1"), ("b", "1")]  # with different arguments
-    with pytest.raises(NotDeterminedError, match="a=1 is bound several times, with different arguments"):
-        prove_ring([record], twice, NEWEST, HERE)
 
 
-def test_the_record_of_another_cluster_says_nothing() -> None:
-    record = replace(
-        make_settled_record("x", HashRing.from_buckets(["b", "a"]), [("b", "1"), ("a", "1")]),
-        start=BrokerStart("rabbit@one", nodes={"rabbit@one": 0.0}),
+STORED = stored_cases(__file__, "records.txt", r"^(?!#|->)(\S.*)\n-> (.*)")
+
+
+@pytest.mark.parametrize(("given", "told"), STORED, ids=[given for given, _ in STORED])
+def test_a_record_proves_a_ring_or_nothing(given: str, told: str) -> None:
+    case = dict(part.partition(" ")[::2] for part in given.split("; "))
+    record, mark = record_of(case), mark_of(case)
+    bound = bindings_of(case.get("bound", case.get("record", BOUND)))
+    now = release_of(case["now"]) if "now" in case else record.state.release
+    try:
+        ring = prove_ring([record], bound, now, mark)
+    except NotDeterminedError as error:
+        found = str(error).removeprefix("the record of T by W does not determine it: ")
+    else:
+        found = " ".join("?" if place is None else str(place) for place in ring.buckets)
+    assert found == told
+
+
+def record_of(case: Mapping[str, str]) -> RingRecord:
+    members, release = bindings_of(case.get("record", BOUND)), release_of(case.get("release", "4.3.6 khepri"))
+    ring = HashRing.from_bindings(members, release)
+    if "buckets" in case:
+        places = [None if place == "?" else place for place in case["buckets"].split()]
+        ring = HashRing.from_buckets(places, release, next_bucket=len(places))
+    record = make_record("x", ring, members)
+    steps = [
+        Step("bind" if step[0] == "+" else "unbind", *bindings_of(step[1:]))
+        for step in case.get("steps", "").split()
+    ]
+    names = {"cluster": "rabbit@one", "vhost": "/", "identity": "m", "start": "s"}
+    stamp = Stamp(**{name: none_or(case.get(name, value)) for name, value in names.items()})
+    state = record.state._replace(end_known="end" not in case)
+    return replace(
+        record,
+        state=state,
+        steps=tuple(steps),
+        written="T",
+        writer="W",
+        stamp=stamp,
+        transient=case.get("transient", ""),
+        foreign=tuple(bindings_of(case.get("foreign", ""))),
     )
-    bound = [("a", "1"), ("b", "1")]
-    assert prove_ring([record], bound, NEWEST, BrokerStart("rabbit@one")).buckets == ("b", "a")
-    for other in (BrokerStart("rabbit@two"), BrokerStart("rabbit@one", nodes={"rabbit@two": 0.0})):
-        with pytest.raises(NotDeterminedError, match="is of the cluster rabbit@one"):
-            prove_ring([record], bound, NEWEST, other)
 
 
-def test_the_clock_of_a_client_shows_no_restart() -> None:
-    """The mark does; in a cluster it outlasts the restart of one node."""
-    later = replace(HERE, nodes={"rabbit@one": 11.0})
-    assert HERE.has_restarted(later, marks=True) is False
-    assert HERE.has_restarted(replace(later, mark="other"), marks=True) is True
-    assert HERE.has_restarted(later, marks=False) is True
-    two = replace(HERE, nodes={"rabbit@one": 0.0, "rabbit@two": 0.0})
-    assert two.has_restarted(later, marks=True) is True
+def mark_of(case: Mapping[str, str]) -> Mark:
+    stamp = Stamp("rabbit@one", "/", none_or(case.get("mark", "m")), "s")
+    messages = none_or(case.get("messages", "2"))
+    given = dict(entry.partition("=")[::2] for entry in case.get("nodes", "").split())
+    nodes = {name: given.get(name, "rabbit@one") for name in NODES}
+    passing = (entry.partition(":") for entry in case.get("passing", "").split())
+    return Mark(
+        stamp,
+        None if messages is None else int(messages),
+        case.get("doubt", ""),
+        case.get("policies", ""),
+        {name: frozenset(filter(None, of.split(","))) for name, of in nodes.items() if of != "-"},
+        frozenset(ExchangeRef(name) if kind == "exchange" else name for kind, _, name in passing),
+    )
+
+
+def bindings_of(text: str) -> list[tuple[str, str]]:
+    return [(name, key) for name, _, key in (member.partition("=") for member in text.split())]
+
+
+def release_of(text: str) -> Release:
+    version, store = text.split()
+    return Release(version) if store == "?" else Release(version, store)  # type: ignore[arg-type]
+
+
+def none_or(text: str) -> str | None:
+    return None if text == "-" else text
 
 
 def test_a_large_record_is_compressed_and_read_again() -> None:
     bindings = [(f"orders.partition.{n:05}", "1") for n in range(3_000)]
     ring = HashRing.from_bindings(bindings, NEWEST)
     steps = tuple(Step("unbind", binding) for binding in bindings)
-    record = replace(make_settled_record("x" * 250, ring, bindings), steps=steps, written="now", writer="me")
-    record = replace(record, adopted=True)
+    record = replace(make_record("x" * 250, ring, bindings), steps=steps, written="now", writer="me")
+    record = replace(record, transient="queue t", foreign=(("d", "1"),), stamp=HERE.stamp)
     arguments = ring_records.record_arguments(record)
     assert arguments is not None
     assert arguments["encoding"] == "zlib"
@@ -112,14 +162,14 @@ def test_a_large_record_is_compressed_and_read_again() -> None:
 
 
 def test_a_record_whose_order_is_of_unknown_provenance_is_refused() -> None:
-    record = make_settled_record("x", HashRing.from_bindings([("a", "1")], NEWEST), [("a", "1")])
+    record = make_record("x", HashRing.from_bindings([("a", "1")], NEWEST), [("a", "1")])
     arguments = ring_records.record_arguments(replace(record, origin="guessed"))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the provenance 'guessed' of its order is unknown"):
         ring_records.read_record(arguments or {})
 
 
 def test_steps_are_parted_where_the_bindings_would_be_those_of_an_earlier_step() -> None:
-    state = make_settled_record("x", HashRing.from_bindings(MEMBERS[2:], NEWEST), MEMBERS[2:]).state
+    state = make_record("x", HashRing.from_bindings(MEMBERS[2:], NEWEST), MEMBERS[2:]).state
     steps = [Step("unbind", MEMBERS[2]), Step("bind", MEMBERS[2]), Step("unbind", MEMBERS[3])]
     assert [(number, len(part)) for number, _, part in ring_records.split_steps(state, steps)] == [
         (0, 1),
@@ -127,5 +177,15 @@ def test_steps_are_parted_where_the_bindings_would_be_those_of_an_earlier_step()
     ]
 
 
-def test_only_queues_that_a_restart_deletes_are_transient() -> None:
-    assert list(ring_records.transient_places(["a", ExchangeRef("b"), "b", "b"], ["b"])) == ["b"]
+def test_a_record_of_an_earlier_format_or_without_a_mark_is_ignored() -> None:
+    record = make_record("x", HashRing.from_bindings([("a", "1")], NEWEST), [("a", "1")])
+    arguments = ring_records.record_arguments(record) or {}
+    with pytest.raises(InputError, match="an earlier program: the command record makes a new one"):
+        ring_records.read_record({**arguments, "format_version": 1})
+    with pytest.raises(InputError, match="the format version 3, and this program reads 2: update"):
+        ring_records.read_record({**arguments, "format_version": 3})
+    entry = {"name": "rabbit-chx.ring.x", "arguments": arguments}
+    (damaged,) = ring_records.records_in([entry]).values()
+    assert damaged == ring_records.DamagedRecord(
+        "rabbit-chx.ring.x", f"it does not name the queue {MARK} that proves it"
+    )

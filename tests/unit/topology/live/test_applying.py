@@ -27,7 +27,7 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live import applying
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, Operation, QueueCounts, make_refusal
-from rabbit_chx.topology.ring_records import START_MARK
+from rabbit_chx.topology.mark import MARK
 
 OLD = ["old"]
 DELETED = Topology(owns=("old",))
@@ -101,6 +101,8 @@ class Script(ModelClient):
         return True
 
     def count(self, queue: str) -> QueueCounts:
+        if queue == MARK:
+            return super().count(queue)
         self.steps.append(queue)
         return self._counts.pop(0) if len(self._counts) > 1 else self._counts[0]
 
@@ -115,12 +117,12 @@ class Script(ModelClient):
         return [{**entry, **self._counted} for entry in listed] if kind == "queues" else listed
 
     def operations(self) -> list[Any]:
-        """Return the operations after the lock and before its end, without the mark of the broker's start and the trials of permissions."""
+        """Return the operations after the lock and before its end, without the trials of permissions."""
         return [
             step
             for step in self.steps
             if not (
-                step.subject.name in (APPLY_LOCK, START_MARK)
+                step.subject.name == APPLY_LOCK
                 if isinstance(step, Operation)
                 else isinstance(step, tuple) and {one.action for one in step} <= {"delete", "unbind"}
             )
@@ -143,10 +145,10 @@ def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
     script = Script()
     done = script.apply(plan(WANTED, script.live()))
 
-    ahead, together, settled = script.operations()
+    ahead, together, final = script.operations()
     names = ["rabbit-chx.ring.orders", "rabbit-chx.next.orders"]
     assert (ahead.action, ahead.subject.name) == ("declare", names[0])
-    assert [(operation.action, operation.subject.name) for operation in settled] == [
+    assert [(operation.action, operation.subject.name) for operation in final] == [
         ("declare", names[1]),
         ("delete", names[0]),
         ("declare", names[0]),

@@ -14,6 +14,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Relea
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
 from rabbit_chx.topology.live import declaring
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange, make_wanted_ring
+from rabbit_chx.topology.mark import MARK
 
 OLD, NEW = Release("3.8.9"), Release("4.3.6")
 WANTED: list[tuple[Destination, int]] = [("a", 1), ("b", 2), (ExchangeRef("c"), 1)]
@@ -136,7 +137,7 @@ class Deleting(ModelClient):
         self.has_management = sees == "both"
 
     def count(self, queue: str) -> Any:
-        if queue not in self._model.queues:
+        if queue not in (*self._model.queues, MARK):
             raise NotFoundError("no such queue", queue=queue, reply_code=404)
         return super().count(queue)
 

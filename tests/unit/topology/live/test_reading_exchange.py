@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,8 @@ from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.topology.live import reading_shards
 from rabbit_chx.topology.live.reading import LiveExchange, read_ring
-from rabbit_chx.topology.ring_records import make_settled_record, record_arguments, record_names
+from rabbit_chx.topology.mark import Stamp
+from rabbit_chx.topology.ring_records import make_record, record_arguments, record_names
 from rabbit_chx.topology.rules.shards import Shard, shard_names
 
 RELEASE = Release("4.3.6")
@@ -128,7 +130,8 @@ def test_a_modulus_exchange_is_read_from_its_bindings_alone() -> None:
 def test_the_record_of_a_ring_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert live(Api(ORDERS)).record is None
     ring = HashRing.from_bindings([("q2", 1), ("q1", 1)], RELEASE)
-    record = make_settled_record("orders", ring, ring.bindings or ())
+    stamp = Stamp("rabbit@one", "v", "a", "b")
+    record = replace(make_record("orders", ring, ring.bindings or ()), stamp=stamp)
     entry = {"name": record_names("orders")[0], "arguments": record_arguments(record)}
     monkeypatch.setattr(LiveExchange, "_read_own", lambda _: [entry])
     assert live(Api(ORDERS)).record == record
@@ -140,7 +143,9 @@ def test_a_ring_is_read_over_amqp_alone_only_by_a_source(
 ) -> None:
     ring = HashRing.from_buckets(["q1"], RELEASE)
     monkeypatch.setattr(LiveExchange, "of", lambda *_: SimpleNamespace(ring=ring))
-    broker: Any = SimpleNamespace(has_management=sides[0], has_source=sides[1])
+    broker: Any = SimpleNamespace(
+        has_management=sides[0], has_source=sides[1], amqp=SimpleNamespace(count=None)
+    )
     assert read_ring(broker, "orders", RELEASE) is ring
 
 

@@ -31,8 +31,8 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live import recording
 from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.live_broker import Operation
-from rabbit_chx.topology.live.recording import find_unrecorded, record_rings
-from rabbit_chx.topology.ring_records import RingRecord, is_own_exchange, record_names, records_of
+from rabbit_chx.topology.live.recording import find_unrecorded
+from rabbit_chx.topology.ring_records import RingRecord, record_names, records_of
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
@@ -291,7 +291,7 @@ def ring_of(site: Site) -> HashRing:
     return ModelClient(site.model, has_source=False).live().rings["x"]
 
 
-def test_a_settled_record_fits_bindings_of_others() -> None:
+def test_a_final_record_fits_bindings_of_others() -> None:
     site = recorded_site(NEWEST, "b", "a=2", "c")
     assert (ring_of(site).provenance, ring_of(site).buckets) == ("recorded", ("b", "a", "a", "c"))
     site.model.unbind(BindingDefinition("x", "b", "1"))
@@ -333,14 +333,15 @@ def test_a_record_that_somebody_changed_is_ignored() -> None:
 
 
 def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:
-    """The node of the model has run since before the record, as after `rabbitmqctl stop_app` and `start_app`."""
     sorting = Release("3.8.9")
     site = recorded_site(sorting, "b", "a=2", "c", "d")
     assert ring_of(site).provenance == "recorded"
     before = site.model.rings["x"]
     site.model.rings["x"] = before.restarted()
-    del site.model.exchanges["rabbit-chx.start"]
-    assert ring_of(site).ground.doubt.startswith("the broker restarted after the record of ")
+    site.model.mark_messages = 1
+    assert ring_of(site).ground.doubt.endswith(
+        "the broker has restarted since, and a restart on Mnesia changes the order"
+    )
     live = site.client(has_source=True).live()
     (finding,) = check(live).findings
     assert finding.kind == "order"
@@ -360,7 +361,7 @@ def test_without_a_record_nothing_is_known_about_a_restart_on_mnesia() -> None:
     checked = check(ModelClient(model).live())
     assert checked.findings == ()
     assert re.match(
-        r"no record of the order before the last start \(\S+ \S+ UTC\), so whether the restart moved keys is not known; ",
+        "no record of the order before the last start, so whether the restart moved keys is not known",
         checked.unordered["x"],
     )
 
@@ -440,7 +441,7 @@ def test_a_ring_whose_record_does_not_fit_is_noted(monkeypatch: pytest.MonkeyPat
     assert note.startswith("the record of the ring of x does not fit into a frame")
 
 
-def test_a_ring_has_a_settled_record_after_a_step_was_refused() -> None:
+def test_a_ring_has_a_final_record_after_a_step_was_refused() -> None:
     site = recorded_site(NEWEST, "b", "a")
     client = site.client(refuses=lambda done: done == Operation("bind", BindingDefinition("x", "c", "1")))
     with pytest.raises(errors.RabbitChxError, match="the permission is missing"):
@@ -450,17 +451,9 @@ def test_a_ring_has_a_settled_record_after_a_step_was_refused() -> None:
     assert (record.steps, record.state.buckets) == ((), ("b", "a"))
 
 
-def test_rings_that_have_a_record_keep_it_if_asked() -> None:
-    site = recorded_site(NEWEST, "b", "a")
-    client = site.client(has_source=True)
-    rings = client.live().rings
-    assert record_rings(rings, client, keep=True) == {}
-    assert list(record_rings(rings, client)) == ["x"]
-
-
 def is_record(operation: Operation) -> bool:
     """Return True for the declaration or deletion of a record."""
-    return isinstance(operation.subject, ExchangeDefinition) and is_own_exchange(operation.subject.name)
+    return getattr(operation.subject, "name", "").startswith("rabbit-chx.")
 
 
 @pytest.mark.extended
@@ -501,7 +494,7 @@ def test_an_order_with_the_same_bindings_is_never_mistaken(old: str, new: str) -
 
 
 @pytest.mark.parametrize("becomes_ring", [True, False])
-def test_an_exchange_of_another_type_has_a_settled_record_exactly_if_it_has_a_ring(
+def test_an_exchange_of_another_type_has_a_final_record_exactly_if_it_has_a_ring(
     *, becomes_ring: bool
 ) -> None:
     ring = ring_file("a", "b", "c")
