@@ -680,3 +680,26 @@ def refusals_of(
         *chain.from_iterable(found.values()),
     )
     return tuple(dict.fromkeys(refusals))
+
+
+def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
+    for change in changes:
+        queue = change.wanted
+        if isinstance(queue, QueueDefinition) and queue.exclusive:
+            yield Finding(
+                "exclusive",
+                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
+                'leave it out of the file, or write owner = "external", as its client declares it',
+            )
+
+
+def check_certain(exchange: str, slots: KeyMap) -> None:
+    """Raise an error for a ring that is assumed: the member of a key is then not known."""
+    if not slots.ground.is_certain:
+        raise InputError(
+            Fix(
+                f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
+                know_rings({exchange: slots}),
+            )
+        )
