@@ -11,7 +11,7 @@ from typing import NoReturn
 from rabbit_chx.amqp.settings import ConnectionSettings
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
+from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
     Outcome,
@@ -85,7 +85,14 @@ class CheckOptions:
         excludes=[
             *(
                 ("--offline", name)
-                for name in ("--all-vhosts", "--observed", "--output prometheus", "--trace", "--yes")
+                for name in (
+                    "--all-vhosts",
+                    "--observed",
+                    "--output prometheus",
+                    "--trace",
+                    "--yes",
+                    *OF_A_BROKER,
+                )
             ),
             ("--all-vhosts", "--observed"),
             ("--trace", "--all-vhosts"),

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
+from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
@@ -31,7 +31,10 @@ _LAST_NUMBER = re.compile(r"[0-9]+$")
 _MOST_PATTERNS = 10
 
 
-@command(example="rabbit-chx export --ring-via 'docker exec rabbitmq' > topology.toml")
+@command(
+    example="rabbit-chx export --ring-via 'docker exec rabbitmq' > topology.toml",
+    rules=Rules(excludes=[("--from", name) for name in OF_A_BROKER]),
+)
 def export(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),

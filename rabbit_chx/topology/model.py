@@ -354,7 +354,7 @@ class BrokerFacts:
         priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges
             that hash.
         consumer_timeout_ms: the broker's default consumer timeout in milliseconds, if a ring source read it.
-        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``.
+        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``, and the feature flags that are disabled.
         unclear_features: the deprecated features of which the management API does not tell whether the broker denies them.
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
