@@ -455,6 +455,7 @@ class SuperStreamDefinition:
         partitions: the number of partitions, with the binding keys ``0``, ``1`` and so on.
         binding_keys: instead of ``partitions``, their binding keys, in order.
         arguments: the arguments of the streams, whose ``x-queue-leader-locator`` is ``balanced`` by default.
+        max_share_moved: the share of keys that may move. Default: that of the file.
         owner: ``external``: only checked, never declared or deleted.
     """
 
@@ -462,6 +463,7 @@ class SuperStreamDefinition:
     partitions: int | None = None
     binding_keys: tuple[str, ...] | None = None
     arguments: Mapping[str, Any] = NO_ARGUMENTS
+    max_share_moved: float | None = None
     owner: Owner = "ours"
 
     @property
@@ -483,7 +485,9 @@ class SuperStreamDefinition:
         4.3.6).
         """
         name, owner = self.name, self.owner
-        exchange = ExchangeDefinition(name, arguments={SUPER_STREAM: True}, owner=owner)
+        exchange = ExchangeDefinition(
+            name, arguments={SUPER_STREAM: True}, max_share_moved=self.max_share_moved, owner=owner
+        )
         arguments = ArgumentTable({_LEADER_LOCATOR: "balanced", **self.arguments})
         streams = [
             QueueDefinition(stream, "stream", arguments=arguments, owner=owner) for stream in self.streams

@@ -435,7 +435,7 @@ def test_who_may_declare_only_some_names_of_records_changes_nothing_or_applies_w
 
 
 def test_a_ring_whose_record_does_not_fit_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "record_arguments", lambda _: None)
+    monkeypatch.setattr(recording, "record_arguments", lambda *_: None)
     client = ModelClient(ModelBroker(NEWEST))
     (note,) = client.applied(plan(ring_file("b", "a"), client.live()), ALL).unrecorded
     assert note.startswith("the record of the ring of x does not fit into a frame")
