@@ -75,6 +75,10 @@ class CheckOptions:
     )
 
 
+#: The options of a check that asks a broker.
+_OF_LIVE = ("--all-vhosts", "--observed", "--output prometheus", "--trace", "--yes")
+
+
 @command(
     example="rabbit-chx check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
@@ -83,20 +87,9 @@ class CheckOptions:
     rules=Rules(
         needs={"--release": "--offline", "--waited": "--observed"},
         excludes=[
-            *(
-                ("--offline", name)
-                for name in (
-                    "--all-vhosts",
-                    "--observed",
-                    "--output prometheus",
-                    "--trace",
-                    "--yes",
-                    *OF_A_BROKER,
-                )
-            ),
+            *(("--offline", name) for name in (*_OF_LIVE, *OF_A_BROKER)),
             ("--all-vhosts", "--observed"),
-            ("--trace", "--all-vhosts"),
-            ("--trace", "--observed"),
+            *(("--trace", name) for name in ("--all-vhosts", "--observed")),
         ],
     ),
 )
