@@ -37,7 +37,7 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
         options: the options of docs/spark-options.md by name; a number or a boolean needs no quotes.
         ring: the ring of the exchange, the table of its slots, or an ``x-modulus-hash`` exchange, or the JSON of one of them, instead of the
             option `ring`; the report then counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or
-            ``broker.slots``; for ``x-modulus-hash`` ``broker.exchange``) is called before the write, and after it if connections were lost, or if the exchange has slots: a note then reports whether keys have
+            ``broker.slots``; for ``x-modulus-hash`` ``broker.exchange``) is called before the write and after it: a note reports keys that have
             changed queue. With ``routing=client`` it is called after every write, and a ring that differs is an error.
 
     Raises:
@@ -74,8 +74,7 @@ def batch_publisher(
 
     Args:
         options: as for `publish`; `reportPath` must be a folder.
-        ring: as for `publish`; a function is called once, and again after each batch in which connections were lost. With
-            ``routing=client`` it is called before and after each batch.
+        ring: as for `publish`; a function is called once, and again after each batch. With ``routing=client`` it is called before and after each batch.
         on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query fails and the batch is repeated.
             With Spark Connect it runs on the server, so it must be picklable.
 

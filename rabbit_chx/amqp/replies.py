@@ -81,8 +81,19 @@ def error_for(
     return kind(message, exchange=exchange, queue=queue, reply_code=code)
 
 
+_NOT_ALLOWED = 530
+
+
 def is_transient(error: RabbitChxError) -> bool:
     """Return whether a later attempt to connect may succeed without any change of the settings."""
     if isinstance(error, InputError):
         return False
     return isinstance(error, (UnreachableError, ConnectionLimitError)) or error.reply_code in _PASSING_CODES
+
+
+def may_be_limit(error: RabbitChxError) -> bool:
+    """Return whether a vhost is refused without a reason, as the stream protocol does at a limit of connections.
+
+    It does so without permission and without the vhost, too: who has opened the vhost before may try again.
+    """
+    return type(error) is BrokerRefusedError and error.reply_code == _NOT_ALLOWED

@@ -19,7 +19,7 @@ from rabbit_chx.broker.ways import Source, Ways
 from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
-from rabbit_chx.errors import InputError, ManagementNeededError
+from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.message import HashedOn
@@ -27,7 +27,7 @@ from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.live.live_broker import QueueCounts
+from rabbit_chx.topology.live.live_broker import QueueCounts, try_count
 from rabbit_chx.topology.live.reading import (
     LiveExchange,
     PublishRates,
@@ -41,6 +41,8 @@ from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
 from rabbit_chx.topology.rules.shards import ShardedExchange
+
+_BAD_REQUEST = 400
 
 
 class _Connected(Ways):
@@ -430,7 +432,16 @@ class Broker:
             ManagementNeededError: the management URL is not set.
             UnreachableError: the management API does not answer.
         """
-        tags = read_consumer_tags(queues, self._live)
+        names = list(queues)
+        try:
+            tags = read_consumer_tags(names, self._live)
+        except BrokerRefusedError as refusal:
+            if refusal.reply_code != _BAD_REQUEST:  # the answer of a broker that collects no metrics
+                raise
+            counts = {name: try_count(self._live.amqp, name) for name in names}
+            tags = {
+                name: ["of unknown tag"] * (count.consumers if count else 0) for name, count in counts.items()
+            }
         return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
 
     def apply(

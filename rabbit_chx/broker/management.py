@@ -191,6 +191,11 @@ class Management:
         for words, tag in _TAGS.items():
             if words in reason:
                 remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
+        if "Stats in management" in reason:
+            remedy = (
+                "the broker collects no metrics: set management_agent.disable_metrics_collector = false, and permit the deprecated feature "
+                "management_metrics_collection, in its configuration"
+            )
         if "enospc" in reason:  # the operating system's code in the reason of 4.3.6
             remedy = "the disk of the broker is full: free disk there"
         if status == _NOT_FOUND and b'"reason"' not in content:

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 REPLY_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 5.0
+#: The reply code of a broker that ends, or whose operator closes the connection: nothing answers at once.
+_FORCED = 320
+#: The bytes of a frame beside the arguments in it: its head and end, and three names of at most 255 bytes.
+_FRAME_ROOM = 800
 _PERSISTENT, _TRANSIENT = 2, 1  # modes of delivery
 _MAX_FRAME_MAX = 131_072  # pika's limit
 _FRAME_HEADER = struct.Struct(">BxxI")  # its type, and the size of its payload
@@ -143,7 +147,21 @@ class PikaConnection:
 
     def _open(self) -> None:
         self._channel: BlockingChannel | None = None
+        #: The reply code and text with which the broker closed the connection.
+        self._closed_with: tuple[int, str] | None = None
         log_in(self._settings, self._log_in)
+
+    def _open_again(self) -> None:
+        """Open another connection, if the broker has closed the last one as its answer to an operation.
+
+        Raises:
+            ConnectionLostError: it was lost, or the broker ended.
+        """
+        if self._closed_with is None:
+            raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
+        if self._closed_with[0] == _FORCED:
+            raise error_for(*self._closed_with, where=self._where)
+        self._open()
 
     def _log_in(self, settings: ConnectionSettings) -> None:
         self._secret = settings.password
@@ -155,6 +173,8 @@ class PikaConnection:
         else:
             #: The broker's version by its server properties, such as ``4.3.6``.
             self.server_version = self._connection.server_property("version") or "unknown"
+            #: The negotiated largest frame, in bytes.
+            self.frame_max = int(self._connection._impl.params.frame_max) or _MAX_FRAME_MAX  # noqa: SLF001
             #: The name of its cluster; None if the server properties do not contain it.
             self.cluster_name = self._connection.server_property("cluster_name")
             return
@@ -203,9 +223,9 @@ class PikaConnection:
         return True
 
     def check_sendable(self, operations: Sequence[Operation]) -> None:
-        """Raise InputError for arguments that pika cannot send. Nothing is sent."""
+        """Raise InputError for arguments that pika cannot send, or that do not fit into a frame. Nothing is sent."""
         for operation in operations:
-            _check_arguments(operation)
+            _check_arguments(operation, self.frame_max)
 
     def count(self, queue: str) -> QueueCounts:
         """Return the counts of a queue, by a passive declaration.
@@ -271,13 +291,15 @@ class PikaConnection:
                 if not self._connection.is_open:  # the token has expired since the last call
                     self._open()
             if not self._connection.is_open:
-                raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
+                self._open_again()
             if self._channel is None:
                 self._channel = self._connection.channel()
             return ask(self._channel)
         except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
             self._channel = None
             self._connection.forget(refusal)
+            if isinstance(refusal, pika_errors.ConnectionClosedByBroker):
+                self._closed_with = refusal.reply_code, refusal.reply_text
             raise _RefusedError(refusal.reply_code, refusal.reply_text) from None
         except (pika_errors.AMQPError, OSError) as cause:
             if isinstance(cause, RabbitChxError):
@@ -316,6 +338,8 @@ class PikaConnection:
             yield
         except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
             self._connection.forget(refusal)
+            if isinstance(refusal, pika_errors.ConnectionClosedByBroker):
+                self._closed_with = refusal.reply_code, refusal.reply_text
             error = error_for(refusal.reply_code, refusal.reply_text, where=self._where)
         except (pika_errors.AMQPError, OSError) as cause:
             if isinstance(cause, RabbitChxError):
@@ -428,14 +452,19 @@ def _table(operation: Operation) -> dict[str, Any]:
     return plain(subject.declared_arguments if isinstance(subject, QueueDefinition) else subject.arguments)
 
 
-def _check_arguments(operation: Operation) -> None:
+def _check_arguments(operation: Operation, frame_max: int) -> None:
     # Before the call, because pika's channel is unusable after arguments that it could not encode.
+    subject = operation.subject
+    name = subject.destination if isinstance(subject, BindingDefinition) else subject.name
     try:
-        pika.data.encode_table([], _table(operation))
+        size = pika.data.encode_table([], _table(operation))
     except (pika_errors.AMQPError, TypeError, ValueError, AttributeError) as cause:
-        subject = operation.subject
-        name = subject.destination if isinstance(subject, BindingDefinition) else subject.name
         raise InputError(f"the arguments of {name!r} cannot be sent by pika: {_words_of(cause)}") from None
+    if size > frame_max - _FRAME_ROOM:
+        raise InputError(
+            f"the arguments of {name!r} have {size:,} bytes, and the broker takes frames of {frame_max:,}: shorten them, or raise frame_max in its "
+            "configuration, and in the URL if it has it"
+        )
 
 
 class _BoundedConnection(pika.BlockingConnection):

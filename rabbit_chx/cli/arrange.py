@@ -17,16 +17,16 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, expand_ranges, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
-from rabbit_chx.cli.loads import check_certain, read_load
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
-from rabbit_chx.cli.samples import KeySource, keys_option
+from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, Verbatim, sign_of_life
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
+from rabbit_chx.topology.planning.refusals import check_certain
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.targets import reordered

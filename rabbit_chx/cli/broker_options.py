@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.live.reading import LiveExchange
 
 _T = TypeVar("_T")
+#: The options that have no effect where no broker is asked; a file has vhosts, too.
+OF_A_BROKER = ("--url", "--management-url", "--ring-via", "--wait")
 _POLL_S = 0.5
 _MOST_VHOSTS = 5
 _NODE_FIELDS = {"name": str, "disk_free_alarm?": bool, "disk_free?": int, "disk_free_limit?": int}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from rabbit_chx.amqp.settings import ConnectionSettings
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
+from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
     Outcome,
@@ -39,13 +40,18 @@ from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
+from rabbit_chx.topology.checking.check import UNNUMBERED
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.planning.comparison import find_super_streams
 from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.reports.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.words import listed
+
+#: Within this time the stream port answers, or the numbers of the partitions count.
+_STREAM_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,10 @@ class CheckOptions:
     )
 
 
+#: The options of a check that asks a broker.
+_OF_LIVE = ("--all-vhosts", "--observed", "--output prometheus", "--trace", "--yes")
+
+
 @command(
     example="rabbit-chx check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
@@ -77,13 +87,9 @@ class CheckOptions:
     rules=Rules(
         needs={"--release": "--offline", "--waited": "--observed"},
         excludes=[
-            *(
-                ("--offline", name)
-                for name in ("--all-vhosts", "--observed", "--output prometheus", "--trace", "--yes")
-            ),
+            *(("--offline", name) for name in (*_OF_LIVE, *OF_A_BROKER)),
             ("--all-vhosts", "--observed"),
-            ("--trace", "--all-vhosts"),
-            ("--trace", "--observed"),
+            *(("--trace", name) for name in ("--all-vhosts", "--observed")),
         ],
     ),
 )
@@ -177,6 +183,29 @@ def _check(
     with sign_of_life("comparing"):
         found = check(live, wanted, exchange=exchanges or None, file=file)
     return replace(found, findings=(*oddities, *found.findings))
+
+
+def _with_partitions(live: LiveTopology, wanted: Topology, settings: ConnectionSettings) -> LiveTopology:
+    """Return the topology with the partitions of the file's super streams as the stream protocol lists them, if its port answers.
+
+    The port may be that of another broker. So a list that is not one of the bound streams does not count.
+    """
+    names = sorted(find_super_streams(wanted) & find_super_streams(live))
+    if not names:
+        return live
+    from rabbit_chx.streams.connection import StreamConnection
+    from rabbit_chx.streams.nodes import stream_settings
+
+    found: dict[str, tuple[str, ...]] = {}
+    with suppress(RabbitChxError):
+        of_streams = replace(stream_settings(settings), connection_timeout_s=_STREAM_TIMEOUT_S)
+        with closing(StreamConnection(of_streams)) as connection:
+            for name in names:
+                seen = connection.partitions(name)
+                bound = [str(one.destination) for one in live.bindings if one.source == name]
+                if sorted(seen) == sorted(bound):
+                    found[name] = seen
+    return replace(live, facts=replace(live.facts, partitions=found))
 
 
 def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, given: CheckOptions) -> Outcome:
@@ -300,14 +329,21 @@ def _outcome(
     name = None if file is None else file_name(file)
     report = CheckReport(live.address, checks, exchanges, time.time(), name, given.all_vhosts, given.ignored)
     code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
-    if unknown := {
-        name: ended.rings[name] for ended in report.ended.values() for name in ended.of_provenance("assumed")
-    }:
-        say(
-            Fix(
-                f"the order of {listed([*unknown])} is not known, and what depends on it was not checked: ",
-                know_rings(unknown),
-            )
-        )
+    if _say_unknown_orders(report):
         code = code or ExitCode.PARTLY
     return Outcome(report.document(in_words), code, finish=fail if errors else None)
+
+
+def _say_unknown_orders(report: CheckReport) -> bool:
+    """Say of which rings and super streams the order is not known, with the remedy; return True if there are some."""
+    checks = list(report.ended.values())
+    rings = {name: ended.rings[name] for ended in checks for name in ended.of_provenance("assumed")}
+    streams = [name for ended in checks for name, why in ended.unordered.items() if why == UNNUMBERED]
+    if rings:
+        what = f"the order of {listed([*rings])} is not known, and what depends on it was not checked: "
+        say(Fix(what, know_rings(rings)))
+    if streams:
+        say(
+            f"the order of the partitions of {listed(streams)} is not known: open the stream port to this host"
+        )
+    return bool(rings or streams)

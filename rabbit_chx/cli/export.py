@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
+from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
@@ -18,12 +18,13 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Verbatim, sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.rules.plugin_objects import without_plugin_objects, without_shards
 from rabbit_chx.topology.rules.reach import select_reached
 from rabbit_chx.topology.slots.layout import collapse, explain_not_collapsed
+from rabbit_chx.topology.targets import with_queues, without_exclusive
 
 #: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2
@@ -31,7 +32,10 @@ _LAST_NUMBER = re.compile(r"[0-9]+$")
 _MOST_PATTERNS = 10
 
 
-@command(example="rabbit-chx export --ring-via 'docker exec rabbitmq' > topology.toml")
+@command(
+    example="rabbit-chx export --ring-via 'docker exec rabbitmq' > topology.toml",
+    rules=Rules(excludes=[("--from", name) for name in OF_A_BROKER]),
+)
 def export(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
@@ -58,7 +62,7 @@ def export(
         with live.open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
             say_unrecorded_rings(topology)
-        topology = _without_exclusive(topology)
+        topology = without_exclusive(topology)
         is_guessed, is_partial = False, bool(topology.facts.oddities)
     else:
         given = read_topology(str(source), broker.vhost or "/", variables=variables)
@@ -71,7 +75,7 @@ def export(
         _report_left_out(topology)
     for exchange, why in explain_not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written, faults = _expressible(_with_queues(collapse(topology).as_wanted()))
+    written, faults = _expressible(with_queues(collapse(topology).as_wanted()))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
     guessed = {
@@ -145,48 +149,6 @@ def _select(topology: LiveTopology, exchanges: tuple[str, ...], *, live: bool) -
         says = str(error)
         hint = "" if says.endswith("?") else "; check the vhost of the URL too"
         raise NotFoundError(Fix(says, hint), exchange=exchanges[0]) from None
-
-
-def _without_exclusive(topology: LiveTopology) -> LiveTopology:
-    """Return the topology without exclusive queues, which are deleted with the connection of a client, and their bindings.
-
-    A ring keeps them as members, because its other members would move without them.
-    """
-    exclusive = {queue.name for queue in topology.queues if queue.exclusive}
-    left_out = [
-        f"queue {name}: it is exclusive, and deleted with its connection" for name in sorted(exclusive)
-    ]
-    left_out += [
-        f"queue {member.destination} is still a member of {exchange.name}, because the ring would change without it"
-        for exchange in topology.exchanges
-        for member in exchange.ring or ()
-        if member.destination in exclusive
-    ]
-    return replace(
-        topology,
-        queues=tuple(queue for queue in topology.queues if not queue.exclusive),
-        bindings=tuple(binding for binding in topology.bindings if binding.destination not in exclusive),
-        facts=replace(
-            topology.facts.leaving_out(left_out),
-            sources_left_out=topology.sources_left_out
-            | {binding.source for binding in topology.bindings if binding.destination in exclusive},
-        ),
-    )
-
-
-def _with_queues(topology: Topology) -> Topology:
-    """Return the topology with `queues` instead of the bindings of each ``x-modulus-hash`` exchange whose bindings are those of queues."""
-    exchanges = []
-    for exchange in topology.exchanges:
-        bound = [binding for binding in topology.bindings if binding.source == exchange.name]
-        queues = [binding.destination for binding in bound if isinstance(binding.destination, str)]
-        with_queues = replace(exchange, queues=tuple(queues))
-        is_whole = (
-            bound and exchange.type == MODULUS_EXCHANGE and exchange.name not in topology.sources_left_out
-        )
-        same = is_whole and replace(topology, exchanges=(with_queues,), bindings=()).bindings == tuple(bound)
-        exchanges.append(with_queues if same else exchange)
-    return replace(topology, exchanges=tuple(exchanges))
 
 
 def _with_choices(text: str, topology: Topology, guessed: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,7 @@ from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.live.applying import DRAIN_S
-from rabbit_chx.topology.objects.objects import QueueDefinition
-from rabbit_chx.topology.planning.refusals import know_rings
+from rabbit_chx.topology.planning.refusals import exclusive_refusals, know_rings
 from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
 from rabbit_chx.words import listed
 
@@ -55,7 +54,9 @@ class LivePlan:
 
     def refused(self, permissions: Permissions) -> tuple[Finding, ...]:
         """Return the reasons to refuse the plan that are not permitted."""
-        return *self.plan.refused(**permissions.arguments(without="allow_loss")), *_exclusive(self.plan)
+        return *self.plan.refused(**permissions.arguments(without="allow_loss")), *exclusive_refusals(
+            self.plan.changes
+        )
 
     def report(
         self,
@@ -89,15 +90,3 @@ def unknown_order(plan: Plan) -> ExitCode | None:
         )
     )
     return ExitCode.PARTLY
-
-
-def _exclusive(plan: Plan) -> Iterator[Finding]:
-    """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
-    for change in plan.changes:
-        queue = change.wanted
-        if isinstance(queue, QueueDefinition) and queue.exclusive:
-            yield Finding(
-                "exclusive",
-                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
-                'leave it out of the file, or write owner = "external", as its client declares it',
-            )

@@ -83,7 +83,8 @@ class ObservedOptions:
             hashing: what it hashes.
             why_left_out: returns why a pair of a time is left out; empty if it is not.
         """
-        from rabbit_chx.cli.samples import check_columns, table_rows
+        from rabbit_chx.cli.samples import table_rows
+        from rabbit_chx.table_files import check_columns
 
         path = self.path
         file = file_name(path)

@@ -117,7 +117,7 @@ def record(
     for name, of_ring in written.items():
         if of_ring.transient and of_ring.state.release.follows(RESTART_KEEPS):
             say(
-                f"a restart of the broker makes the record of {name} void: it deletes {of_ring.transient}, which may be a member of the ring"
+                f"a restart makes the record of {name} void: it deletes {of_ring.transient}, maybe of the ring"
             )
     if written and (policies := live.facts.mark.policies):
         say(f"{policies} takes messages of the queue {MARK}, and then the records are void")

@@ -48,7 +48,7 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import SHOW_FORMAT, ExchangeType, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
-from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
+from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.words import listed
@@ -310,7 +310,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
         )
     alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
     return RingInput(
-        source, hash_arguments_of(exchange), doubt=doubt, alternate=alternate, exchange=exchange.name
+        source, exchange.hash_arguments, doubt=doubt, alternate=alternate, exchange=exchange.name
     )
 
 
@@ -348,13 +348,6 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     if name is not None and name not in hashing:
         raise InputError(f"{file.name} does not contain a hash exchange {name!r}: pass one of {names}")
     return hashing[name or next(iter(hashing))]
-
-
-def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
-    """Return the arguments of an exchange that determine the hashed value."""
-    arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
-    HashedOn.from_arguments(arguments)
-    return arguments
 
 
 @sign_of_life("reading the ring")

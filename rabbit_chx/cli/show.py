@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, Rules, argument, command, option, options, say
-from rabbit_chx.cli.loads import check_certain, read_load
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts
-from rabbit_chx.cli.samples import KeySource, keys_option
+from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.topology.live_rings import read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+from rabbit_chx.topology.planning.refusals import check_certain
 from rabbit_chx.topology.reports.exchange_report import (
     ShownExchange,
     list_moduli,

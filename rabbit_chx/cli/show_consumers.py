@@ -17,12 +17,11 @@ from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
 from rabbit_chx.consuming.group_report import ShownQueue, group_report, stream_group_report
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
-from rabbit_chx.errors import EmptyRingError, NotFoundError, RabbitChxError
+from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 
@@ -90,34 +89,13 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
 def _stream_group(
     at: BrokerAddresses, names: Sequence[str], group: str, journal: str, address: tuple[str, ...]
 ) -> Document:
-    from rabbit_chx.consuming.stream_status import read_stream_group
+    from rabbit_chx.consuming.stream_status import find_streams, read_stream_group
 
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
-        streams = _find_streams(connection, names)
+        streams = find_streams(connection, names)
     shares, members, ignored = read_stream_group(settings, group, streams, journal, addresses)
     return stream_group_report(at.address, group, settings.vhost, shares, members, ignored_entries=ignored)
-
-
-def _find_streams(connection: StreamConnection, names: Sequence[str]) -> list[str]:
-    """Return the streams of these names, each of a stream, a super stream, or an exchange to which only streams are bound."""
-    found: list[str] = []
-    of_name = connection.metadata(names, missing_ok=True)
-    for name in names:
-        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
-            connection.metadata([name])  # raises an error if the user may not read it
-            found.append(name)
-            continue
-        try:
-            partitions = connection.partitions(name)
-        except NotFoundError:
-            raise NotFoundError(
-                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
-                queue=name,
-            ) from None
-        connection.metadata(partitions)
-        found += partitions
-    return [*dict.fromkeys(found)]
 
 
 def _names(at: BrokerAddresses, exchange: str, why: str) -> tuple[list[str], Release]:

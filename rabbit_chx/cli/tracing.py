@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,7 +12,7 @@ from rabbit_chx.cli.command import OWN, has_terminal, option
 from rabbit_chx.errors import InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.options import number
 from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import Destination
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -86,7 +86,7 @@ def traced_keys(
         NotDeterminedError: no message was published; or a queue is behind several destinations of the ring.
     """
     from rabbit_chx.analysis.observations import as_observations
-    from rabbit_chx.topology.rules.reach import Reach
+    from rabbit_chx.topology.rules.reach import Reach, destinations_of_queues
 
     exchange = live.exchange(name)
     assert exchange is not None  # the callers have found it
@@ -95,29 +95,7 @@ def traced_keys(
         places = {place: place for place in live.key_map(name).destinations if isinstance(place, str)}
     else:
         members = dict.fromkeys(member.destination for member in exchange.ring or ())
-        places = _destinations_of_queues(live, name, members)
+        places = destinations_of_queues(live, name, members)
     traced = read_trace(opened, live.vhost or "/", name, given)
     has_alternate = Reach(live).alternate_of(exchange) is not None
     return as_observations(traced, places, has_alternate=has_alternate)
-
-
-def _destinations_of_queues(
-    live: LiveTopology, name: str, destinations: Iterable[Destination]
-) -> Mapping[str, Destination]:
-    """Return the destination of a ring that leads to each queue, directly or over one exchange."""
-    found: dict[str, Destination] = {}
-    for place in destinations:
-        queues = [place] if isinstance(place, str) else _queues_of(live, place)
-        for queue in queues:
-            if found.setdefault(queue, place) != place:
-                raise NotDeterminedError(
-                    f"the queue {queue} is behind {found[queue]!s} and {place!s}, so its messages do not show the order of the ring of {name}: bind a queue "
-                    "of its own behind each, or read the ring",
-                    exchange=name,
-                )
-    return found
-
-
-def _queues_of(live: LiveTopology, exchange: ExchangeRef) -> list[str]:
-    bound = (binding.destination for binding in live.bindings if binding.source == exchange.name)
-    return [place for place in bound if isinstance(place, str)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.wording import moment_as_json, moment_text
 from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster, entries_in
+from rabbit_chx.errors import NotFoundError
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import open_at, settings_of
 
 _TIMEOUT_S = 60.0
@@ -134,3 +136,24 @@ def _read_share(
 
 def _age_s(chunk: Chunk | None) -> float | None:
     return None if chunk is None else round(max(0.0, time.time() - chunk.timestamp_ms / 1000), 3)
+
+
+def find_streams(connection: StreamConnection, names: Sequence[str]) -> list[str]:
+    """Return the streams of these names, each of a stream, a super stream, or an exchange to which only streams are bound."""
+    found: list[str] = []
+    of_name = connection.metadata(names, missing_ok=True)
+    for name in names:
+        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
+            connection.metadata([name])  # raises an error if the user may not read it
+            found.append(name)
+            continue
+        try:
+            partitions = connection.partitions(name)
+        except NotFoundError:
+            raise NotFoundError(
+                f"{connection.where}: stream, super stream or exchange {name!r} does not exist: check the name and the vhost",
+                queue=name,
+            ) from None
+        connection.metadata(partitions)
+        found += partitions
+    return [*dict.fromkeys(found)]

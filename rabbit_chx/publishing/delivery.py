@@ -164,6 +164,12 @@ class Delivery:
             self._outage = Outage(self._retries, cause, began)
             yield from self._reconnect(self._outage)
 
+    def _checked_encoder(self, rows: Rows) -> Encoder | None:
+        """Return the encoder of the connection, if it can encode the next rows."""
+        if self._encoder is not None:
+            self._encoder.check(rows, self.tally.rows)
+        return self._encoder
+
     def submit(self, rows: Rows) -> Steps:
         """Queue messages when the window has room for them."""
         tally, wire, encoder, sent = self.tally, b"", None, rows
@@ -176,7 +182,7 @@ class Delivery:
             or (tally.refused_exchanges and not tally.accepts(sent))
         ):
             yield from self._wait_until(self._is_connected, 0)
-            encoder = self._encoder
+            encoder = self._checked_encoder(rows)
             if tally.refused_exchanges:
                 accepted = tally.find_accepted(rows)
                 sent = rows.pick(accepted)

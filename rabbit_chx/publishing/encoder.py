@@ -234,9 +234,9 @@ def check_name(name: str) -> None:
         raise InputError(f"there is no message property {name!r:.60}: {hint}")
 
 
-def _too_long(properties: bytes) -> str:
+def _too_long(properties: bytes, most: int = MAX_PROPERTIES) -> str:
     return (
-        f"the properties are {len(properties):,} bytes long; one frame holds {MAX_PROPERTIES:,}: "
+        f"the properties are {len(properties):,} bytes long; one frame holds {most:,}: "
         "shorten the headers, or move them to the body"
     )
 
@@ -373,6 +373,10 @@ def exchange_name(exchange: str) -> bytes:
     return short_string(exchange, "the exchange name", exchange=exchange)
 
 
+#: Class, weight and body size, before the properties in their frame.
+_HEADER_BYTES = 12
+
+
 class Encoder:
     """Encodes messages.
 
@@ -387,7 +391,7 @@ class Encoder:
     def __init__(
         self, exchange: bytes, properties: bytes, *, mandatory: bool, frame_max: int, channel: int = 1
     ) -> None:
-        self._channel = channel
+        self._channel, self._properties = channel, properties
         self._chunk = chunk = frame_max - FRAME_OVERHEAD
         self._by_key_length = tuple(
             FRAME_END + publish_head(channel, exchange, n) for n in range(MAX_SHORTSTR + 1)
@@ -400,6 +404,13 @@ class Encoder:
         self._by_body_length = _Pieces(
             lambda n: before + body_size(n) + properties + body_head(channel, n, chunk)
         )
+
+    def check(self, rows: Rows, first_row: int) -> None:
+        """Raise a RowError for properties that do not fit into a frame of this connection; the broker would close it with 501."""
+        most = self._chunk - _HEADER_BYTES
+        for row, properties in enumerate(rows.properties or (self._properties,)):
+            if len(properties) > most:
+                raise RowError(f"row {first_row + row}: {_too_long(properties, most)}")
 
     def encode(self, rows: Rows) -> bytes:
         """Return the messages as bytes of the wire."""

@@ -65,7 +65,7 @@ _FILTERED_SUB_ENTRIES = (
     "sub_entry_rows and filter values are both given, and sub-entries cannot have filter values: pass one"
 )
 #: The bytes that a row with a filter value has in addition to two copies of it, at most.
-_FILTER_OVERHEAD = 40
+FILTER_OVERHEAD = 40
 _MAX_NAME_BYTES = 230  # bytes, so that a message id has at most 255, which AMQP 0-9-1 can carry
 #: The bounds of a batch, which is encoded at once, and confirmed before the next one is encoded.
 _BATCH_ROWS = 1 << 18
@@ -166,7 +166,9 @@ class StreamPublisher(Guarded):
         management = _check_stream_options(options)
         self._placement: KeyMap | None = None if options.ring is None else check_stream_ring(options.ring)
         self._exchange = (super_stream or "") if options.exchange is None else options.exchange
-        self._overhead = _overhead(name, self._exchange) + (SUB_ENTRY.size if options.sub_entry_rows else 0)
+        self._overhead = row_overhead(name, self._exchange) + (
+            SUB_ENTRY.size if options.sub_entry_rows else 0
+        )
         self._routes = _Routes(settings, str(super_stream)) if options.routing == "key" else None
         self._last_id = 0
         self._closed = False
@@ -413,7 +415,7 @@ class StreamPublisher(Guarded):
                     f"row {row} has a filter value of {lengths[row]} bytes: pass at most {MAX_TEXT_BYTES}"
                 )
             sizes = sizes + 2 * lengths  # in the frame, and in the row as an annotation
-            overhead, what = overhead + _FILTER_OVERHEAD, "key, body and twice the filter value"
+            overhead, what = overhead + FILTER_OVERHEAD, "key, body and twice the filter value"
         max_bytes = self._frame_max - overhead
         if sizes.max(initial=0) > max_bytes:
             row = int(np.argmax(sizes > max_bytes))
@@ -466,7 +468,7 @@ def _batches(rows: RowColumns) -> Iterator[RowColumns]:
         yield rows.slice(start, size)
 
 
-def _overhead(name: str | None, exchange: str) -> int:
+def row_overhead(name: str | None, exchange: str) -> int:
     """Return the bytes that a frame with one row may need in addition to key and body."""
     text = b"." * 300  # AMQP encodes a size above 255 with 4 bytes instead of one
     message_ids = None if name is None else [f"{name}:{_MAX_ID}"]

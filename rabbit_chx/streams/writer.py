@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.amqp.replies import is_transient, may_be_limit
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -343,7 +343,7 @@ class StreamWriter:
         now = time.monotonic()
         if self._outage_began is None:
             self._outage_began = now
-        if not is_transient(cause):
+        if not is_transient(cause) and not may_be_limit(cause):  # the publisher has opened the vhost before
             raise cause
         if now - self._outage_began >= self._limits.reconnect_timeout_s:
             raise ConnectionLostError(

@@ -354,10 +354,12 @@ class BrokerFacts:
         priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges
             that hash.
         consumer_timeout_ms: the broker's default consumer timeout in milliseconds, if a ring source read it.
-        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``.
+        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``, and the feature flags that are disabled.
         unclear_features: the deprecated features of which the management API does not tell whether the broker denies them.
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
+        partitions: the partitions of super streams in the order that the stream protocol shows, by the name of the exchange, if they were
+            requested.
         records: the records of rings, by the names of the exchanges that contain them.
         mark: the mark of the vhost, which proves the records.
         last_start: the last start of a running node, in seconds since 1970, for observations with times; None if it is not known.
@@ -377,6 +379,7 @@ class BrokerFacts:
     unclear_features: frozenset[str] = frozenset()
     exchange_types: frozenset[str] = frozenset()
     default_queue_type: str | None = None
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
     last_start: float | None = None

@@ -22,6 +22,8 @@ from rabbit_chx.topology.objects.objects import (
 )
 
 _HASHES = 1 << 27
+#: The hashes of the clients of super streams for Java, .NET and Go.
+_STREAM_HASHES = 1 << 32
 
 
 def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
@@ -77,13 +79,24 @@ def modulo_map_of(
         return modulus_of(exchange.name, bound, release or NEWEST_COMPARED, provenance)
     if not is_super_stream(exchange):
         return None
-    bound = [binding for binding in bound if not isinstance(binding.destination, ExchangeRef)]
-    bound.sort(key=_partition_order)
-    numbers = {order for binding in bound if is_number(order := binding.arguments.get(PARTITION_ORDER))}
-    if provenance == "read" and 1 < len(bound) != len(numbers):
+    bound, is_ordered = order_partitions(bound)
+    if provenance == "read" and not is_ordered:
         provenance = "assumed"
     pairs = [(binding.destination, binding.routing_key) for binding in bound]
     return super_stream_of(exchange.name, pairs, provenance=provenance)
+
+
+def order_partitions(bindings: Iterable[BindingDefinition]) -> tuple[list[BindingDefinition], bool]:
+    """Return the bindings of a super stream to its partitions, by their numbers, and True if these determine the order."""
+    bound = [binding for binding in bindings if not isinstance(binding.destination, ExchangeRef)]
+    bound.sort(key=_partition_order)
+    numbers = {order for binding in bound if is_number(order := binding.arguments.get(PARTITION_ORDER))}
+    return bound, len(bound) < 2 or len(numbers) == len(bound)
+
+
+def share_of_partitions(before: Sequence[Place], after: Sequence[Place]) -> float:
+    """Return the exact share of the hashes whose partition differs between two lists of partitions."""
+    return 1 - modulo_flows(before, after, _STREAM_HASHES).staying
 
 
 def is_super_stream(exchange: ExchangeDefinition) -> bool:

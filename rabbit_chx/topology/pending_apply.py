@@ -22,8 +22,8 @@ from rabbit_chx.words import plural
 #: The exchange. The lock of an apply is a queue of this name, so that nobody applies without the permission to declare it.
 PENDING_APPLY = "rabbit-chx.apply"
 _FORMAT, _FORMAT_VERSION = "rabbit-chx/apply", 1
-#: The arguments must fit into a frame of 128 KiB.
-_MOST_CHARACTERS = 120_000
+#: The arguments beside the contents, and the head of their frame.
+_OTHER_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class Resumed(NamedTuple):
         return f"the apply of {self.written} by {self.writer}, {self.done:,} of {plural(self.planned, 'change')} done"
 
 
-def pending_arguments(pending: PendingApply) -> dict[str, Any] | None:
-    """Return the arguments of the exchange; None if they do not fit into a frame."""
+def pending_arguments(pending: PendingApply, frame_max: int) -> dict[str, Any] | None:
+    """Return the arguments of the exchange; None if they do not fit into a frame of so many bytes."""
     content = {
         "where": pending.where,
         "file": pending.file,
@@ -106,7 +106,7 @@ def pending_arguments(pending: PendingApply) -> dict[str, Any] | None:
         "rings": {name: _ring_content(ring) for name, ring in pending.rings.items()},
     }
     text = base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode()
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > frame_max - _OTHER_BYTES:
         return None
     return {"format": _FORMAT, "format_version": _FORMAT_VERSION, "content": text}
 

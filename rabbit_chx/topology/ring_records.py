@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
+from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Binding, HashRing, Release, ring_changes
 from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_binding, place_to_json
@@ -43,8 +44,8 @@ _FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 2
 _MOST_NAME_BYTES = 255
 #: Longer contents are compressed.
 _MOST_PLAIN_CHARACTERS = 60_000
-#: The contents must fit into a frame of 128 KiB.
-_MOST_CHARACTERS = 120_000
+#: The arguments beside the contents, and the head of their frame.
+_OTHER_BYTES = 2_500
 
 StepAction: TypeAlias = Literal["bind", "unbind"]
 
@@ -368,14 +369,15 @@ def show_bindings(bindings: Iterable[Binding]) -> str:
 # -- the record as arguments of an exchange
 
 
-def record_arguments(record: RingRecord) -> dict[str, Any] | None:
-    """Return the arguments of the exchange with a record; None if they do not fit into a frame."""
+def record_arguments(record: RingRecord, frame_max: int = FRAME_MAX) -> dict[str, Any] | None:
+    """Return the arguments of the exchange with a record; None if they do not fit into a frame of so many bytes."""
     text = json.dumps(_content(record), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()
     encoding = "json"
-    if len(text) > _MOST_PLAIN_CHARACTERS:
+    most = frame_max - _OTHER_BYTES
+    if len(text) > min(_MOST_PLAIN_CHARACTERS, most):
         encoding, text = "zlib", base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > most:
         return None
     return {
         "format": _FORMAT,

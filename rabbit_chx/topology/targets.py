@@ -10,7 +10,13 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, FileFacts, QueueDefinition
+from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    ExchangeDefinition,
+    FileFacts,
+    QueueDefinition,
+)
 from rabbit_chx.topology.planning.comparison import as_live, check_wanted, complete
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
@@ -204,3 +210,45 @@ def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTop
                     raise
                 rings[exchange.name] = topology.rings[exchange.name].with_release(release)
     return replace(LiveTopology.of_file(objects, release), rings=rings)
+
+
+def without_exclusive(topology: LiveTopology) -> LiveTopology:
+    """Return the topology without exclusive queues, which are deleted with the connection of a client, and their bindings.
+
+    A ring keeps them as members, because its other members would move without them.
+    """
+    exclusive = {queue.name for queue in topology.queues if queue.exclusive}
+    left_out = [
+        f"queue {name}: it is exclusive, and deleted with its connection" for name in sorted(exclusive)
+    ]
+    left_out += [
+        f"queue {member.destination} is still a member of {exchange.name}, because the ring would change without it"
+        for exchange in topology.exchanges
+        for member in exchange.ring or ()
+        if member.destination in exclusive
+    ]
+    return replace(
+        topology,
+        queues=tuple(queue for queue in topology.queues if not queue.exclusive),
+        bindings=tuple(binding for binding in topology.bindings if binding.destination not in exclusive),
+        facts=replace(
+            topology.facts.leaving_out(left_out),
+            sources_left_out=topology.sources_left_out
+            | {binding.source for binding in topology.bindings if binding.destination in exclusive},
+        ),
+    )
+
+
+def with_queues(topology: Topology) -> Topology:
+    """Return the topology with `queues` instead of the bindings of each ``x-modulus-hash`` exchange whose bindings are those of queues."""
+    exchanges = []
+    for exchange in topology.exchanges:
+        bound = [binding for binding in topology.bindings if binding.source == exchange.name]
+        queues = [binding.destination for binding in bound if isinstance(binding.destination, str)]
+        listed = replace(exchange, queues=tuple(queues))
+        is_whole = (
+            bound and exchange.type == MODULUS_EXCHANGE and exchange.name not in topology.sources_left_out
+        )
+        same = is_whole and replace(topology, exchanges=(listed,), bindings=()).bindings == tuple(bound)
+        exchanges.append(listed if same else exchange)
+    return replace(topology, exchanges=tuple(exchanges))

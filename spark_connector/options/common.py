@@ -41,6 +41,9 @@ ADDED_BY_SPARK = {
     "provider": "TableCatalog.PROP_PROVIDER",
     "owner": "TableCatalog.PROP_OWNER",
 }
+#: Those of them that a reader, a writer or a query may have without a table.
+_OF_CALLS = ("path", "paths", "checkpointlocation", "queryname", "__partition_columns")
+_OF_TABLES = ADDED_BY_SPARK.keys() - _OF_CALLS
 #: TableCatalog.OPTION_PREFIX: Spark adds each option of a table a second time, behind this prefix.
 _TABLE_OPTION = "option."
 
@@ -70,10 +73,17 @@ def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str,
     """Return the value of every option by its name; InputError if one is unknown or cannot be parsed."""
     by_name = {option.spark_name.lower(): option for option in known}
     text_of = {name.lower(): text for name, text in texts.items() if not is_added_by_spark(name)}
+    is_read = "stream" in by_name
+    _check_path(texts, is_read=is_read)
     if not text_of:  # tested with PySpark 4.3.0
+        remedy = (
+            "read of the table: use CREATE TEMPORARY VIEW name USING rabbitmq OPTIONS (...)"
+            if is_read
+            else "INSERT into the table: write with df.write.format('rabbitmq').options(...).mode('append').save(), where df may be "
+            "spark.sql('SELECT ...')"
+        )
         raise InputError(
-            "option 'url' is missing, as all options are: pass url. Spark passes the options of CREATE TABLE to no read of the table; "
-            "use CREATE TEMPORARY VIEW name USING rabbitmq OPTIONS (...)"
+            f"option 'url' is missing, as all options are: pass url. Spark passes the options of CREATE TABLE to no {remedy}"
         )
     for name in text_of:
         if name not in by_name:
@@ -92,6 +102,18 @@ def read_option(option: Option, text: str | None) -> Any:  # each option has its
     except ValueError:
         remedy = option.kind.texts or option.kind.remedy
         raise InputError(f"option {option.spark_name!r} is {quote_text(text)}: pass {remedy}") from None
+
+
+def _check_path(texts: Mapping[str, str], *, is_read: bool) -> None:
+    """Raise an InputError for a path of ``save``, ``start`` or ``load``; that of a table is among other options of Spark."""
+    given = {name.lower(): text for name, text in texts.items()}
+    path = given.get("path") or given.get("paths") or ""
+    is_of_table = any(name in _OF_TABLES or name.startswith(_TABLE_OPTION) for name in given)
+    if path and not is_of_table and ":/" not in path:  # Spark qualifies the location of a table
+        option, calls = ("stream", "load") if is_read else ("queue", "save, start")
+        raise InputError(
+            f"the path {quote_text(path)} ({calls}) names nothing on a broker: leave it out, and pass the option {option!r}"
+        )
 
 
 def is_added_by_spark(name: str) -> bool:

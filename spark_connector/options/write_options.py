@@ -213,7 +213,7 @@ class WriteOptions:
     ring_via: str | None = option(
         TEXT,
         "instead of `ring`: command prefix that runs `rabbitmqctl` on a broker node, such as `docker exec NAME`, `kubectl exec POD --`, or `env` "
-        "on the node; the driver reads the ring before the write, and again after a lost connection",
+        "on the node; the driver reads the ring before and after the write or micro-batch",
     )
     routing: str | None = option(
         one_of("exchange", "client", *get_args(StreamRouting)),
@@ -238,7 +238,7 @@ class WriteOptions:
     )
     version: int | None = option(
         whole(1, MAX_VERSION),
-        "with `exactly-once`: number of the batch; increases with each batch, and is the same if the batch is repeated",
+        "with `exactly-once`: number of the batch, from 1; increases with each batch, and is the same if the batch is repeated; in `foreachBatch` the batch id plus 1, since batch ids count from 0",
         only="exactly-once",
     )
     verify: str = option(

@@ -115,6 +115,7 @@ class MicroBatches:
         self._logs = self._sources.logs
         self._held = False
         self._gone: set[str] = set()
+        self._seen: dict[str, int] = {}  # the last end of each stream, also of one that is deleted
 
     def close(self) -> None:
         """Close the connections."""
@@ -152,7 +153,11 @@ class MicroBatches:
         """
         self._look()
         starts = {stream: self._still(stream, place) for stream, place in places.items()}
-        known = {stream: place for stream, place in starts.items() if place is not None}
+        known = {
+            stream: place
+            for stream, place in places.items()
+            if stream in self.ends and starts[stream] == place
+        }
         counts = {stream: self.ends[stream].offset - place.next for stream, place in known.items()}
         if most_bytes is not None:
             counts = bound_bytes(counts, self._row_bytes(known, counts), most_bytes)
@@ -162,49 +167,65 @@ class MicroBatches:
             stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
             for stream, place in known.items()
         }
-        # A missing stream keeps its place: it may exist again later, for example if it was unbound and is bound again.
-        missing = {stream: places[stream] for stream, place in starts.items() if place is None}
-        # The rows of a new stream are read with the next micro-batch, which starts at the offset in the checkpoint.
+        # The rows of a new stream, or of a new log, are read with the next micro-batch, which starts at the offset in the checkpoint.
         new = self.ends.keys() - places.keys()
         return (
-            missing
+            starts
             | found
             | {stream: Place(self._logs.offset_of(stream, "first", self.ends[stream])) for stream in new}
         )
 
     def _look(self) -> None:
         if not self._held:
+            self._seen |= {stream: end.offset for stream, end in self.ends.items()}
             self.ends = self._sources.ends()
 
-    def _still(self, stream: str, place: Place) -> Place | None:
-        """Return the place if its log is still the same, or the place to continue at; None if the stream is missing."""
+    def _still(self, stream: str, place: Place) -> Place:
+        """Return the place if its log is still the same, or the first one of another log. A missing stream keeps its place: it may exist
+        again later, for example if it was unbound and is bound again.
+        """
         end = self.ends.get(stream)
+        unread = f"{max(0, self._seen.get(stream, 0) - place.next):,} rows behind that were seen and not read"
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
             if stream not in self._gone:
                 self._sources.lose(
-                    stream, f"{was_read} it is deleted, or is not part of {self._options.source} any more"
+                    stream,
+                    f"{was_read} it is deleted, or is not part of {self._options.source} any more",
+                    f"{unread}, and the reading goes on without them",
                 )
                 self._gone.add(stream)
-            return None
+            return place
         self._gone.discard(stream)
         if end.offset < place.next:
-            self._sources.lose(
-                stream,
-                f"{was_read} it ends at offset {end.offset}: it was deleted and created again, or its log was cut, and its offsets "
-                "now mean other rows",
-            )
-            return Place(*end)
+            differs = f"it ends at offset {end.offset}: it was deleted and created again, or its log was cut"
+        elif (found := self._chunk_instead(stream, place, end)) is not None:
+            differs = f"its log was rewritten: where {place.before} was, {found} is there. It was deleted and made again, or its log was cut"
+        else:
+            return place
+        first = 0 if self._options.fail_on_data_loss else self._logs.offset_of(stream, "first", end)
+        self._sources.lose(
+            stream,
+            f"{was_read} {differs}, and its offsets now mean other rows",
+            f"{unread}; the {end.offset - first:,} rows of the new log are read from its first offset, {first}",
+        )
+        return Place(first)
+
+    def _chunk_instead(self, stream: str, place: Place, end: LogEnd) -> Fingerprint | None:
+        """Return the chunk that is where the last known one was; None if it still is, or if retention has removed it.
+
+        With ``failOnDataLoss`` only the end is compared here: the tasks compare the log, and fail.
+        """
         last, before = end.fingerprint, place.before
-        must_be_last = last and before and (end.offset == place.next or last.offset <= before.offset)
-        if must_be_last and last != before:
-            self._sources.lose(
-                stream,
-                f"{was_read} its log was rewritten: where {before} was, {last} is there. It was deleted and made again, or its "
-                "log was cut, and its offsets now mean other rows",
-            )
-            return Place(*end)
-        return place
+        if last is None or before is None:
+            return None
+        found: Fingerprint | None = last
+        if end.offset > place.next and last.offset > before.offset:
+            chunk = None if self._options.fail_on_data_loss else self._logs.chunk_at(stream, before.offset)
+            found = chunk and chunk.fingerprint
+            if found is None or found.offset > before.offset:
+                return None
+        return None if found == before else found
 
     def _place(self, stream: str, offset: int, begin: Place) -> Place:
         """Return the place of an offset, with the fingerprint of the chunk before it, or else that of the start."""

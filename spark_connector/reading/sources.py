@@ -76,11 +76,11 @@ class Sources:
             bound = {key: connection.routes(name, key.decode(errors="replace")) for key in keys}
         return {key: streams[0] if len(streams) == 1 else None for key, streams in bound.items()}
 
-    def lose(self, stream: str, message: str) -> None:
-        """Report missing rows, as a MissingRowsError if ``failOnDataLoss`` is true, or as a warning."""
+    def lose(self, stream: str, message: str, instead: str) -> None:
+        """Report missing rows, as a MissingRowsError if ``failOnDataLoss`` is true, or as a warning with their number and what is read."""
         if self._options.fail_on_data_loss:
             raise in_sparks_words(MissingRowsError(message, queue=stream))
-        _log.warning("%s; the reading goes on without (failOnDataLoss is false)", message)
+        _log.warning("%s; %s (failOnDataLoss is false)", message, instead)
 
     def _offset_at(self, option: str, bound: Bound, stream: str, end: LogEnd) -> int:
         if isinstance(bound, datetime):
@@ -102,6 +102,7 @@ class Sources:
                 stream,
                 f"option {option!r} is {offset} for stream {stream!r}, which ends at offset {end.offset}: it was deleted and made "
                 "again, or its log was cut; pass an offset that it has",
+                f"{offset - end.offset:,} offsets are passed over",
             )
         return min(offset, end.offset)
 

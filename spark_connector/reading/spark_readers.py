@@ -149,6 +149,7 @@ def columns(include: Sequence[str]) -> str:
 def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, in their order; the number of the task determines its first address."""
     strict = options.fail_on_data_loss
+    read_to = each.start
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
     try:
@@ -162,8 +163,8 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             match_unfiltered=options.filter_match_unfiltered,
             addresses=options.addresses,
             on_missing="raise" if strict else "count",
-            landmarks=each.landmarks if strict else (),
-            expect=each.before if strict else None,
+            landmarks=each.landmarks,
+            expect=each.before,
             limits=ReadLimits(timeout_s=options.timeout_s),
         ) as reader:
             for batch in reader:
@@ -171,6 +172,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 yield pa.RecordBatch.from_arrays(
                     [stream if name == "stream" else batch[name] for name in names], schema=schema
                 )
+                read_to = reader.next_offset
             if options.filter_values:
                 _log.info(
                     "stream %r: %d rows read in chunks that may match the filters, %d rows match",
@@ -186,12 +188,28 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                     each.start,
                     each.end - 1,
                 )
-    except MissingRowsError as cause:
-        raise in_sparks_words(cause) from None
-    except NotFoundError as cause:
+    except (MissingRowsError, NotFoundError) as cause:
         if strict:
-            raise in_sparks_words(MissingRowsError(str(cause), queue=each.stream)) from None
-        _log.warning("%s; the reading goes on without (failOnDataLoss is false)", cause)
+            lost = (
+                cause
+                if isinstance(cause, MissingRowsError)
+                else MissingRowsError(str(cause), queue=each.stream)
+            )
+            raise in_sparks_words(lost) from None
+        if isinstance(cause, MissingRowsError) and each.before is not None and read_to == each.start:
+            # The micro-batch was planned over a new log, by a query that failed then: its end is one of the new log.
+            _log.warning(
+                "%s; the new log is read from offset 0 to %d (failOnDataLoss is false)", cause, each.end - 1
+            )
+            yield from rows_of(replace(each, start=0, before=None), options, task)
+            return
+        _log.warning(
+            "%s; the %d offsets %d to %d are passed over (failOnDataLoss is false)",
+            cause,
+            each.end - read_to,
+            read_to,
+            each.end - 1,
+        )
 
 
 def _names(include: Sequence[str]) -> tuple[str, ...]:

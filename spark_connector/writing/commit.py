@@ -41,7 +41,7 @@ def commit_write(
 ) -> WriteReport:
     """Return, log and save the report of a write whose tasks are all done. Runs on the driver's machine.
 
-    `ring` is read again if connections were lost, or if it has slots and this is not a stream; by default that of ``ringVia``.
+    `ring` is read again; by default it is that of ``ringVia``.
 
     Raises:
         PublishError: rows were routed by a ring that has changed; or rows that were read back are lost, doubled or changed.
@@ -59,9 +59,7 @@ def commit_write(
         raise
     lost = any(task.reconnects for task in tasks)
     ring_now = None
-    unseen = ring is not None and (ring.may_change_unseen or plan.options.to_streams)
-    if ring is not None and (lost or (batch_id is None and unseen)):
-        # Not after each micro-batch: it may take a second.
+    if ring is not None and (lost or not plan.options.client_routing):  # else it is compared above
         ring_now = ring.check_again(report_unchanged=lost)
     notes = tuple(note for note in collect_notes(tasks, plan.options, ring_now) if note not in plan.notes)
     for note in notes:

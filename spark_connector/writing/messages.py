@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,6 +121,22 @@ def _too_long(check: Check, most_bytes: int, column: Any) -> Fault:
     return Fault(sizes > most_bytes, lambda at: f"{check.fault} (it has {sizes[at]:,} bytes): {check.remedy}")
 
 
+def _too_large(batch: pa.RecordBatch, columns: MessageColumns, most_bytes: int) -> Fault:
+    """Return the rows that do not fit into a frame of the stream protocol; a row is never split."""
+    sizes = byte_lengths(batch.column(columns.value))
+    if columns.key is not None:
+        sizes = sizes + byte_lengths(batch.column(columns.key))
+    if columns.filter_value is not None:
+        sizes = sizes + 2 * byte_lengths(batch.column(columns.filter_value))
+    return Fault(
+        sizes > most_bytes,
+        lambda at: (
+            f"key, value and twice the filter value have {sizes[at]:,} bytes, and at most {most_bytes:,} fit into a frame of this broker: "
+            "shorten the value, or raise the broker's stream.frame_max"
+        ),
+    )
+
+
 def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:
     offsets = column.offsets.to_numpy(zero_copy_only=False)
     start, total = int(offsets[0]), int(offsets[-1] - offsets[0])
@@ -218,9 +234,16 @@ def build_messages(
     first_row: int = 0,
     ids: MessageIds | None = None,
     samples: int = MAX_SAMPLES,
+    most_row_bytes: int | None = None,
 ) -> Messages:
-    """Return the messages of a batch; RowError if a row is bad and ``badRows`` is fail. `first_row` is its number in the partition."""
-    faults = [fault for fault in find_faults(batch, columns, options) if fault.rows.any()]
+    """Return the messages of a batch; RowError if a row is bad and ``badRows`` is fail.
+
+    `first_row` is its number in the partition, and `most_row_bytes` what a row in a stream may have; None for AMQP.
+    """
+    found = find_faults(batch, columns, options)
+    if most_row_bytes is not None:
+        found = chain(found, [_too_large(batch, columns, most_row_bytes)])
+    faults = [fault for fault in found if fault.rows.any()]
     skipped = 0
     shown: tuple[RowSample, ...] = ()
     if faults:

@@ -7,12 +7,13 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.amqp.replies import is_transient, may_be_limit
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
@@ -20,6 +21,7 @@ from rabbit_chx.routing.super_stream import are_names
 from rabbit_chx.streams.keys import check_stream_ring, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
+from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,10 +50,12 @@ class StreamLayout:
         placing: the super stream, or the ring whose queues are streams.
         digest: identifies the streams in their order, the rule that places keys, the columns and the sort order. If one of them differs,
             the same id may mean another row.
+        frame_max: the bytes of the largest frame that the broker accepts; a row must fit into one.
     """
 
     placing: KeyMap
     digest: str
+    frame_max: int = DEFAULT_FRAME_MAX
 
     @classmethod
     def of(cls, placing: KeyMap, schema: StructType, order_by: str | None = None) -> StreamLayout:
@@ -115,6 +119,7 @@ def plan_layout(
             else:
                 placing = check_stream_ring(options.ring, "pass ringVia, such as 'docker exec NAME'")
             layout = StreamLayout.of(placing, schema, options.order_by)
+            layout = replace(layout, frame_max=connection.frame_max or DEFAULT_FRAME_MAX)
             if checks_streams:
                 _check_streams(connection, layout, options)
             return layout
@@ -213,5 +218,17 @@ def last_id(addresses: Sequence[ConnectionSettings], stream: str, name: str) -> 
 
 
 def call_with_retry(ask: Callable[[], _T], timeout_s: float) -> _T:
-    """Return the result of a function, and repeat it for `timeout_s` while the broker is unreachable; 0 for one call."""
-    return Retry.within(timeout_s, _PAUSE_S).call(ask)
+    """Return the result of a function, and repeat it for `timeout_s` while the broker is unreachable, or at a limit of connections; 0 for one
+    call. The first failure is logged.
+    """
+    told = False
+
+    def may_retry(cause: RabbitChxError) -> bool:
+        nonlocal told
+        passes = timeout_s > 0 and (is_transient(cause) or may_be_limit(cause))
+        if passes and not told:
+            _log.warning("%s; trying again for %g s", cause, timeout_s)
+            told = True
+        return passes
+
+    return Retry.within(timeout_s, _PAUSE_S).call(ask, may_retry)

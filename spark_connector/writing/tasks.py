@@ -129,6 +129,8 @@ class TaskCounter:
         self.rows = 0
         self.skipped = 0
         self.notes: tuple[str, ...] = ()
+        #: The bytes of key, value and twice the filter value that a row may have; None for AMQP.
+        self.most_row_bytes: int | None = None
         self._plan = plan
         self._options = plan.options
         self._kind = "queue" if plan.options.queue else "exchange"
@@ -193,6 +195,7 @@ class TaskCounter:
                 first_row=self.rows,
                 ids=ids,
                 samples=MAX_SAMPLES - len(self._samples),
+                most_row_bytes=self.most_row_bytes,
             )
             self.rows += batch.num_rows
             self.skipped += messages.skipped

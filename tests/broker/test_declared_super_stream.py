@@ -9,15 +9,19 @@ from dataclasses import replace
 
 import pytest
 from blocks import page
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exchange_type import ExchangeType
 
 from rabbit_chx import Broker, StreamPublisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
+from rabbit_chx.cli.check import _with_partitions
+from rabbit_chx.errors import PlanRefusedError
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.testing.broker_search import skip_unless_ci
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import check, plan
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.0")]
 
@@ -70,3 +74,51 @@ def test_one_of_the_stream_protocol_equals_that_of_the_file(vhost: RunningBroker
         pass
     with Broker(vhost.url, vhost.management_url) as live:
         assert plan(Topology.from_toml(TEXT.partition("\n\n")[0]), live.topology()).changes == ()
+
+
+def sales(*keys: str) -> Topology:
+    return Topology.from_toml(f'[[super_streams]]\nname = "sales"\nbinding_keys = {json.dumps(keys)}\n')
+
+
+def test_after_each_change_clients_see_the_partitions_of_the_file_once_in_order(vhost: RunningBroker) -> None:
+    with Broker(vhost.url, vhost.management_url) as live:
+        for keys in ("abc", "adbc", "dcba", "db", "dbaec"):
+            made = plan(sales(*keys), live.topology())
+            live.apply(made)
+            partitions, bound = seen_by_clients(vhost, "sales")
+            assert partitions == tuple(f"sales-{key}" for key in keys)
+            assert bound == list(keys)
+            assert plan(sales(*keys), live.topology()).changes == ()
+        assert made.rings["sales"].before.destinations == ("sales-d", "sales-b")
+        assert made.rings["sales"].after.destinations == partitions
+
+
+def test_partitions_that_were_bound_without_numbers_are_refused_or_get_those_of_the_file(
+    vhost: RunningBroker, bare_channel: BlockingChannel
+) -> None:
+    """The order of the stream protocol is that of no list: a check with the protocol finds it."""
+    bare_channel.exchange_declare(
+        "sales", ExchangeType("direct"), durable=True, arguments={"x-super-stream": True}
+    )
+    for key in "mba":
+        stream = f"sales-{key}"
+        bare_channel.queue_declare(
+            stream, durable=True, arguments={"x-queue-type": "stream", "x-queue-leader-locator": "balanced"}
+        )
+        bare_channel.queue_bind(stream, "sales", key)
+    seen, _ = seen_by_clients(vhost, "sales")
+    names = ["m", "b", "a"]
+    with Broker(vhost.url, vhost.management_url) as live:
+        there, settings = live.topology(), stream_settings(vhost.stream_url)
+        assert "sales" in check(there, sales(*names)).unordered
+        for keys in (names, [name.removeprefix("sales-") for name in seen]):
+            found = check(_with_partitions(there, sales(*keys), settings), sales(*keys))
+            assert found.unordered == {}
+            assert found.sound is (tuple(f"sales-{key}" for key in keys) == seen)
+        made = plan(sales(*names), there)
+        assert [refusal.allow_with for refusal in made.refusals] == ["--allow moved=1"]
+        with pytest.raises(PlanRefusedError):
+            live.apply(made)
+        assert seen_by_clients(vhost, "sales")[0] == seen
+        live.apply(made, allow_moved=1.0)
+        assert seen_by_clients(vhost, "sales")[0] == tuple(f"sales-{key}" for key in names)

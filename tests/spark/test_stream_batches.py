@@ -83,12 +83,19 @@ def test_a_view_is_read_and_a_table_names_it(spark: SparkSession, vhost: Running
         spark.sql(f"CREATE TABLE orders_table USING rabbitmq {options}")
         with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW name USING rabbitmq"):
             spark.sql("SELECT * FROM orders_table").collect()
+        spark.sql(
+            "CREATE TABLE orders_written (key STRING, value STRING) USING rabbitmq OPTIONS (queue 'orders')"
+        )
+        with pytest.raises(Exception, match=r"write with df\.write\.format"):
+            spark.sql("INSERT INTO orders_written VALUES ('k', 'v')")
+        with pytest.raises(Exception, match=r"the path 'orders' .* pass the option 'queue'"):
+            spark.table("orders_view").write.format("rabbitmq").mode("append").save("orders")
         spark.catalog.createTable("orders_made", source="rabbitmq", url=vhost.stream_url, stream="s")
         with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW name USING rabbitmq"):
             spark.table("orders_made").collect()
     finally:
         spark.catalog.dropTempView("orders_view")
-        for table in ("orders_table", "orders_made"):
+        for table in ("orders_table", "orders_made", "orders_written"):
             spark.sql(f"DROP TABLE IF EXISTS {table}")
 
 

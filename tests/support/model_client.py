@@ -115,6 +115,8 @@ class ModelClient:
             return False
         return True
 
+    frame_max = 131_072
+
     def check_sendable(self, operations: Sequence[Operation]) -> None:
         """A model takes anything."""
 

@@ -19,7 +19,11 @@ from rabbit_chx.topology.checking.check_queues import (
     ignored_argument_findings,
     queue_findings,
 )
-from rabbit_chx.topology.checking.check_records import record_findings, why_order_unknown
+from rabbit_chx.topology.checking.check_records import (
+    other_binding_findings,
+    record_findings,
+    why_order_unknown,
+)
 from rabbit_chx.topology.checking.check_rings import (
     compare_observed,
     link_findings,
@@ -30,9 +34,10 @@ from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_find
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
+from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import number_bindings, share_moved
+from rabbit_chx.topology.modulus import number_bindings, share_moved, share_of_partitions
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -40,7 +45,14 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, as_live, check_wanted, compare
+from rabbit_chx.topology.planning.comparison import (
+    Comparison,
+    as_live,
+    check_wanted,
+    compare,
+    find_super_streams,
+    list_partitions,
+)
 from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
 from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import know_rings, vhost_refusals
@@ -48,10 +60,12 @@ from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.rules.policies import find_applying_policy
 from rabbit_chx.topology.slots.owners import number_slots
-from rabbit_chx.words import percent
+from rabbit_chx.words import listed, percent
 
 #: The kinds of findings that are about the order, if they are about no destination.
 _OF_ORDER = ("order", "different")
+#: Why the order of partitions is not known.
+UNNUMBERED = "its partitions do not have a number each, and the stream protocol was not asked"
 #: The types of exchanges that send a message to each queue that matches.
 _COPYING = ("direct", "fanout", "topic", "headers")
 
@@ -160,14 +174,18 @@ def check(
         and (share := ring.comparison.share_misplaced()) is not None
     }
     objects: Iterable[Finding] = ()
+    unordered: dict[str, str] = {}
     if context.compared is not None and exchange is None:
         misplaced |= find_shares_of_moduli(context.compared)
+        super_streams = find_super_streams(context.compared.wanted) & find_super_streams(live)
+        unordered = {name: UNNUMBERED for name in sorted(super_streams) if not list_partitions(live, name)}
         covered: set[Destination] = {
             *(ring.exchange.ref for ring in rings),
             *(queue for ring in rings for queue in ring.queues),
         }
         objects = (
             *_object_findings(context.compared, context, rings),
+            *_find_other_partitions(context.compared, context),
             *_argument_findings(context.compared, covered, moduli),
         )
     seen = {
@@ -188,7 +206,10 @@ def check(
         *(
             finding
             for ring in rings
-            for finding in (_unordered_findings if ring.ring.ground.is_assumed else _ring_findings)(ring)
+            for finding in (
+                *(_unordered_findings if ring.ring.ground.is_assumed else _ring_findings)(ring),
+                *(other_binding_findings(ring) if ring.wanted is None else ()),
+            )
         ),
         *objects,
         *(finding for name in moduli for finding in _modulus_findings(name, context)),
@@ -210,7 +231,7 @@ def check(
         },
         tuple(moduli),
         {ring.name: _with_doubt(ring.ring, contradicted, ring.name) for ring in rings},
-        {ring.name: reason for ring in rings if (reason := _why_unordered(ring))},
+        {ring.name: reason for ring in rings if (reason := _why_unordered(ring))} | unordered,
         0
         if wanted is None
         else sum(map(len, (wanted.exchanges, wanted.queues, wanted.bindings, wanted.policies))),
@@ -316,6 +337,23 @@ def _find_dead_ends(
         (queue for queue in live.queues if ("queue", queue.name) in names),
         (one for one in live.exchanges if ("exchange", one.name) in names and one.name not in slots),
     )
+
+
+def _find_other_partitions(compared: Comparison, context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding for each super stream whose partitions clients see in another order than that of the topology, or others."""
+    for name in sorted(find_super_streams(compared.wanted) & find_super_streams(compared.live)):
+        seen, wanted = (list_partitions(side, name) for side in (compared.live, compared.wanted))
+        if seen and wanted and seen != wanted:
+            share = share_of_partitions(seen, wanted)
+            message = (
+                f"clients see the partitions {listed([*map(str, seen)])} of {name}, and the topology has {listed([*map(str, wanted)])}: {percent(share)} of all keys go to "
+                "a different partition"
+            )
+            kind = "order" if sorted(seen) == sorted(wanted) else "different"
+            exchange = compared.wanted.exchange(name)
+            is_external = exchange is not None and exchange.owner == "external"
+            fix = apply_fix(context.file, external=is_external)
+            yield Finding(kind, message, fix, exchange=name, share=share)
 
 
 def _unreadable_finding(name: str, wanted: Topology | None) -> Finding:

@@ -20,11 +20,7 @@ from rabbit_chx.words import percent
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield what differs from the record of a ring: its bindings, or the order of a ring that was read."""
-    for record in records_here(checked.live, checked.name):
-        if record.is_final:
-            yield from _find_other_bindings(checked, record)
-            break
+    """Yield a finding if a ring that was read has another order than its record."""
     found = find_recorded_ring(checked.live, checked.name)
     if found is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
         return
@@ -46,8 +42,11 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield checked.finding("order", message, checked.repair_command, share=share)
 
 
-def _find_other_bindings(checked: CheckedExchange, record: RingRecord) -> Iterator[Finding]:
-    """Yield a finding if other programs bound or unbound members since a record was written."""
+def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield a finding if other programs bound or unbound members since the record of a ring was written."""
+    record = next((each for each in records_here(checked.live, checked.name) if each.is_final), None)
+    if record is None:
+        return
     recorded, bound = {*(record.state.bindings or ())}, {member.binding for member in checked.bound}
     changes = [
         f"{verb} {show_bindings(bindings)}"

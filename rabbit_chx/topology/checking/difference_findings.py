@@ -14,6 +14,7 @@ from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.remedies import apply_fix
+from rabbit_chx.topology.modulus import is_super_stream
 from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -92,7 +93,8 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
     place = suffix = ""
     if isinstance(subject, BindingDefinition):
         exchange, place = context.compared.wanted.exchange(subject.source), str(subject.destination)
-        if exchange is not None and exchange.queues is not None and difference.share is not None:
+        is_map = exchange is not None and (exchange.queues is not None or is_super_stream(exchange))
+        if is_map and difference.share is not None:
             share, suffix = (
                 difference.share,
                 f"; {percent(difference.share)} of all keys go to a different queue",

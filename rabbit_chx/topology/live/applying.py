@@ -50,7 +50,12 @@ from rabbit_chx.topology.live.live_broker import (
     trials_of,
     try_count,
 )
-from rabbit_chx.topology.live.reading import read_bindings, read_consumer_tags, read_topology
+from rabbit_chx.topology.live.reading import (
+    WITHOUT_STATISTICS,
+    read_bindings,
+    read_consumer_tags,
+    read_topology,
+)
 from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
@@ -345,10 +350,12 @@ def _count_all(queue: str, broker: LiveBroker) -> QueueCounts:
     """Return the counts of a queue, with its unacknowledged messages; zeros if it does not exist any more."""
     counts = try_count(broker.amqp, queue) or QueueCounts(0, 0)
     unsettled = 0
+    path, fields = ("queues", broker.vhost, queue), {"messages?": int}
     with contextlib.suppress(NotFoundError):
-        unsettled = (
-            broker.api.get("queues", broker.vhost, queue, fields={"messages?": int}).get("messages") or 0
-        )
+        found = broker.api.get(*path, fields=fields)
+        if found.get("messages") is None:  # a broker that collects no metrics counts if it is asked to
+            found = broker.api.get(*path, query=WITHOUT_STATISTICS, fields=fields)
+        unsettled = found.get("messages") or 0
     return replace(counts, messages=max(counts.messages, unsettled))
 
 

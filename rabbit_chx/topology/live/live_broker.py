@@ -238,6 +238,10 @@ class ManagementApi(Protocol):
 class AmqpChannel(Protocol):
     """Operations over one channel. An error of the broker names the object and the missing permission."""
 
+    @property
+    def frame_max(self) -> int:
+        """The largest frame that the broker takes, in bytes."""
+
     def perform(self, operation: Operation) -> None:
         """Perform an operation, and wait for the answer."""
 

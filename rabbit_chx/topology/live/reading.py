@@ -134,7 +134,8 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     """
     overview = broker.overview()
     api, vhost = broker.api, broker.vhost
-    release = read_release(api, str(overview["rabbitmq_version"]))
+    flags = _read_flags(api)
+    release = _release_by(str(overview["rabbitmq_version"]), flags)
     objects = _LiveObjects()
     entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
     own = [entry for entry in entries if is_own(entry["name"])]
@@ -168,7 +169,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
         exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
-        denied_features=denied,
+        denied_features=denied | {name for name, state in flags.items() if state == "disabled"},
         unclear_features=unclear,
         default_queue_type=_read_default_queue_type(api, vhost),
         records=records_in(own),
@@ -454,11 +455,19 @@ def read_release(api: ManagementApi, version: str | None = None) -> Release:
     """
     if version is None:
         version = str(api.get("overview", fields=OVERVIEW)["rabbitmq_version"])
+    return _release_by(version, _read_flags(api))
+
+
+def _read_flags(api: ManagementApi) -> dict[str, str]:
+    """Read the state of each feature flag; empty if the user may not read them."""
     try:
         listed = api.get_list("feature-flags", fields={"name": str, "state": str})
     except AccessRefusedError:
-        return _release(version)
-    flags = {flag["name"]: flag["state"] for flag in listed}
+        return {}
+    return {flag["name"]: flag["state"] for flag in listed}
+
+
+def _release_by(version: str, flags: Mapping[str, str]) -> Release:
     if "khepri_db" not in flags:
         return _release(version)
     return _release(version, "khepri" if flags["khepri_db"] == "enabled" else "mnesia")

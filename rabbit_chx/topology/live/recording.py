@@ -121,7 +121,7 @@ class _Store:
 
     def declaration(self, record: RingRecord) -> Operation | None:
         """Return the operation that stores a record under a free name; None if it is too large."""
-        arguments = record_arguments(record)
+        arguments = record_arguments(record, self._broker.amqp.frame_max)
         if arguments is None:
             return None
         used = self.names(record.exchange)
@@ -305,10 +305,11 @@ class RingKeeper:
         if all(part.kind != "first" for part in stored):
             # The ring is not certain. Its unbinds could make an old record fit that says nothing about it.
             self._store.perform(self._store.deletions(name))
-        if any(record_arguments(part.record) is None for part in stored):
+        frame_max = self._broker.amqp.frame_max
+        if any(record_arguments(part.record, frame_max) is None for part in stored):
             self._unrecorded.add(name)
             self.notes.append(
-                f"the record of the ring of {name} does not fit into a frame, so the broker does not keep its order"
+                f"the record of the ring of {name} does not fit into a frame of {frame_max:,} bytes (frame_max), so the broker does not keep its order"
             )
             self._store.perform(self._store.deletions(name))
             return
@@ -393,7 +394,7 @@ class RingKeeper:
             return
         self.drop_plan()
         pending = make_pending(plan, self._live, _now(), name_writer())
-        if (arguments := pending_arguments(pending)) is not None:
+        if (arguments := pending_arguments(pending, self._broker.amqp.frame_max)) is not None:
             with contextlib.suppress(AccessRefusedError):
                 self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
 
@@ -651,7 +652,7 @@ def _record(
         operations = store.final(record)
         if operations is None:
             raise InputError(
-                f"the record of the ring of {name} does not fit into a frame: use fewer members",
+                f"the record of the ring of {name} does not fit into a frame of {broker.amqp.frame_max:,} bytes: use fewer members, or raise frame_max in the broker's configuration",
                 exchange=name,
             )
         store.perform(operations)

@@ -18,6 +18,7 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import binding_key, check_destination, weight_of
+from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentTable, as_table, plain
 
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
@@ -141,6 +142,17 @@ class ExchangeDefinition:
         ring, members = (None if some is None else tuple(some) for some in (self.ring, self.members))
         queues = None if self.queues is None else tuple(sorted(self.queues, key=order_of_name))
         _set(self, ring=ring, members=members, queues=queues)
+
+    @property
+    def hash_arguments(self) -> dict[str, str]:
+        """The arguments that determine the hashed value.
+
+        Raises:
+            InputError: they are not those of an exchange that hashes.
+        """
+        arguments = {name: self.arguments[name] for name in HASH_ARGUMENTS if name in self.arguments}
+        HashedOn.from_arguments(arguments)
+        return arguments
 
     @property
     def alternate(self) -> str | None:
@@ -443,6 +455,7 @@ class SuperStreamDefinition:
         partitions: the number of partitions, with the binding keys ``0``, ``1`` and so on.
         binding_keys: instead of ``partitions``, their binding keys, in order.
         arguments: the arguments of the streams, whose ``x-queue-leader-locator`` is ``balanced`` by default.
+        max_share_moved: the share of keys that may move. Default: that of the file.
         owner: ``external``: only checked, never declared or deleted.
     """
 
@@ -450,6 +463,7 @@ class SuperStreamDefinition:
     partitions: int | None = None
     binding_keys: tuple[str, ...] | None = None
     arguments: Mapping[str, Any] = NO_ARGUMENTS
+    max_share_moved: float | None = None
     owner: Owner = "ours"
 
     @property
@@ -471,7 +485,9 @@ class SuperStreamDefinition:
         4.3.6).
         """
         name, owner = self.name, self.owner
-        exchange = ExchangeDefinition(name, arguments={SUPER_STREAM: True}, owner=owner)
+        exchange = ExchangeDefinition(
+            name, arguments={SUPER_STREAM: True}, max_share_moved=self.max_share_moved, owner=owner
+        )
         arguments = ArgumentTable({_LEADER_LOCATOR: "balanced", **self.arguments})
         streams = [
             QueueDefinition(stream, "stream", arguments=arguments, owner=owner) for stream in self.streams

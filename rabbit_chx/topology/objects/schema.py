@@ -51,6 +51,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     SuperStreamDefinition,
 )
+from rabbit_chx.topology.objects.objects import SUPER_STREAM as OF_SUPER_STREAM
 from rabbit_chx.topology.objects.ranges import Items
 
 Entry = Mapping[str, Any]
@@ -217,7 +218,11 @@ def _exchange_faults(entry: Entry) -> Faults:
         message = f"only an exchange of type {MODULUS_EXCHANGE} has `queues`, and this one is of type {type_}"
         fix = "write its members as `ring`" if type_ == HASH_EXCHANGE else "write [[bindings]] instead"
         yield "queues", message, fix
-    elif "max_share_moved" in entry and type_ not in (HASH_EXCHANGE, MODULUS_EXCHANGE):
+    elif (
+        "max_share_moved" in entry
+        and type_ not in (HASH_EXCHANGE, MODULUS_EXCHANGE)
+        and not (isinstance(arguments := entry.get("arguments"), Mapping) and OF_SUPER_STREAM in arguments)
+    ):
         hashing = f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
         message = f"only an exchange of type {hashing} hashes keys, and this one is of type {type_}"
         yield "max_share_moved", message, "remove `max_share_moved`"
@@ -311,6 +316,7 @@ SUPER_STREAM = EntryType(
         Field("partitions", whole_number(1, MAX_PARTITIONS)),
         Field("binding_keys", KEY_LIST),
         Field("arguments", TABLE, ranged=True),
+        Field("max_share_moved", SHARE),
         _OWNER,
     ),
     rules=_super_stream_faults, reads=("partitions", "binding_keys"), build=_with_binding_keys,

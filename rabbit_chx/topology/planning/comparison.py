@@ -12,12 +12,14 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.modulus import is_super_stream, order_partitions
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
+    ObjectSet,
     PolicyDefinition,
     RingMember,
     list_onward,
@@ -35,9 +37,9 @@ from rabbit_chx.topology.rules.plugin_objects import (
 from rabbit_chx.topology.slots.layout import SlotLayout, expand_slots
 
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; one of a
-#: slot, not in the `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
-Unwanted: TypeAlias = Literal["ring", "plugin", "slot", "unlisted", "owned", "unmanaged"]
-_REMOVED = ("slot", "unlisted", "owned")
+#: slot or a super stream, not in the `queues` of its exchange, or owned, so that it is removed; or unmanaged, so that it stays.
+Unwanted: TypeAlias = Literal["ring", "plugin", "slot", "partition", "unlisted", "owned", "unmanaged"]
+_REMOVED = ("slot", "partition", "unlisted", "owned")
 
 
 class LiveBinding(NamedTuple):
@@ -131,7 +133,7 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     """
     live = as_live(live)
     expanded, live, layouts = expand_slots(complete(wanted, live), live)
-    wanted = with_links(expanded, live)
+    wanted = _with_live_numbers(with_links(expanded, live), live)
     release = live.release or NEWEST_COMPARED
     limits = dict.fromkeys((exchange.name for exchange in live.exchanges), wanted.max_share_moved) | {
         exchange.name: wanted.max_share_moved
@@ -179,6 +181,36 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
         deleted_refs=deleted_refs,
         existing=existing - deleted_refs,
     ).redeclare(())
+
+
+def _with_live_numbers(wanted: Topology, live: LiveTopology) -> Topology:
+    """Return the wanted topology with the live numbers of partitions where these have the wanted order, as other tools write them."""
+    numbered: dict[BindingDefinition, BindingDefinition] = {}
+    for name in find_super_streams(wanted) & find_super_streams(live):
+        seen = list_partitions(live, name)
+        there, bound = (
+            {(one.destination, one.routing_key): one for one in side.bindings if one.source == name}
+            for side in (live, wanted)
+        )
+        if seen and seen == list_partitions(wanted, name) and there.keys() == bound.keys():
+            numbered |= {one: replace(one, arguments=there[ends].arguments) for ends, one in bound.items()}
+    if not numbered:
+        return wanted
+    return replace(wanted, bindings=tuple(numbered.get(one, one) for one in wanted.bindings))
+
+
+def find_super_streams(topology: ObjectSet) -> set[str]:
+    """Return the names of the super streams that have partitions."""
+    bound = {binding.source for binding in topology.bindings}
+    return {one.name for one in topology.exchanges if one.name in bound and is_super_stream(one)}
+
+
+def list_partitions(topology: Topology | LiveTopology, name: str) -> tuple[Destination, ...]:
+    """Return the partitions of a super stream in the order that clients see; empty if that is not known."""
+    if isinstance(topology, LiveTopology) and name in topology.facts.partitions:
+        return topology.facts.partitions[name]
+    bound, is_ordered = order_partitions(one for one in topology.bindings if one.source == name)
+    return tuple(binding.destination for binding in bound) if is_ordered else ()
 
 
 def _ends_of(binding: BindingDefinition) -> set[Destination]:
@@ -231,6 +263,10 @@ def _judge_bindings(
         if exchange.queues is not None and exchange.owner == "ours"
     }
 
+    ordered = find_super_streams(wanted) & {
+        exchange.name for exchange in wanted.exchanges if exchange.owner == "ours"
+    }
+
     def judge(binding: BindingDefinition) -> Unwanted:
         if binding.source in hashing:
             return "ring"
@@ -238,6 +274,8 @@ def _judge_bindings(
             return "plugin"
         if binding.source in slots:
             return "slot"
+        if binding.source in ordered:
+            return "partition"
         if binding.source in listing:
             return "unlisted"
         return "owned" if _owns(wanted, binding) else "unmanaged"

@@ -19,7 +19,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import number_bindings, share_moved
+from rabbit_chx.topology.modulus import number_bindings, share_moved, share_of_partitions
 from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -28,7 +28,7 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, compare
+from rabbit_chx.topology.planning.comparison import Comparison, compare, find_super_streams, list_partitions
 from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
@@ -274,7 +274,7 @@ def _shares_of_slots(ring: RingComparison) -> dict[str, float]:
 
 
 def find_shares_of_moduli(compared: Comparison) -> dict[str, float]:
-    """Return the share of keys that each ``x-modulus-hash`` exchange with `queues` sends elsewhere than in the topology."""
+    """Return the share of keys that each ``x-modulus-hash`` exchange with `queues`, and each super stream, sends elsewhere than in the topology."""
     shares, live, release = {}, compared.live, compared.release
     kept = [binding for binding, unwanted in compared.bindings if unwanted == "plugin"]
     for name in (exchange.name for exchange in compared.wanted.exchanges if exchange.queues is not None):
@@ -287,4 +287,10 @@ def find_shares_of_moduli(compared: Comparison) -> dict[str, float]:
             is_same = identities[0] == identities[1]
             before, after = (number_bindings(side, release) for side in sides)
             shares[name] = 0.0 if is_same else share_moved(before, after, release)
+    for name in find_super_streams(compared.wanted) & find_super_streams(live):
+        seen, listed = (list_partitions(side, name) for side in (live, compared.wanted))
+        if seen and listed:
+            shares[name] = share_of_partitions(seen, listed)
+        elif any(binding.source == name for binding, unwanted in compared.bindings if unwanted):
+            shares[name] = 1.0  # an order that is not known
     return shares

@@ -153,7 +153,8 @@ def _decide(
 #: (``last``); or it is unbound first and bound again (``again``).
 _Fate: TypeAlias = Literal["stays", "first", "with-binds", "last", "again"]
 #: The fate of each sort of live binding: if both ends stay, if one is replaced, and if one is deleted. If one is replaced and the other is
-#: deleted, the binding is unbound first. A slot keeps only wanted bindings: the others are unbound just before the new ones are made.
+#: deleted, the binding is unbound first. A slot and a super stream keep only wanted bindings: the others are unbound just before the new ones
+#: are made. So no client sees a partition twice, or two of one number.
 _FATES: Mapping[Unwanted | None, tuple[_Fate, _Fate, _Fate]] = {
     # what it is   stays    replaced  deleted
     None:        ("stays", "again", "last"),
@@ -163,6 +164,7 @@ _FATES: Mapping[Unwanted | None, tuple[_Fate, _Fate, _Fate]] = {
     "unlisted":  ("last",  "first", "last"),
     "owned":     ("last",  "first", "last"),
     "slot":      ("with-binds", "first", "with-binds"),
+    "partition": ("with-binds", "first", "with-binds"),
 }  # fmt: skip
 
 

@@ -251,7 +251,8 @@ def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
         moves = f"{_say_moved(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
         better = _better_ring(ring)
     else:
-        moves = f"{ring.exchange} is an {ring.before.kind} exchange, and the plan moves {ring.moves};"
+        what = "a super stream" if isinstance(ring.before, SuperStream) else f"an {ring.before.kind} exchange"
+        moves = f"{ring.exchange} is {what}, and the plan moves {ring.moves};"
         better = _better_proposal(ring)
     limit = "the limit without max_share_moved" if is_default else "max_share_moved"
     fix = Fix(f"{better}raise max_share_moved, or allow it once with ", override)
@@ -326,6 +327,18 @@ def unknown_order_refusal(ring: KeyMapPlan, *, is_remade: bool = False) -> Findi
         " to read it; or stop the publishers and allow with ",
         override,
         f" that {done}: all keys may move, once",
+    )
+    return Finding("order", message, fix, share=1.0, override=override)
+
+
+def unknown_partitions_refusal(change: KeyMapPlan) -> Finding:
+    """Return the refusal to number the partitions of a super stream that have no order yet."""
+    override = allow_moved(1.0)
+    message = f"the partitions of {change.exchange} do not have a number each, so their order is not known, and up to all keys move"
+    fix = Fix(
+        "compare the file with the order that clients see, stop the publishers, and allow with ",
+        override,
+        " that the partitions get the order of the file",
     )
     return Finding("order", message, fix, share=1.0, override=override)
 
@@ -501,13 +514,17 @@ DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "clas
 
 
 def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
-    """Yield a refusal for an object that uses a deprecated feature that the broker denies.
+    """Yield a refusal for an object that uses a deprecated feature that the broker denies, or a feature flag that is disabled.
 
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
     tested on 4.3.6).
     """
-    use = _find_deprecated_use(change.subject)
-    if use is not None and use[0] in progress.compared.live.facts.denied_features:
+    subject, denied = change.subject, progress.compared.live.facts.denied_features
+    if isinstance(subject, QueueDefinition) and (flag := f"{subject.type}_queue") in denied:
+        message = f"queue {change.name} is of type {subject.type}, and the feature flag {flag} of the broker is disabled"
+        yield Finding("denied-feature", message, f"run rabbitmqctl enable_feature_flag {flag}")
+    use = _find_deprecated_use(subject)
+    if use is not None and use[0] in denied:
         feature, usage, fix = use
         message = (
             f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}"
@@ -676,3 +693,26 @@ def refusals_of(
         *chain.from_iterable(found.values()),
     )
     return tuple(dict.fromkeys(refusals))
+
+
+def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
+    for change in changes:
+        queue = change.wanted
+        if isinstance(queue, QueueDefinition) and queue.exclusive:
+            yield Finding(
+                "exclusive",
+                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
+                'leave it out of the file, or write owner = "external", as its client declares it',
+            )
+
+
+def check_certain(exchange: str, slots: KeyMap) -> None:
+    """Raise an error for a ring that is assumed: the member of a key is then not known."""
+    if not slots.ground.is_certain:
+        raise InputError(
+            Fix(
+                f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
+                know_rings({exchange: slots}),
+            )
+        )

@@ -1,4 +1,5 @@
-"""The exact shares of keys that depend on the order of all changes of a plan: those of rings with slots, and of ``x-modulus-hash`` exchanges.
+"""The exact shares of keys that depend on the order of all changes of a plan: those of rings with slots, of ``x-modulus-hash`` exchanges,
+and of super streams.
 
 A slot is handed over between the steps of its ring. The broker takes the hash of a key of an ``x-modulus-hash`` exchange modulo the number of
 bindings, and `ModulusHashExchange` contains the order of the bindings.
@@ -14,9 +15,10 @@ from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, may_have_publishers
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.modulus import number_bindings, share_moved
+from rabbit_chx.topology.modulus import number_bindings, order_partitions, share_moved, share_of_partitions
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     MODULUS_EXCHANGE,
@@ -25,7 +27,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.comparison import Comparison
+from rabbit_chx.topology.planning.comparison import Comparison, find_super_streams
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.proposals import (
     MOST_SLOTS,
@@ -35,6 +37,7 @@ from rabbit_chx.topology.planning.proposals import (
     proposals_of,
     slots_as_written,
 )
+from rabbit_chx.topology.planning.refusals import unknown_partitions_refusal
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, Moment, RingProposal, apply_steps
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import percent
@@ -62,7 +65,7 @@ def count_shares(
         name: ring if ring.slots is None else _count_slots(ring, changes, compared, propose=propose)
         for name, ring in rings.items()
     }
-    return counted | _plan_moduli(compared, changes, counted)
+    return counted | _plan_moduli(compared, changes, counted) | dict(_plan_super_streams(compared, changes))
 
 
 def _count_slots(
@@ -167,6 +170,41 @@ def _plan_moduli(
             else:
                 moduli[name] = _change_type(plan, rings[name], rings[name])
     return moduli
+
+
+def _plan_super_streams(
+    compared: Comparison, changes: Sequence[PlannedChange]
+) -> Iterator[tuple[str, KeyMapPlan]]:
+    """Yield the change of each wanted super stream that has partitions, with its name. Keys of a new one do not move."""
+    for name in sorted(find_super_streams(compared.wanted) & find_super_streams(compared.live)):
+        found = [order_partitions(bindings) for bindings in _list_moments(name, compared.live, changes)]
+        states = [[binding.destination for binding in bound] for bound, _ in found]
+        if not (states[0] and states[-1]):
+            continue
+        is_ordered = all(ordered for _, ordered in found)
+        shares = [
+            share_of_partitions(states[0], state) if is_ordered else float(number > 0)
+            for number, state in enumerate(states)
+        ]
+        pairs = [[(one.destination, one.routing_key) for one in found[at][0]] for at in (0, -1)]
+        grounds: tuple[Provenance, Provenance] = (
+            ("read", "replayed") if is_ordered else ("assumed", "replayed")
+        )
+        before, after = (
+            super_stream_of(name, bound, provenance=ground)
+            for bound, ground in zip(pairs, grounds, strict=True)
+        )
+        change = KeyMapPlan(name, before, after, limit=compared.limits[name])
+        if len(states) > 1:
+            losses = [float(not state) for state in states]
+            change = replace(change, moments=tuple(map(Moment, shares, losses)))
+        if not is_ordered:
+            unknown = (
+                "its partitions do not have a number each, so only the stream protocol shows their order"
+            )
+            refusals = (unknown_partitions_refusal(change),) if len(states) > 1 else ()
+            change = replace(change, unknown=unknown, refusals=refusals, limit=None)
+        yield name, change
 
 
 def _change_type(old: KeyMapPlan, new: KeyMapPlan, ring: KeyMapPlan) -> KeyMapPlan:

@@ -29,7 +29,6 @@ from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.checking.check import check
 from rabbit_chx.topology.live.reading import LiveExchange, PublishRates
 from rabbit_chx.topology.live.recording import record_of
@@ -147,11 +146,7 @@ class ShownExchange:
             name,
             topology.vhost or "/",
             live_key_map(topology, exchange),
-            {
-                given: str(exchange.arguments[given])
-                for given in HASH_ARGUMENTS
-                if given in exchange.arguments
-            },
+            exchange.hash_arguments,
             keys,
             rates,
             "" if found is None else f"of {found[0].about}",

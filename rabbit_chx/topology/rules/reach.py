@@ -13,13 +13,13 @@ depends on the message; `Reach.filters_of` names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.checks import similar
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
@@ -450,3 +450,29 @@ def _links(topology: AnyTopology) -> dict[Destination, list[Destination]]:
 def _may_match(policy: PolicyDefinition, place: Destination) -> bool:
     """Return True if a policy may match an exchange or a queue. It may if Python cannot compile its pattern."""
     return policy_matches(policy, place) is not False
+
+
+def destinations_of_queues(
+    live: LiveTopology, name: str, destinations: Iterable[Destination]
+) -> Mapping[str, Destination]:
+    """Return the destination of a ring that leads to each queue, directly or over one exchange.
+
+    Raises:
+        NotDeterminedError: a queue is behind several of them.
+    """
+    found: dict[str, Destination] = {}
+    for place in destinations:
+        queues = [place] if isinstance(place, str) else _queues_of(live, place)
+        for queue in queues:
+            if found.setdefault(queue, place) != place:
+                raise NotDeterminedError(
+                    f"the queue {queue} is behind {found[queue]!s} and {place!s}, so its messages do not show the order of the ring of {name}: bind a queue "
+                    "of its own behind each, or read the ring",
+                    exchange=name,
+                )
+    return found
+
+
+def _queues_of(live: LiveTopology, exchange: ExchangeRef) -> list[str]:
+    bound = (binding.destination for binding in live.bindings if binding.source == exchange.name)
+    return [place for place in bound if isinstance(place, str)]

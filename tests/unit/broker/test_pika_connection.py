@@ -133,6 +133,7 @@ def test_each_error_of_pika_at_the_end_of_a_connection_is_ours(
         _secret=SimpleNamespace(renew_at=math.inf),
         _reply_timeout_s=1.0,
         _connection=ended,
+        frame_max=131_072,
     )
     queue = Operation("declare", QueueDefinition("q"))
     asks: list[Callable[[], object]] = [
@@ -149,3 +150,26 @@ def test_each_error_of_pika_at_the_end_of_a_connection_is_ours(
         connection.process(0)
     with pytest.raises(errors.RabbitChxError), connection.own_errors():
         connection.wait_until(lambda: False)
+
+
+def test_a_connection_that_the_broker_closed_over_an_operation_is_opened_again_or_its_reason_is_told() -> (
+    None
+):
+    """Scripted: which operation fails inside a broker depends on its release."""
+    connection = PikaConnection.__new__(PikaConnection)
+    connection._where, connection._settings, connection._secret = "here", SETTINGS, SETTINGS.password
+    connection._connection, connection._closed_with = Mock(is_open=False), (541, "INTERNAL_ERROR")
+    connection._open = Mock()  # type: ignore[method-assign]
+    connection._channel = Mock()
+    assert connection._ask(lambda channel: channel) is connection._channel
+    connection._open.assert_called_once_with()
+    connection._closed_with = (320, "CONNECTION_FORCED - broker forced connection closure")
+    with pytest.raises(errors.ConnectionLostError, match="answered 320 CONNECTION_FORCED"):
+        connection._ask(lambda channel: channel)
+    refusal = pika_errors.ConnectionClosedByBroker(
+        530, "NOT_ALLOWED - queue limit in vhost '/' (1) is reached"
+    )
+    connection._connection.is_open = True
+    with pytest.raises(errors.RabbitChxError, match="queue limit"), connection.own_errors():
+        raise refusal
+    assert connection._closed_with == (530, refusal.reply_text)

@@ -12,8 +12,7 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.cli.arrange import Balanced, balance_parts
-from rabbit_chx.cli.loads import read_load
-from rabbit_chx.cli.samples import parse_keys
+from rabbit_chx.cli.samples import parse_keys, read_load
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Data, Document, Section
 from rabbit_chx.topology import balance

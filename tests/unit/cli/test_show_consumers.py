@@ -11,6 +11,7 @@ import pytest
 from command_line import Ran
 
 from rabbit_chx.cli import show_consumers
+from rabbit_chx.consuming.stream_status import find_streams
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.routing import Release
 from rabbit_chx.streams.frames import Code, StreamMetadata
@@ -97,4 +98,4 @@ def test_a_stream_that_the_user_may_not_read_is_an_error() -> None:
 
     connection: Any = SimpleNamespace(metadata=metadata)
     with pytest.raises(BrokerRefusedError, match="may not read"):
-        show_consumers._find_streams(connection, ["s0"])
+        find_streams(connection, ["s0"])

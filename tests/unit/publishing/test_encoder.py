@@ -276,3 +276,12 @@ def test_headers_that_cannot_be_are_refused_beside_those_of_all_as_without() -> 
     for constant in ({}, {"headers": {"tenant": "a"}}):
         with pytest.raises(RowError, match=r"^row 3: the headers cannot be sent"):
             Properties(constant).of_rows({"headers": [5]}, 3)
+
+
+def test_properties_that_do_not_fit_into_the_negotiated_frame_are_the_error_of_their_row() -> None:
+    most = FRAME_MAX - 8 - 12
+    encoder().check(Rows([b"k"], [b"b"], [b"p" * most]), 0)
+    with pytest.raises(
+        RowError, match=rf"^row 8: the properties are 4,077 bytes long; one frame holds {most:,}:"
+    ):
+        encoder().check(Rows([b"k", b"k"], [b"b", b"b"], [b"p", b"p" * (most + 1)]), 7)

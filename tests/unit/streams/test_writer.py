@@ -12,9 +12,11 @@ from unittest.mock import DEFAULT, Mock
 import pytest
 import stream_publishers as scripted
 from stream_node import Session
-from stream_publishers import ROWS, Broker, once, publish, publish_rows, publisher
+from stream_publishers import ROWS, URL, Broker, once, publish, publish_rows, publisher
 
 from rabbit_chx import errors
+from rabbit_chx.amqp.settings import parse_stream_uri
+from rabbit_chx.connection.failures import vhost_error
 from rabbit_chx.streams import nodes, stored_ids, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.connection import StreamConnection
@@ -110,6 +112,14 @@ def test_each_call_has_the_full_time_to_reconnect(broker: Broker, monkeypatch: p
                 publish(made, first=41)
             assert 60 <= broker.clock.now - began < 70
             assert attempts.call_count - before > 3
+
+
+@pytest.mark.usefixtures("broker")
+def test_a_limit_of_connections_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker refuses the vhost then, and does not say why; the constructor has opened it."""
+    attempts = failing(monkeypatch, [vhost_error(parse_stream_uri(URL), "code 12, vhost access failure")] * 3)
+    assert publish_rows().complete
+    assert attempts.call_count > 3
 
 
 @pytest.mark.usefixtures("broker")

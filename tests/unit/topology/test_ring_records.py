@@ -157,6 +157,7 @@ def test_a_large_record_is_compressed_and_read_again() -> None:
     assert arguments["encoding"] == "zlib"
     assert len(arguments["content"]) < 60_000
     assert ring_records.read_record(arguments) == record
+    assert ring_records.record_arguments(record, 8_192) is None
     assert all(len(name) <= 255 for name in ring_records.record_names("x" * 250))
 
 

@@ -15,6 +15,7 @@ from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.publishing.options import NACK_RETRIES, CommonOptions
 from rabbit_chx.routing import HashRing
 from spark_connector.options.common import ADDED_BY_SPARK
+from spark_connector.options.read_options import ReadOptions
 from spark_connector.options.write_options import WriteOptions, to_texts
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
@@ -47,7 +48,28 @@ def test_a_ring_may_be_in_a_file_and_a_report_path_may_be_a_uri(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", [*ADDED_BY_SPARK, "queryName", "checkpointLocation", "option.exchange"])
 def test_names_that_spark_adds_are_not_options(name: str) -> None:
-    assert options_of(**{name: "x"}) == options_of()
+    assert options_of(**{name: "file:/x" if name.startswith("path") else "x"}) == options_of()
+
+
+def test_a_path_is_refused_and_that_of_a_table_is_not() -> None:
+    """`save`, `start` and `load` take the name of a queue, and Spark passes it as a path."""
+    for path in ("orders", "/orders"):
+        with pytest.raises(
+            InputError, match=f"the path '{path}' .* leave it out, and pass the option 'queue'"
+        ):
+            options_of(path=path)
+        with pytest.raises(InputError, match=f"the path '{path}' .* pass the option 'stream'"):
+            ReadOptions.parse({"path": path})
+    with pytest.raises(InputError, match="the path 'orders'"):
+        WriteOptions.parse({"path": "orders", "checkpointLocation": "c"})
+    assert options_of(path="orders", provider="rabbitmq") == options_of()
+
+
+def test_a_table_without_options_is_told_what_helps() -> None:
+    with pytest.raises(InputError, match=r"to no INSERT into the table: write with df\.write\.format"):
+        WriteOptions.parse({"provider": "rabbitmq", "path": "file:/t"})
+    with pytest.raises(InputError, match="to no read of the table: use CREATE TEMPORARY VIEW"):
+        ReadOptions.parse({"provider": "rabbitmq", "path": "file:/t"})
 
 
 def test_headers_that_are_too_large_are_refused() -> None:

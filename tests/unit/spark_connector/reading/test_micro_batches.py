@@ -191,7 +191,41 @@ def test_a_log_that_is_not_the_same_is_an_error(logs: Logs, change: Any, words: 
     change(logs.chunks["a"])
     with pytest.raises(MissingRowsError, match=f"stream 'a' was read up to {words}.*failOnDataLoss=false"):
         batches.after(begin, None, None)
-    assert batches_of(failOnDataLoss="false").after(begin, None, None) == {"a": logs.place("a")}
+    lenient = batches_of(failOnDataLoss="false")
+    first = lenient.after(begin, None, None)
+    assert first == {"a": Place(0)}
+    assert lenient.after(first, None, None) == {"a": logs.place("a")}
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 7])
+def test_a_log_that_was_made_again_is_read_from_its_first_row(
+    logs: Logs, caplog: pytest.LogCaptureFixture, chunks: int
+) -> None:
+    """With fewer rows than were read, as many, or more; the offset itself shows nothing."""
+    logs.grow("a", b"1", b"2")
+    batches = batches_of(failOnDataLoss="false")
+    begin = batches.begin()
+    logs.grow("a", b"3")
+    assert batches.after(begin, 1, None) != begin
+    logs.chunks.clear()
+    logs.grow("a", *[b"9"] * chunks)
+    first = batches.after(begin, None, None)
+    assert first == {"a": Place(0)}
+    assert batches.after(first, None, None) == {"a": logs.place("a")}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "stream 'a' was read up to offset 20" in line
+    assert (
+        f"10 rows behind that were seen and not read; the {10 * chunks} rows of the new log are read" in line
+    )
+
+
+def test_rows_that_retention_removed_do_not_make_another_log(logs: Logs) -> None:
+    logs.grow("a", b"1", b"2")
+    batches = batches_of(failOnDataLoss="false")
+    begin = batches.begin()
+    logs.grow("a", b"3", b"4")
+    del logs.chunks["a"][:3]
+    assert batches.after(begin, None, None) == {"a": logs.place("a")}
 
 
 def test_the_partitions_of_each_micro_batch_follow_the_last(logs: Logs) -> None:

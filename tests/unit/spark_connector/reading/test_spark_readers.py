@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ class Scripted:
     """Stands for RangeReader: two rows, or an error."""
 
     asked: dict[str, Any]
-    missing = rows_read = rows_returned = 0
+    missing = rows_read = rows_returned = next_offset = 0
     error: Exception | None = None
 
     def __init__(self, _addresses: object, stream: str, **asked: Any) -> None:
@@ -79,7 +80,9 @@ def test_the_columns_are_those_of_the_options_in_their_order(scripted: type[Scri
 
 
 @pytest.mark.usefixtures("scripted")
-def test_missing_rows_and_a_deleted_stream_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_rows_and_a_deleted_stream_are_an_error_or_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     gone = MissingRowsError("offset 3 is gone, or pass on_missing='count'", queue="a", offsets=range(3, 5))
     deleted = NotFoundError("there is no stream 'a'", queue="a")
     for error, words in ((gone, r"offset 3 is gone\."), (deleted, "there is no stream 'a'.*")):
@@ -88,7 +91,26 @@ def test_missing_rows_and_a_deleted_stream_are_an_error(monkeypatch: pytest.Monk
             list(rows_of(RANGE, options_of()))
         with pytest.raises(MissingRowsError, match=words):
             list(BatchReader(options_of()).read(InputPartition(("a", 3, 5, None, []))))
-    assert list(rows_of(RANGE, options_of(failOnDataLoss="false"))) == []
+        caplog.clear()
+        assert list(rows_of(replace(RANGE, before=None), options_of(failOnDataLoss="false"))) == []
+        assert "the 2 offsets 3 to 4 are passed over (failOnDataLoss is false)" in caplog.text
+
+
+@pytest.mark.usefixtures("scripted")
+def test_a_range_over_a_new_log_is_read_from_its_first_row(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that fails has noted the end of its micro-batch, and the next one repeats it."""
+
+    def rows(self: Scripted) -> Iterator[pa.RecordBatch]:
+        if self.asked["expect"] is not None:
+            raise MissingRowsError("the log was rewritten")
+        return Scripted.__iter__(self)
+
+    monkeypatch.setattr(spark_readers, "RangeReader", type("Rewritten", (Scripted,), {"__iter__": rows}))
+    (batch,) = rows_of(RANGE, options_of(failOnDataLoss="false"))
+    assert batch.num_rows == 2
+    assert "the new log is read from offset 0 to 4" in caplog.text
 
 
 def test_missing_rows_are_counted(
@@ -98,7 +120,11 @@ def test_missing_rows_are_counted(
     with caplog.at_level(logging.WARNING):
         assert sum(batch.num_rows for batch in rows_of(RANGE, options_of(failOnDataLoss="false"))) == 2
     assert "stream 'a' does not have 1 of the offsets 3 to 4" in caplog.text
-    expected: dict[str, object] = {"on_missing": "count", "expect": None, "landmarks": ()}
+    expected: dict[str, object] = {
+        "on_missing": "count",
+        "expect": RANGE.before,
+        "landmarks": RANGE.landmarks,
+    }
     assert scripted.asked | expected == scripted.asked
 
 

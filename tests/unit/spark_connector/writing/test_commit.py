@@ -172,14 +172,16 @@ def test_keys_in_more_than_one_partition_are_noted() -> None:
 
 
 @pytest.mark.parametrize("reconnects", [0, 2])
-def test_a_ring_is_read_again_where_connections_were_lost(reconnects: int) -> None:
+def test_a_ring_is_read_again_after_a_write(reconnects: int) -> None:
     ring = readings(RING, GROWN)
     task = replace(DONE, publish_report=PublishReport(rows=5, confirmed=5, reconnects=reconnects))
     found = commit_write(planned(ring), [task], ring=ring).notes
-    assert len(found) == bool(reconnects)
-    for note in found:
-        assert note.startswith("connections were lost and opened again (2): ")
-        assert "the ring has changed" in note
+    (note,) = found
+    assert note.startswith("connections were lost and opened again (2): ") == bool(reconnects)
+    assert "the ring has changed" in note
+    ring = readings(RING, RING)
+    unchanged = commit_write(planned(ring), [task], ring=ring).notes
+    assert ["the ring is the same as before" in note for note in unchanged] == [True] * bool(reconnects)
 
 
 def test_slots_are_read_again_where_all_connections_lived() -> None:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.types import StructType
 from spark_messages import SCHEMA, schema_of
 
-from rabbit_chx.errors import ConnectionLostError, InputError, MismatchError, RabbitChxError
+from rabbit_chx.amqp.settings import parse_uri
+from rabbit_chx.connection.failures import vhost_error
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    RabbitChxError,
+)
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams.keys import check_stream_ring
@@ -112,14 +121,15 @@ def test_a_batch_has_a_name_and_a_version_and_a_query_has_its_own() -> None:
     check_mode(WriteOptions.parse(URL), streaming=False)
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0) -> None:
+def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0, frame_max: int = 4_096) -> None:
     """Let each connection answer for a super stream of two partitions whose last id is `last_id`."""
-    answers = {
+    answers: dict[str, Any] = {
         "partitions": lambda _name: ("s0", "s1"),
         "metadata": lambda _streams: None,
         "binding_keys": lambda _name, streams: tuple(map(str, range(len(streams)))),
         "publisher_sequence": lambda _name, _stream: last_id,
         "close": lambda: None,
+        "frame_max": frame_max,
     }
     monkeypatch.setattr(stream_layout, "open_any", lambda _settings: SimpleNamespace(**answers))
 
@@ -131,6 +141,14 @@ def test_names_are_counted_in_each_stream_of_a_write(monkeypatch: pytest.MonkeyP
     options = WriteOptions.parse({**NAMED, "managementUrl": "http://h:15672"})
     name = plan_layout(options, SCHEMA).name("load")
     assert counted == [("s0", name), ("s1", name)]
+
+
+@pytest.mark.parametrize(("agreed", "bound"), [(4_096, 4_096), (0, 1 << 20)])
+def test_the_largest_frame_is_that_of_the_broker(
+    monkeypatch: pytest.MonkeyPatch, agreed: int, bound: int
+) -> None:
+    scripted(monkeypatch, frame_max=agreed)
+    assert plan_layout(WriteOptions.parse(NAMED), SCHEMA).frame_max == bound
 
 
 def test_a_stale_version_is_refused_unless_it_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,3 +175,17 @@ def test_only_a_lost_connection_is_tried_again(
     with nullcontext() if calls > 1 else pytest.raises(error):
         stream_layout.call_with_retry(ask, 60.0)
     assert ask.call_count == calls
+
+
+def test_a_limit_of_connections_is_waited_for_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream protocol does not name it: it refuses the vhost, which the driver has opened before."""
+    monkeypatch.setattr(stream_layout, "_PAUSE_S", 0.001)
+    refused = vhost_error(parse_uri("amqp://h"), "code 12, vhost access failure")
+    ask = Mock(side_effect=[refused, refused, None])
+    stream_layout.call_with_retry(ask, 60.0)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "the limits of connections; trying again for 60 s" in line
+    with pytest.raises(BrokerRefusedError):
+        stream_layout.call_with_retry(Mock(side_effect=refused), 0.0)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from spark_messages import SCHEMA
 from stream_logs import RowLog
-from stream_publishers import Broker, running_broker
+from stream_publishers import FRAME_MAX, Broker, running_broker
 
-from rabbit_chx.errors import InputError, MismatchError, PublishError
+from rabbit_chx.errors import InputError, MismatchError, PublishError, RowError
 from rabbit_chx.routing import SuperStream
 from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing import commit, stream_layout, stream_task_writer
@@ -129,6 +129,32 @@ def test_a_partition_without_a_stream_may_have_no_rows(broker: Broker) -> None:
         run(partition=2)
     assert run(partition=2, rows=0).confirmed == 0
     assert not any(stream.log for stream in broker.rows.values())
+
+
+def test_a_row_that_no_frame_carries_is_bad(broker: Broker) -> None:
+    """The check before a row is sent has the bound of the publisher."""
+    counter = StreamTaskWriter(plan_of(), Task(partition=1))
+    assert counter.publish_partition([]).rows == 0
+    most = (counter._counter.most_row_bytes or 0) - len(KEYS[1])
+    most += FRAME_MAX - counter._layout.frame_max
+    plan = plan_of(badRows="skip")
+    assert plan.layout is not None
+    plan = replace(plan, layout=replace(plan.layout, frame_max=FRAME_MAX))
+    keys, values = KEYS[:3], ["a", "b" * most, "c"]
+    for length, skipped in (most, 0), (most + 1, 1):
+        values[1] = "b" * length
+        batch = pa.RecordBatch.from_pydict({"key": keys, "value": values})
+        plan = replace(plan, options=replace(plan.options, version=1 + skipped))
+        report = StreamTaskWriter(plan, Task(partition=1)).publish_partition([batch])
+        assert (report.skipped, report.confirmed) == (skipped, 3 - skipped)
+    assert "stream.frame_max" in report.samples[0].reason
+    plan = replace(plan, options=replace(plan.options, skip_bad_rows=False, version=3))
+    before = len(broker.rows["s1"].log)
+    with pytest.raises(
+        RowError, match=r"row 1: key, value .* at most .* fit into a frame .* stream\.frame_max"
+    ):
+        StreamTaskWriter(plan, Task(partition=1)).publish_partition([batch])
+    assert len(broker.rows["s1"].log) == before
 
 
 def test_a_version_has_fewer_rows_than_ids(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

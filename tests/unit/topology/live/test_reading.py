@@ -121,6 +121,18 @@ def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[st
     assert (set(live.facts.denied_features), set(live.facts.unclear_features)) == (denied, unclear)
 
 
+def test_a_plan_refuses_queues_whose_feature_flag_is_disabled() -> None:
+    listed = [{"name": "quorum_queue", "state": "disabled"}, {"name": "stream_queue", "state": "enabled"}]
+    live = Listing(Topology(), {"feature-flags": Mock(side_effect=[listed])}).live()
+    types = ("classic", "quorum", "stream")
+    wanted = Topology.from_toml(
+        "".join(f"[[queues]]\nname = '{type_}'\ntype = '{type_}'\n" for type_ in types)
+    )
+    (refusal,) = plan(wanted, live=live).refusals
+    assert "queue quorum is of type quorum, and the feature flag quorum_queue" in refusal.message
+    assert refusal.fix == "run rabbitmqctl enable_feature_flag quorum_queue"
+
+
 @pytest.mark.parametrize(
     ("listed", "argument", "expected"),
     [

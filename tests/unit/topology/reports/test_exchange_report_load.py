@@ -11,8 +11,7 @@ from command_line import Stored
 from given_report import console_text
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
-from rabbit_chx.cli.loads import read_load
-from rabbit_chx.cli.samples import parse_keys
+from rabbit_chx.cli.samples import parse_keys, read_load
 from rabbit_chx.rendering import Document
 from rabbit_chx.topology.live.reading import PublishRates
 from rabbit_chx.topology.reports.exchange_report import ShownExchange, show_report
