@@ -26,13 +26,11 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
-from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, make_record_of
 from rabbit_chx.topology.live_rings import live_hash_exchange
-from rabbit_chx.topology.mark import MARK
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-from rabbit_chx.topology.ring_records import RingRecord, records_of
+from rabbit_chx.topology.ring_records import RingRecord, limits_of, records_of
 
 _RECORDED = {
     "exchange": Shown("exchange"),
@@ -114,13 +112,8 @@ def record(
             ):
                 return Outcome(None, code=ExitCode.REFUSED)
         written = opened.record(new)
-    for name, of_ring in written.items():
-        if of_ring.transient and of_ring.state.release.follows(RESTART_KEEPS):
-            say(
-                f"a restart makes the record of {name} void: it deletes {of_ring.transient}, maybe of the ring"
-            )
-    if written and (policies := live.facts.mark.policies):
-        say(f"{policies} takes messages of the queue {MARK}, and then the records are void")
+    for limit in limits_of(written.values(), live.facts.mark):
+        say(limit)
     records = {**{name: stored[name][0] for name in rings if name not in new}, **written}
     rows = [
         (name, kept.origin, len(kept.state.bindings or ()), kept.written, kept.writer, name in new)

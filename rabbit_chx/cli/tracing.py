@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.observations import Observation
     from rabbit_chx.topology import LiveTopology
 
-_LONGEST_S = 3600
-
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
@@ -29,7 +27,7 @@ class TraceOptions:
 
     section: ClassVar = OWN
     trace: float | None = option(
-        type=number(_LONGEST_S),
+        type=number(3600),
         metavar="SECONDS",
         help="Ask the broker: switch on tracing of the vhost for this long, and read to which queues the messages that are published to EXCHANGE "
         "go now. It costs each message of the vhost a copy, and takes the tag administrator.",

@@ -524,6 +524,23 @@ def ring_by_records(
         return replace(assumed, ground=Ground("assumed", str(error)))
 
 
+def limits_of(records: Iterable[RingRecord], mark: Mark) -> Iterator[str]:
+    """Yield what will make new records void although the release keeps rings."""
+    named: dict[str, list[str]] = {}
+    for record in records:
+        if record.transient and record.state.release.follows(RESTART_KEEPS):
+            named.setdefault(record.transient, []).append(record.exchange)
+        if mark.policies:
+            named.setdefault("", []).append(record.exchange)
+    for transient, exchanges in named.items():
+        if transient:
+            yield (
+                f"a restart of the broker makes the record of {listed(exchanges)} void: it deletes {transient}, which may be a member of the ring"
+            )
+        else:
+            yield f"{mark.policies} takes messages of the queue {MARK} away, which makes the record of {listed(exchanges)} void"
+
+
 def is_recorded(
     ring: HashRing, records: Iterable[RingRecord | DamagedRecord], bound: Sequence[Binding], mark: Mark
 ) -> bool:

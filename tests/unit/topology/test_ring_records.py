@@ -189,3 +189,18 @@ def test_a_record_of_an_earlier_format_or_without_a_mark_is_ignored() -> None:
     assert damaged == ring_records.DamagedRecord(
         "rabbit-chx.ring.x", f"it does not name the queue {MARK} that proves it"
     )
+
+
+def test_what_will_make_a_record_void_is_said_when_it_is_written() -> None:
+    newest, older = (
+        replace(
+            make_record(name, HashRing.from_bindings([("a", "1")], release), [("a", "1")]),
+            transient="queue t",
+        )
+        for name, release in (("x", NEWEST), ("y", Release("3.10.5")))
+    )
+    assert list(ring_records.limits_of([replace(newest, transient="")], HERE)) == []
+    assert list(ring_records.limits_of([newest, older], replace(HERE, policies="policy p (expires)"))) == [
+        "a restart of the broker makes the record of x void: it deletes queue t, which may be a member of the ring",
+        f"policy p (expires) takes messages of the queue {MARK} away, which makes the record of x, y void",
+    ]
