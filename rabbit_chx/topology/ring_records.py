@@ -20,7 +20,7 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
@@ -526,19 +526,14 @@ def ring_by_records(
 
 def limits_of(records: Iterable[RingRecord], mark: Mark) -> Iterator[str]:
     """Yield what will make new records void although the release keeps rings."""
-    named: dict[str, list[str]] = {}
     for record in records:
         if record.transient and record.state.release.follows(RESTART_KEEPS):
-            named.setdefault(record.transient, []).append(record.exchange)
-        if mark.policies:
-            named.setdefault("", []).append(record.exchange)
-    for transient, exchanges in named.items():
-        if transient:
             yield (
-                f"a restart of the broker makes the record of {listed(exchanges)} void: it deletes {transient}, which may be a member of the ring"
+                f"a restart of the broker makes the record of {record.exchange} void: it deletes {record.transient}, which may be a member of "
+                "the ring"
             )
-        else:
-            yield f"{mark.policies} takes messages of the queue {MARK} away, which makes the record of {listed(exchanges)} void"
+        if mark.policies:
+            yield f"{mark.policies} takes messages of the queue {MARK} away, which makes the record of {record.exchange} void"
 
 
 def is_recorded(

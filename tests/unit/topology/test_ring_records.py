@@ -202,5 +202,6 @@ def test_what_will_make_a_record_void_is_said_when_it_is_written() -> None:
     assert list(ring_records.limits_of([replace(newest, transient="")], HERE)) == []
     assert list(ring_records.limits_of([newest, older], replace(HERE, policies="policy p (expires)"))) == [
         "a restart of the broker makes the record of x void: it deletes queue t, which may be a member of the ring",
-        f"policy p (expires) takes messages of the queue {MARK} away, which makes the record of x, y void",
+        f"policy p (expires) takes messages of the queue {MARK} away, which makes the record of x void",
+        f"policy p (expires) takes messages of the queue {MARK} away, which makes the record of y void",
     ]
