@@ -13,6 +13,8 @@ from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import start_docker_broker
 from rabbit_chx.testing.running_broker import RunningBroker, amqp_version, check_management, mask
 
+#: The beginning of what the plugin says.
+PREFIX = "rabbit_chx: "
 _URL = "RABBIT_CHX_TEST_URL"
 _MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
 _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
@@ -115,6 +117,15 @@ def skip_unless_ci(reason: str) -> NoReturn:
     if in_ci():
         pytest.fail(f"in CI this must run: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def give_up(failure: str, *, named: bool) -> NoReturn:
+    """Skip the running test in words that the plugin counts; fail it in CI, and where the broker was named."""
+    import pytest
+
+    if named:
+        pytest.fail(f"{PREFIX}{failure}", pytrace=False)
+    skip_unless_ci(f"{PREFIX}{failure}")
 
 
 def release_is_in(version: str, releases: str) -> bool:

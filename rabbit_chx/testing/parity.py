@@ -40,7 +40,7 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
     __tracebackhide__ = True
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker import Broker
-    from rabbit_chx.testing.pytest_plugin import give_up
+    from rabbit_chx.testing.broker_search import give_up
     from rabbit_chx.testing.running_broker import temporary_vhost
     from rabbit_chx.testing.trial import Trial
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -252,7 +252,7 @@ def chx_broker(
     """Provide a real broker: of a series or an image that an option names, else the broker that `find_broker` finds."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_broker
-    from rabbit_chx.testing.broker_search import broker_is_named
+    from rabbit_chx.testing.broker_search import broker_is_named, give_up
 
     with ExitStack() as stack:
         failure = ""
@@ -274,6 +274,7 @@ def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
     """Provide `chx_broker` with a vhost of this test in its URL. It is deleted with all that is in it."""
     from rabbit_chx.errors import InputError
     from rabbit_chx.testing import temporary_vhost
+    from rabbit_chx.testing.broker_search import give_up
 
     with ExitStack() as stack:
         failure = ""
@@ -335,12 +336,3 @@ def shorten(lines: list[str]) -> list[str]:
     """Return the last 20 of some lines of a log: a crash at the start of a server may fill pages before the failure."""
     left_out = len(lines) - _MAX_PROBLEMS + 1
     return [f"{left_out} earlier lines", *lines[left_out:]] if left_out > 1 else lines
-
-
-def give_up(failure: str, *, named: bool) -> NoReturn:
-    """Skip the test; fail it in CI, and where the broker was named."""
-    from rabbit_chx.testing import skip_unless_ci
-
-    if named:
-        pytest.fail(f"{_PREFIX}{failure}", pytrace=False)
-    skip_unless_ci(f"{_PREFIX}{failure}")

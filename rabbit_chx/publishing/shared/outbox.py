@@ -109,7 +109,11 @@ class SharedStats:
     p99_s: float | None = None
 
     def to_prometheus(self, **labels: str) -> str:
-        """Return these counts and latencies as metrics in the text format of Prometheus, with labels such as `exchange`."""
+        """Return these counts and latencies as metrics in the text format of Prometheus.
+
+        Args:
+            labels: the labels of each metric, such as `exchange`.
+        """
         from rabbit_chx.rendering.document import Gauge
         from rabbit_chx.rendering.output import metrics_text
 

@@ -20,7 +20,7 @@ MAKERS = {"CommandLine", "to_type"}
 ALONE = {
     "management_url": OPTIONS.keys() - {"completion"},
     "ring_via": OPTIONS.keys() - {"completion"},
-    "output": OPTIONS.keys() - {"completion"},
+    "output": OPTIONS.keys() - {"completion", "ui"},
     "vhost": OPTIONS.keys() - {"completion"},
     "allow_delete": {"plan", "apply", "repair"},
     "allow_loss": {"plan", "apply", "repair"},
