@@ -256,8 +256,8 @@ class ShownExchange:
 
     @property
     def traffic(self) -> dict[str, float]:
-        """The share of the last messages that each queue got; empty if it is not known."""
-        places = () if self.map is None else self.map.destinations
+        """The share of the last messages that each queue got, by whatever exchange; empty if none were published to this one."""
+        places = self.map.destinations if self.map is not None and self.rates.exchange else ()
         return self.rates.traffic([place for place in places if isinstance(place, str)])
 
     def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
