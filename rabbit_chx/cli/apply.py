@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -202,7 +201,7 @@ class ApplyOptions:
 
 @command(
     example="rabbit-chx apply topology.toml --ring-via 'docker exec rabbitmq'",
-    rules=Rules(excludes=list(combinations(("--yes", "--checksum", "--plan"), 2))),
+    rules=Rules(excludes=[("--checksum", "--plan")]),
 )
 def apply(
     *,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -72,6 +72,9 @@ class OneBroker:
 
     def overview(self) -> Any:
         return self.api.get("overview", fields=OVERVIEW)
+
+    def check_lock_in(self, queues: Sequence[Mapping[str, Any]]) -> None:
+        """There is one broker."""
 
     def count(self, queue: str) -> QueueCounts:
         return QueueCounts(2 if queue == MARK else 0, 0)
@@ -152,6 +155,6 @@ def test_what_a_broker_answers_is_read(reader: str) -> None:
 def test_a_queue_whose_arguments_are_no_object_is_named() -> None:
     broker: Any = OneBroker(Answers(replaced(ANSWERS, ("queues", 1, "arguments"), "x")))
     with pytest.raises(
-        BrokerRefusedError, match=r"GET queues// is not a list of objects: \[1\]\.arguments is 'x'"
+        BrokerRefusedError, match=r"GET queues// is not a list of objects: \[1\]\.arguments is a text"
     ):
         read_topology(broker)

@@ -70,7 +70,11 @@ def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
 def commands() -> Iterator[tuple[str, CommandLine]]:
     """Yield each command that the code puts into a text: with a blank in each argument, and its constant options."""
     for file, call in calls("to_type"):
-        options = tuple(Argument(keyword.arg) for keyword in call.keywords if keyword.arg is not None)
+        options = tuple(
+            Argument(keyword.arg, *(() if ast.unparse(keyword.value) == "True" else ("1",)))
+            for keyword in call.keywords
+            if keyword.arg is not None
+        )
         arguments = ("a b",) * (len(call.args) - 1)
         yield file, CommandLine(ast.literal_eval(call.args[0]), "call", arguments, options)
     for file, call in calls("CommandLine"):

@@ -154,10 +154,10 @@ def test_a_trial_of_permissions_is_about_what_does_not_exist() -> None:
         (None, QueueDefinition("q"), {ExchangeRef("q")}, ["delete queue q"]),
         (QueueDefinition("q"), None, {"q"}, ["delete exchange q"]),
         (QueueDefinition("q"), None, {"q", ExchangeRef("q")}, []),
-        (dropping, limited, {"q"}, ["delete exchange q", "delete exchange q", "unbind q -> exchange dead"]),
-        (None, behind, set(), ["delete exchange x", "unbind x -> exchange dead"]),
-        (ExchangeDefinition("amq.topic", "topic"), behind, set(), ["delete exchange x", "unbind x -> exchange dead"]),
-        (None, binding, set(), ["unbind x -> q (key 1)"]),
+        (dropping, limited, {"q"}, ["delete exchange q", "delete exchange q", "unbind q -> exchange dead (rabbit-chx.trial=True)"]),
+        (None, behind, set(), ["delete exchange x", "unbind x -> exchange dead (rabbit-chx.trial=True)"]),
+        (ExchangeDefinition("amq.topic", "topic"), behind, set(), ["delete exchange x", "unbind x -> exchange dead (rabbit-chx.trial=True)"]),
+        (None, binding, set(), ["unbind x -> q (key 1, a=1, rabbit-chx.trial=True)"]),
         (None, PolicyDefinition("p", "^q"), set(), []),
     ]  # fmt: skip
     for live, wanted, existing, expected in trials:
