@@ -64,11 +64,11 @@ def test_each_message_has_the_span_of_its_call(
     assert found["k2", b"2"] == {"traceparent": traceparent(second), "a": 1}
     own = traceparent(third)
     assert [found["k3", b"%d" % row] for row in range(5)] == [
-        {"traceparent": own, "b": 2},
+        {"traceparent": own, "a": 1, "b": 2},
         {"traceparent": own, "a": 1},
-        {"traceparent": own},
-        {"traceparent": "own"},
-        {"traceparent": own, "b": 3},
+        {"traceparent": own, "a": 1},
+        {"traceparent": "own", "a": 1},
+        {"traceparent": own, "a": 1, "b": 3},
     ]
     assert found["k4", b"4"] == {"traceparent": traceparent(fourth)}
 

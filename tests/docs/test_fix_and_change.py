@@ -12,7 +12,7 @@ from blocks import check_output, page, run_command
 from sides import as_live
 from slot_files import live_of
 
-from rabbit_chx import Broker, HashRing, Topology
+from rabbit_chx import HashRing, Topology
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import plan
@@ -58,10 +58,13 @@ def test_the_file_of_slots_is_read() -> None:
 
 @pytest.mark.broker
 def test_a_finding_is_shown_as_the_command_prints_it(vhost: RunningBroker, tmp_path: Path) -> None:
-    with Broker(vhost.url, vhost.management_url) as broker:
-        broker.declare("orders", {f"orders.{number}": 10 for number in range(1, 4)})
     with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
-        connection.channel().queue_bind("orders.2", "orders", "20")
+        channel = connection.channel()
+        channel.exchange_declare("orders", CHX, durable=True)
+        for number in range(1, 4):
+            channel.queue_declare(f"orders.{number}", durable=True)
+            channel.queue_bind(f"orders.{number}", "orders", "10")
+        channel.queue_bind("orders.2", "orders", "20")
     environment = {
         "AMQP_URL": vhost.url,
         "RABBIT_CHX_MANAGEMENT_URL": str(vhost.management_url),
