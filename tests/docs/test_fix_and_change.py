@@ -9,6 +9,7 @@ from pathlib import Path
 import pika
 import pytest
 from blocks import check_output, page, run_command
+from exchange_types import CHX
 from sides import as_live
 from slot_files import live_of
 
