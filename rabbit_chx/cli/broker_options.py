@@ -274,7 +274,8 @@ class BrokerOptions:
 
 def offer_to_end(opened: Broker, vhost: str, *, yes: bool = False) -> None:
     """Say that an ended process has left tracing on, and offer to switch it off."""
-    left = opened.left_trace()
+    with sign_of_life("reading the broker"):
+        left = opened.left_trace()
     if left is None:
         return
     about = f"tracing of vhost {vhost!r} is still on, and costs each of its messages a copy: {left} switched it on and ended without switching it off"

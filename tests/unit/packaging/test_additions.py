@@ -44,7 +44,7 @@ ADDITIONS = (
     ),
     (
         "format of `--output`",
-        "rabbit_chx/rendering/output.py",
+        "rabbit_chx/rendering/formats.py",
         '    "json": OutputFormat(JsonOutput),\n',
         '    "json": OutputFormat(JsonOutput),\n    "lines": OutputFormat(JsonOutput),\n',
     ),
