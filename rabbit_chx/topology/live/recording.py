@@ -30,6 +30,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.ring_changes import RingState
+from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, Operation
 from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
@@ -580,7 +581,8 @@ def has_record(live: LiveTopology, record: RingRecord, mark: Mark) -> bool:
     if not isinstance(stored, RingRecord) or not stored.has_same_ring(record):
         return False
     bound = record.state.bindings or ()
-    if bool(stored.transient) != bool(mark.passing(place for place, _ in bound)):
+    keeps = stored.state.release.follows(RESTART_KEEPS)  # without, a restart voids the record anyway
+    if keeps and bool(stored.transient) != bool(mark.passing(place for place, _ in bound)):
         return False
     try:
         prove_ring([stored], bound, record.state.release, mark)
