@@ -74,16 +74,12 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
         BrokerRefusedError: the broker refuses the vhost or the permissions, or its deletion.
         UnreachableError: the address does not answer. An error of the block is kept, and has the failed deletion as a note.
     """
-    name = f"rabbit_chx-{secrets.token_hex(4)}"
     try:
-        management.request("PUT", "vhosts", name)
-    except BaseException as error:
-        refused = (
-            isinstance(error, BrokerRefusedError) and (error.reply_code or _SERVER_ERROR) < _SERVER_ERROR
-        )
-        if not refused:
-            _remove(management, name, may_still_appear=True)
-        raise
+        name = _create(management)
+    except BrokerRefusedError as error:
+        if "no_such_vhost" not in str(error):
+            raise
+        name = _create(management)  # a node of a cluster was to start the first one before it had seen it
     try:
         if user is not None:
             everything = dict.fromkeys(("configure", "write", "read"), ".*")
@@ -96,6 +92,20 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
             error.add_note(str(failed))
         raise
     _remove(management, name, may_still_appear=False)
+
+
+def _create(management: Management) -> str:
+    name = f"rabbit_chx-{secrets.token_hex(4)}"
+    try:
+        management.request("PUT", "vhosts", name)
+    except BaseException as error:
+        refused = (
+            isinstance(error, BrokerRefusedError) and (error.reply_code or _SERVER_ERROR) < _SERVER_ERROR
+        )
+        if not refused:
+            _remove(management, name, may_still_appear=True)
+        raise
+    return name
 
 
 def _remove(management: Management, name: str, *, may_still_appear: bool) -> None:

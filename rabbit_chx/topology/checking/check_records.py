@@ -15,6 +15,7 @@ from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring, r
 from rabbit_chx.topology.mark import has_restarted
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.ring_records import RingRecord, records_of, show_bindings
+from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
 
@@ -45,7 +46,9 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
 def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield a finding if other programs bound or unbound members since the record of a ring was written."""
     record = next((each for each in records_here(checked.live, checked.name) if each.is_final), None)
-    if record is None:
+    if record is None or is_sharded(
+        checked.exchange, checked.live
+    ):  # the plugin binds and unbinds its shards
         return
     recorded, bound = {*(record.state.bindings or ())}, {member.binding for member in checked.bound}
     changes = [
