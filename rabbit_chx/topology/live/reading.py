@@ -569,8 +569,7 @@ class LiveExchange:
         found = read_bindings(self._api, self.vhost, objects, source=self.name)
         if objects.odd:
             raise NotDeterminedError(
-                f"exchange {self.name!r} has bindings that no client can name, so what it does with keys is not known: delete "
-                f"{listed(objects.odd)}",
+                f"exchange {self.name!r} has bindings that no client can name: delete {listed(objects.odd)}",
                 exchange=self.name,
             )
         return found.get(self.name, [])
