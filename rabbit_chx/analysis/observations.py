@@ -27,7 +27,12 @@ class Contradiction:
 
 
 def observed_ring(
-    bindings: GivenBindings, observations: Iterable[Observation], release: Release, hashing: Hashing
+    bindings: GivenBindings,
+    observations: Iterable[Observation],
+    release: Release,
+    hashing: Hashing,
+    *,
+    are_traced: bool = False,
 ) -> HashRing:
     """Return the ring that observations determine, as :meth:`HashRing.from_observations` does.
 
@@ -36,6 +41,7 @@ def observed_ring(
         observations: keys and their queues; a key is the routing key, or the value of the header or the property.
         release: the release of the broker.
         hashing: what the exchange hashes.
+        are_traced: as :meth:`HashRing.from_observations` has it.
 
     Raises:
         InputError: the observations do not determine a ring.
@@ -44,7 +50,7 @@ def observed_ring(
         hashing.hash_header is None and hashing.hash_property != "timestamp"
     )  # shown as it is in an error
     terms = [each if is_text else each._replace(key=hashing.term(each.key, release)) for each in observations]
-    return HashRing.from_observations(bindings, terms, release)
+    return HashRing.from_observations(bindings, terms, release, are_traced=are_traced)
 
 
 def as_observations(

@@ -150,6 +150,8 @@ class HashRing:
             tuple[Term, Place] | tuple[Term, Place, str | None] | tuple[Term, Place, str | None, int]
         ],
         release: Release | None = None,
+        *,
+        are_traced: bool = False,
     ) -> HashRing:
         """Return the ring of these bindings whose order shows in keys and their queues, as from the logs of consumers.
 
@@ -168,15 +170,18 @@ class HashRing:
                 as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages that reached the queue in another
                 way, or were published before the last change of the ring, must not be among them.
             release: the release whose rules apply; None for the newest.
+            are_traced: True: the pairs are what a broker did with all messages of some time, as of `Broker.trace`. Then a queue that is
+                not bound is that of ghost buckets, which the ring has, and None that of a hole.
 
         Raises:
-            ContradictedError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight.
-            NotDeterminedError: too few keys agree, or a bucket may be a hole, with the number of keys that are missing; a key reached no queue
-                (None); the number of buckets does not follow from the bindings, because a destination is bound with several weights.
+            ContradictedError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight; traced
+                keys show holes, with their numbers.
+            NotDeterminedError: too few keys agree, or a bucket may be a hole, with the number of keys that are missing; the number of
+                buckets does not follow from the bindings, because a destination is bound with several weights.
             InputError: an argument is invalid. The two errors above are InputErrors, too.
         """
         rules = NEWEST_COMPARED if release is None else check_release(release)
-        return cls(*state_as_observed(bindings, pairs, rules))
+        return cls(*state_as_observed(bindings, pairs, rules, are_traced=are_traced))
 
     @property
     def provenance(self) -> Provenance:

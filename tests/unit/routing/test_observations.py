@@ -154,6 +154,31 @@ def test_buckets_behind_the_bindings_whose_messages_are_lost_are_not_overlooked(
         HashRing.from_observations(bindings, arrived)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_traced_keys_show_ghost_buckets_and_name_holes(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311
+    runs = [("a", 1), ("b", 3), ("c", 2), ("gone", rng.randint(1, 3)), ("away", rng.randint(0, 9))]
+    rng.shuffle(runs)
+    bound = {"c": 2, "a": 1, "b": 3}
+    ring = HashRing.from_buckets([place for place, weight in runs for _ in range(weight)])
+    pairs = [(key, ring.destination_for(key)) for key in map(str, range(400))]
+    traced = HashRing.from_observations(bound, pairs, are_traced=True)
+    assert traced == ring
+    assert traced.bindings == tuple((place, str(weight)) for place, weight in runs if place in bound)
+    with pytest.raises(ContradictedError, match="which is not bound"):
+        HashRing.from_observations(bound, pairs)
+    unnamed = [(key, place if place in bound else None) for key, place in pairs]
+    with pytest.raises(ContradictedError) as caught:
+        HashRing.from_observations(bound, unnamed, are_traced=True)
+    lost = [str(number) for number, place in enumerate(ring.buckets) if place not in bound]
+    assert f"{len(lost)} bucket" in str(caught.value)
+    assert f" of {ring.bucket_count} " in str(caught.value)
+    assert f"({', '.join(lost[:8])}" in str(caught.value)
+    for some in (unnamed[:4], pairs[:9], pairs[:20]):
+        with pytest.raises(NotDeterminedError, match=r"cannot show which|buckets were not seen"):
+            HashRing.from_observations(bound, some, are_traced=True)
+
+
 def test_holes_at_the_end_of_an_old_release_do_not_show() -> None:
     old = Release("3.8.9")
     holes = HashRing.from_bindings([("a", 1), ("b", 1), ("c", 1), ("b", 2)], old).unbind("b", 1)
