@@ -24,7 +24,7 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
         Name: ``rabbitmq``
 
         Columns to write: `value`, and `key` (or `routing_key`), each string or binary; others in docs/reference/spark-options.md.
-        Columns that are read: `key`, `value`, `stream`, `offset`, `timestamp`; others in docs/streams/read-and-publish.md.
+        Columns that are read: `key`, `value`, `stream`, `offset`, `timestamp`; others in docs/streams/python.md.
 
         Options: `url` is required, and `exchange` to write, or `stream` to read; others in docs/reference/spark-options.md.
         """

@@ -169,7 +169,7 @@ class ReadOptions:
     include_headers: bool = option(FLAG, _INCLUDE_HEADERS, default=False)
     filter_values: tuple[str, ...] = option(
         _FILTER_VALUES,
-        "read only rows with one of these [filter values](../streams/read-and-publish.md#filters), separated by commas or as a JSON array",
+        "read only rows with one of these [filter values](../streams/python.md#filters), separated by commas or as a JSON array",
         default=(),
     )
     filter_match_unfiltered: bool = option(

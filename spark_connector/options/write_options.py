@@ -258,12 +258,12 @@ class WriteOptions:
     window: int = field_of(options_of(WriteLimits)["window"], only="streams")
     filter_value_column: str | None = option(
         TEXT,
-        "column (string or binary) with the [filter value](../streams/read-and-publish.md#filters) of each row, may be `key`; null: no filter",
+        "column (string or binary) with the [filter value](../streams/python.md#filters) of each row, may be `key`; null: no filter",
         only="streams",
     )
     sub_entry_rows: int | None = field_of(
         _WRITER["sub_entry_rows"],
-        meaning="maximum number of rows of a [sub-entry](../streams/read-and-publish.md#sub-entries); by default rows are single; not with `exactly-once`",
+        meaning="maximum number of rows of a [sub-entry](../streams/python.md#sub-entries); by default rows are single; not with `exactly-once`",
         only="streams",
     )
     compression: Codec = field_of(_WRITER["compression"], only="streams")

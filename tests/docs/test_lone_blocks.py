@@ -32,7 +32,7 @@ PAGES = [
     "docs/spark/streams.md",
     "docs/spark/write.md",
     "docs/streams/groups.md",
-    "docs/streams/read-and-publish.md",
+    "docs/streams/python.md",
     "docs/reference/topology.md",
 ]
 #: Pages with other blocks, and what runs or reads those.

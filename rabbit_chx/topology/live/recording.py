@@ -290,7 +290,10 @@ class RingKeeper:
                 self._store.make_mark()
                 self._begin_ring(name, parts[name])
             except _NOT_STORED as error:
-                if has_records:
+                if has_records and isinstance(error, MismatchError):
+                    # Nothing would prove a record. The former ones would be those of other rings.
+                    self._store.perform([gone for each in parts for gone in self._store.deletions(each)])
+                elif has_records:
                     self.finish_after_refusal()
                     raise AccessRefusedError(
                         f"{error}; the record of the ring of {name} cannot be updated, so nothing was changed: let a user apply the "
