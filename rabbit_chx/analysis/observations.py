@@ -27,12 +27,7 @@ class Contradiction:
 
 
 def observed_ring(
-    bindings: GivenBindings,
-    observations: Iterable[Observation],
-    release: Release,
-    hashing: Hashing,
-    *,
-    are_traced: bool = False,
+    bindings: GivenBindings, observations: Iterable[Observation], release: Release, hashing: Hashing
 ) -> HashRing:
     """Return the ring that observations determine, as :meth:`HashRing.from_observations` does.
 
@@ -41,7 +36,6 @@ def observed_ring(
         observations: keys and their queues; a key is the routing key, or the value of the header or the property.
         release: the release of the broker.
         hashing: what the exchange hashes.
-        are_traced: as :meth:`HashRing.from_observations` has it.
 
     Raises:
         InputError: the observations do not determine a ring.
@@ -50,7 +44,7 @@ def observed_ring(
         hashing.hash_header is None and hashing.hash_property != "timestamp"
     )  # shown as it is in an error
     terms = [each if is_text else each._replace(key=hashing.term(each.key, release)) for each in observations]
-    return HashRing.from_observations(bindings, terms, release, are_traced=are_traced)
+    return HashRing.from_observations(bindings, terms, release)
 
 
 def as_observations(
@@ -72,7 +66,9 @@ def as_observations(
             continue
         other = None if has_alternate or not queues else queues[0]
         place = next(iter(reached), other)
-        seen = found.setdefault((type(value), value, place), Observation(value, place, messages=0))
+        seen = found.setdefault(
+            (type(value), value, place), Observation(value, place, messages=0, is_traced=True)
+        )
         found[type(value), value, place] = seen._replace(messages=seen.messages + 1)
     return list(found.values())
 

@@ -166,13 +166,13 @@ def _check(
         if tracing.trace is not None:
             ring = live.rings.get(exchanges[0])
             is_certain = ring is not None and ring.ground.is_certain
+            is_compared = ring is None or is_certain
             found = _check_observed(
                 live,
                 exchanges[0],
                 wanted,
                 file,
-                lambda name: traced_keys(opened, live, name, tracing, is_compared=ring is None or is_certain),
-                are_traced=True,
+                lambda name: traced_keys(opened, live, name, tracing, is_compared=is_compared),
             )
             return _with_fix_of_trace(found, exchanges[0], tracing.trace) if is_certain else found
     if observed.observed is not None:
@@ -263,8 +263,6 @@ def _check_observed(
     wanted: Topology | None,
     file: str | None,
     read_pairs: Callable[[str], list[Observation]],
-    *,
-    are_traced: bool = False,
 ) -> TopologyCheck:
     """Compare an exchange with observed keys, which determine its ring if it is not certain."""
     exchange = topology.exchange(name)
@@ -274,23 +272,20 @@ def _check_observed(
     ring = topology.rings.get(name)
     if exchange.type == HASH_EXCHANGE and not (ring is not None and ring.ground.is_certain):
         try:
-            topology = with_observed_ring(topology, name, pairs, are_traced=are_traced)
+            topology = with_observed_ring(topology, name, pairs)
         except ContradictedError as error:
-            kind = "hole" if any(pair.queue is None for pair in pairs) else "contradicted"
-            fix = REMAKE_RINGS if are_traced else LATER_KEYS
-            finding = Finding(kind, str(error), fix, exchange=name)
-            return _check_of_contradiction(exchange, topology, finding)
+            fix = REMAKE_RINGS if pairs[0].is_traced else LATER_KEYS
+            return _check_of_contradiction(exchange, topology, str(error), fix)
     return check(topology, wanted, exchange=name, file=file, observed={name: pairs})
 
 
 def _check_of_contradiction(
-    exchange: ExchangeDefinition, topology: LiveTopology, finding: Finding
+    exchange: ExchangeDefinition, topology: LiveTopology, doubt: str, fix: Fix
 ) -> TopologyCheck:
-    """Return the check of an exchange whose observed keys are those of no ring that its bindings make."""
+    """Return the check of an exchange whose observed keys are those of no ring of its bindings."""
+    finding = Finding("contradicted", doubt, fix, exchange=exchange.name)
     members = [(member.destination, member.key) for member in exchange.ring or ()]
-    ring = replace(
-        HashRing.from_bindings(members, topology.release), ground=Ground("assumed", finding.message)
-    )
+    ring = replace(HashRing.from_bindings(members, topology.release), ground=Ground("assumed", doubt))
     return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 

@@ -189,16 +189,13 @@ def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> li
     return options.read(name, hashing, partial(_why_left_out, since))
 
 
-def with_observed_ring(
-    live: LiveTopology, name: str, pairs: Sequence[Observation], *, are_traced: bool
-) -> LiveTopology:
+def with_observed_ring(live: LiveTopology, name: str, pairs: Sequence[Observation]) -> LiveTopology:
     """Return a live topology with the ring of an exchange that observations determine."""
     from rabbit_chx.analysis.observations import observed_ring
 
     exchange = live.exchange(name)
     bindings = [(member.destination, member.key) for member in (exchange.ring if exchange else None) or ()]
-    release, hashing = live.release or NEWEST_COMPARED, _hashing(exchange)
-    ring = observed_ring(bindings, pairs, release, hashing, are_traced=are_traced)
+    ring = observed_ring(bindings, pairs, live.release or NEWEST_COMPARED, _hashing(exchange))
     return live.with_rings({name: ring})
 
 

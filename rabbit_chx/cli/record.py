@@ -91,13 +91,12 @@ def record(
             raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
         if observed.observed is not None or tracing.trace is not None:
             name = live_hash_exchange(live, exchanges[0]).name
-            are_traced = tracing.trace is not None
             pairs = (
-                traced_keys(opened, live, name, tracing, is_compared=False)
-                if are_traced
-                else read_observed(observed, live, name)
+                read_observed(observed, live, name)
+                if tracing.trace is None
+                else traced_keys(opened, live, name, tracing, is_compared=False)
             )
-            live = with_observed_ring(live, name, pairs, are_traced=are_traced)
+            live = with_observed_ring(live, name, pairs)
         rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
         made = {name: make_record_of(live, name) for name in rings}
         stored = {

@@ -60,9 +60,7 @@ def read_trace(opened: Broker, vhost: str, exchange: str, given: TraceOptions) -
         found = opened.trace(exchange, seconds)
         node = opened.traced_node()
     if node is not None:
-        say(
-            f"only messages that were published over node {node} were traced, and those over other nodes of its cluster were not"
-        )
+        say(f"only messages that were published over node {node} were traced, not those over others")
     if not found:
         raise NotDeterminedError(
             f"no message was published to exchange {exchange!r} of vhost {vhost!r} in {seconds:g} s, over the node of the management URL: trace "

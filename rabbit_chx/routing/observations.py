@@ -41,7 +41,7 @@ from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.words import percent, plural
 
 _MOST_SHOWN = 8
-_PAIR_SIZES = (2, 3, 4)
+_PAIR_SIZES = (2, 3, 4, 5)
 #: Wrong keys fit the two orders of two queues with 20 further pairs in one of a million files.
 _FEWEST_AGREEING = 20
 #: Buckets that no binding makes, beside as many as the bindings make, at most.
@@ -56,12 +56,14 @@ class Observation(NamedTuple):
         queue: the destination; None if the message reached none.
         time: the time of the observation, as text; None if it is not known.
         messages: the number of messages with this key that were seen there.
+        is_traced: True if the broker said so: then a queue that is not bound has ghost buckets, and None is a hole.
     """
 
     key: Term
     queue: Place
     time: str | None = None
     messages: int = 1
+    is_traced: bool = False
 
     def __str__(self) -> str:
         when = "" if self.time is None else f" ({self.time})"
@@ -75,9 +77,7 @@ class _Bound(NamedTuple):
     buckets: int
 
 
-def state_as_observed(
-    bindings: GivenBindings, pairs: Iterable[Any], release: Release, *, are_traced: bool
-) -> RingState:
+def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Release) -> RingState:
     """Return the state of a ring from observations; see :meth:`HashRing.from_observations`."""
     if isinstance(bindings, (set, frozenset)):
         bindings = tuple(bindings)  # their order does not matter here
@@ -87,17 +87,14 @@ def state_as_observed(
         raise InputError(f"a ring of {count} buckets is too large: pass smaller weights")
     if not count:
         raise InputError("the bindings make no bucket, so no key shows anything: pass those of the ring")
-    observations = [
-        _observation(pair, is_traced=are_traced) for pair in as_tuple(pairs, "(key, queue) pairs")
-    ]
-    traced = _traced_buckets(observations, bound) if are_traced else None
-    if traced is None:
+    observations = [_observation(pair) for pair in as_tuple(pairs, "(key, queue) pairs")]
+    if any(each.is_traced and each.queue not in bound for each in observations):
+        buckets = _traced_buckets(observations, bound)
+    else:
         _refuse_unbound(observations, bound)
         buckets = _buckets_of(observations, count)
         _refuse_too_many(buckets, bound)
         _refuse_too_few(buckets, bound, observations)
-    else:
-        buckets = traced
     _refuse_scattered(buckets, bound)
     ordered = [
         (destination, key)
@@ -133,7 +130,7 @@ def _group_bindings(bindings: Iterable[tuple[Binding, int]], release: Release) -
     return bound
 
 
-def _observation(pair: Any, *, is_traced: bool) -> Observation:
+def _observation(pair: Any) -> Observation:
     if not isinstance(pair, Sequence) or isinstance(pair, (str, bytes)) or len(pair) not in _PAIR_SIZES:
         raise InputError(
             f"{pair!r:.60} is not a (key, queue) pair: pass a key and the queue that received it"
@@ -141,7 +138,7 @@ def _observation(pair: Any, *, is_traced: bool) -> Observation:
     observation = Observation(*pair)
     if observation.queue is not None:
         check_destination(observation.queue)
-    elif not is_traced:
+    elif not observation.is_traced:
         raise NotDeterminedError(
             f"the key {observation.key!r:.80} reached no queue: the ring has a bucket without a queue, and only reading the ring shows which"
         )
@@ -168,17 +165,13 @@ def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination
     raise ContradictedError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
 
 
-def _traced_buckets(
-    observations: Sequence[Observation], bound: dict[Destination, _Bound]
-) -> list[Place] | None:
-    """Return the destination of each bucket, also of those that no binding makes; None if there are none. The keys show how many there are.
+def _traced_buckets(observations: Sequence[Observation], bound: dict[Destination, _Bound]) -> list[Place]:
+    """Return the destination of each bucket, also of those that no binding makes. The keys show how many there are.
 
     A broker names the queue of a ghost bucket, and none for a hole. Of a ring with holes the buckets behind the last number that is used
     stay unknown, so it is refused, with the numbers of its holes.
     """
-    lost = next((each for each in observations if each.queue not in bound), None)
-    if lost is None:
-        return None
+    lost = next(each for each in observations if each.queue not in bound)
     seen = {seed_of(each.key): each.queue for each in observations}
     count = sum(buckets for _, buckets in bound.values())
     fitting = [

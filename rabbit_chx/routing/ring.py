@@ -41,7 +41,7 @@ from rabbit_chx.routing.key_map import (
     seed_flows,
     share_of_seeds_moved,
 )
-from rabbit_chx.routing.observations import state_as_observed
+from rabbit_chx.routing.observations import Observation, state_as_observed
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
 from rabbit_chx.words import plural
@@ -147,11 +147,12 @@ class HashRing:
         cls,
         bindings: GivenBindings,
         pairs: Iterable[
-            tuple[Term, Place] | tuple[Term, Place, str | None] | tuple[Term, Place, str | None, int]
+            Observation
+            | tuple[Term, Place]
+            | tuple[Term, Place, str | None]
+            | tuple[Term, Place, str | None, int]
         ],
         release: Release | None = None,
-        *,
-        are_traced: bool = False,
     ) -> HashRing:
         """Return the ring of these bindings whose order shows in keys and their queues, as from the logs of consumers.
 
@@ -166,12 +167,10 @@ class HashRing:
         Args:
             bindings: ``(destination, weight)`` pairs in any order, or a mapping; a weight is an int or the binding key's text.
             pairs: ``(key, queue)``, or ``(key, queue, time, messages)`` with a time that an error shows, and a number of messages that does
-                not matter here; the last two may be missing. The key is the hashed value: a routing key as str or bytes, or an Erlang term
+                not matter here; the last two may be missing. Of an Observation with `is_traced` the broker said where it went. The key is the hashed value: a routing key as str or bytes, or an Erlang term
                 as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages that reached the queue in another
                 way, or were published before the last change of the ring, must not be among them.
             release: the release whose rules apply; None for the newest.
-            are_traced: True: the pairs are what a broker did with all messages of some time, as of `Broker.trace`. Then a queue that is
-                not bound is that of ghost buckets, which the ring has, and None that of a hole.
 
         Raises:
             ContradictedError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight; traced
@@ -181,7 +180,7 @@ class HashRing:
             InputError: an argument is invalid. The two errors above are InputErrors, too.
         """
         rules = NEWEST_COMPARED if release is None else check_release(release)
-        return cls(*state_as_observed(bindings, pairs, rules, are_traced=are_traced))
+        return cls(*state_as_observed(bindings, pairs, rules))
 
     @property
     def provenance(self) -> Provenance:
