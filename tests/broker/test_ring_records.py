@@ -183,6 +183,7 @@ WAYS = ("stop_app", "restart", "kill")
 
 @pytest.mark.docker
 @pytest.mark.restarts
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("series", ["4.3", "3.10"])
 def test_a_record_holds_only_on_the_broker_and_since_the_start_that_its_mark_shows(series: str) -> None:
