@@ -22,6 +22,7 @@ from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, Operation, QueueCounts, Shape, shape_fault
 from rabbit_chx.topology.live.reading import read_topology
 from rabbit_chx.topology.mark import MARK
+from rabbit_chx.topology.rules.policies import setting_of
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
@@ -129,7 +130,7 @@ class ModelClient:
         return self._model.mark_messages if queue == MARK else self._messages
 
     def renew_mark(self, queue: QueueDefinition) -> None:
-        """Declare the mark anew, with both messages.
+        """Declare the mark anew, with both messages, unless a policy limits them.
 
         Raises:
             ClientKilledError: it dies before.
@@ -137,7 +138,8 @@ class ModelClient:
         self._count()
         if self._is_refused(Operation("declare", queue)):
             raise AccessRefusedError("the permission is missing", reply_code=403)
-        self._model.mark, self._model.mark_messages = queue, 2
+        limit = setting_of(queue, "x-max-length", self._model.policies.values())
+        self._model.mark, self._model.mark_messages = queue, min(2, 2 if limit is None else limit)
         self._observe()
 
     def check_exchange(self, exchange: str) -> None:

@@ -290,7 +290,10 @@ class RingKeeper:
                 self._store.make_mark()
                 self._begin_ring(name, parts[name])
             except _NOT_STORED as error:
-                if has_records:
+                if has_records and isinstance(error, MismatchError):
+                    # Nothing would prove a record. The former ones would be those of other rings.
+                    self._store.perform([gone for each in parts for gone in self._store.deletions(each)])
+                elif has_records:
                     self.finish_after_refusal()
                     raise AccessRefusedError(
                         f"{error}; the record of the ring of {name} cannot be updated, so nothing was changed: let a user apply the "
@@ -470,10 +473,10 @@ class RingKeeper:
     def finish_after_refusal(self) -> None:
         """Store final records of the rings whose steps the broker refused, if the records determine them."""
         with contextlib.suppress(RabbitChxError):
-            bound = read_bindings(self._broker)
+            bound = read_bindings(self._broker.api, self._broker.vhost)
             for name, record in self._current.items():
                 if len(self._store.names(name)) == 1:
-                    self._finish_early(record, bound.get(name, []))
+                    self._finish_early(record, [binding.member for binding in bound.get(name, [])])
 
     def _finish_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
         with contextlib.suppress(NotDeterminedError):
@@ -498,7 +501,7 @@ def _split(
     actions = [
         Step(
             "bind" if step.action == "bind" else "unbind",
-            (step.binding.destination, step.binding.routing_key),
+            step.binding.member,
         )
         for _, step in steps
     ]

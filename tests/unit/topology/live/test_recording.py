@@ -483,6 +483,18 @@ def test_a_mark_that_loses_its_messages_is_named_with_the_policy() -> None:
     assert "because of policy short (message-ttl): " in ring_of(site).ground.doubt
 
 
+def test_where_the_mark_loses_its_messages_a_plan_is_applied_without_records() -> None:
+    """No record of a former ring is left, which nothing would prove."""
+    site = recorded_site(NEWEST, "b", "a")
+    site.model.policies["short"] = PolicyDefinition("short", ".*", definition={"max-length": 1})
+    site.model.mark_messages = 1
+    client = site.client()
+    (note,) = client.applied(plan(ring_file("b"), client.live()), ALL).unrecorded
+    assert note.endswith("keeps 1 of its 2 messages, because of policy short (max-length)")
+    assert site.model.rings["x"].buckets == ("b",)
+    assert not client.live().facts.records
+
+
 def test_who_may_not_declare_records_applies_without_them_and_replaces_none() -> None:
     model = ModelBroker(NEWEST)
     client = ModelClient(model, refuses=is_record)
