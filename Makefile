@@ -108,7 +108,7 @@ long/fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes thei
 	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
 	$(BIN)/python tools/update.py
 
-long/releases: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark, on containers of 4.3, 4.0, 3.10 and 3.8; writes the table of docs/support.md
+long/releases: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark, on containers of 4.3, 4.0, 3.10 and 3.8; writes the table of docs/reference/support.md
 	@failed=; for release in $(RELEASES); do \
 	  echo "== RabbitMQ $$release"; \
 	  $(PYTEST) $(LIVE) -m "not extended" --chx-broker $$release --release-results docs/figures/releases.json $(LIVE_TESTS) || failed="$$failed $$release"; \
