@@ -69,7 +69,8 @@ _SHAPES = {
     "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number?"
     " traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  sample: {source: text messages: int nowhere: int}?"
-    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]  sharding?: sharding",
+    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]  sharding?: sharding"
+    "  history?: [{written: text began: text? writer: text? moved: number? members: int doubt: text?}]  not_determined_since?: text?",
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
     "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
     "  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
@@ -109,7 +110,7 @@ FORMATS = {
     "repairs": "repairs: [repaired]",
     "rings": "exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin findings: [finding]?}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
-    "route": "source  determined: bool  answers: [answer]",
+    "route": "source  determined: bool  answers: [answer]  at?: text  record?: {written: text writer: text}?",
     "row": "stream: text  offset: int  timestamp: text  key?: text?  key_base64?: text  value?: text?  value_base64?: text",
     "show": "shown?  exchanges?: object",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
@@ -126,6 +127,7 @@ FORMATS = {
 #: The meaning of fields whose name does not say it, wherever they are.
 _SAYS = {
     "allow_with": "The option of `apply` that permits it.",
+    "at": "The time of the answers.",
     "at_least": "The proven minimum of the number of moves.",
     "cells": "A pair without a cell is 0.",
     "changes": "Of a plan, all; after an apply, those that were made.",
@@ -133,6 +135,7 @@ _SAYS = {
     "determined": "False if the answer depends on an assumed ring.",
     "done": "The number of changes made.",
     "exact": "The exact shares; null if only a sample can show them.",
+    "history": "The rings of the last records, the newest first; `writer` is null for a ring that an apply found.",
     "ignored_entries": "The number of messages in the journal that no group wrote.",
     "keys": "In reports of slots, the share of all keys.",
     "lag_rows": "The offsets after the stored one.",
@@ -146,6 +149,7 @@ _SAYS = {
     "moved": "The share of keys, or the number, with another destination afterwards.",
     "moved_at_worst": "The peak of `moved` between two steps.",
     "nodes": "Null without the tag `monitoring`.",
+    "not_determined_since": "Why the ring may have changed since the last record; null if it has not.",
     "oldest_s": "The age of the oldest message of the stream, in seconds.",
     "overtaken": "Sentences about messages that lost their order.",
     "parked": "The messages in parking queues of slots.",

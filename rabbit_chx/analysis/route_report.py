@@ -9,9 +9,9 @@ from typing import Any
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
-from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Table
+from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Part, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
-from rabbit_chx.routing import Explanation
+from rabbit_chx.routing import ExchangeRef, Explanation, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -51,6 +51,25 @@ class Answer:
     fault: str | None = field(default=None, metadata=shown(optional=True))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
 
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        source: KeyMap,
+        place: Place,
+        faults: Mapping[ExchangeRef, str],
+        explanation: Explanation | None = None,
+    ) -> Answer:
+        """Return the answer for a key whose destination in the ring is known; `faults` are those of its slots."""
+        if not isinstance(source, SlotTable):
+            return cls(key, place, explanation=explanation)
+        queue = source.queue_of(place)
+        if not isinstance(place, ExchangeRef):
+            return cls(key, queue, "", explanation=explanation)
+        fault = faults.get(place)
+        is_slot = queue != place or bool(fault)
+        return cls(key, queue, place.name if is_slot else "", fault, explanation)
+
     def facts(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
         row = [("key", self.key), ("destination", place_text(self.place))]
@@ -67,7 +86,9 @@ def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Ba
     return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
 
 
-def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bool) -> Document:
+def route_report(
+    source: KeyMap, answers: Sequence[Answer], *, is_determined: bool, ending: Sequence[Part] = ()
+) -> Document:
     """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer."""
     slots = any(answer.slot is not None for answer in answers)
     plain = [answer for answer in answers if answer.explanation is None]
@@ -102,6 +123,7 @@ def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bo
             *explained,
             *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
             Line(joined(": ", source_fact(source))),
+            *ending,
         ],
     )
 

@@ -66,7 +66,7 @@ def compare(
         metavar=RELEASE,
         help="The other RabbitMQ release; without another ring the buckets stay the same.",
     ),
-    of_ring: RingOptions = options(RingOptions),
+    of_ring: RingOptions = options(RingOptions, without=("at",)),
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     keys: KeySource | None = keys_option("A sample of keys, whose load is shown too"),
 ) -> Outcome:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses
 from rabbit_chx.rendering import Batch, Table, sign_of_life
 from rabbit_chx.result_fields import SPREAD, Shown
 from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.times import time_text
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -30,11 +30,6 @@ def _text_or_base64(name: str, value: bytes) -> dict[str, str]:
         return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
-def _time_text(moment: datetime) -> str:
-    """Return a time in UTC, with the milliseconds of a chunk's time."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _text(value: bytes) -> str:
     (name, text), *_ = _text_or_base64("text", value).items()
     return text if name == "text" else f"base64:{text}"
@@ -44,7 +39,7 @@ def _text(value: bytes) -> str:
 _ROW = {
     "stream": Shown("stream"),
     "offset": Shown("offset"),
-    "timestamp": Shown("time", _time_text, as_json=_time_text),
+    "timestamp": Shown("time", time_text, as_json=time_text),
     "key": Shown("key", _text, json=SPREAD, as_json=partial(_text_or_base64, "key")),
     "value": Shown("value", _text, json=SPREAD, as_json=partial(_text_or_base64, "value")),
 }

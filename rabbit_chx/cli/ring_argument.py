@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -35,7 +35,7 @@ from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.rendering import Part, sign_of_life
 from rabbit_chx.routing import (
     Destination,
     ExchangeRef,
@@ -54,7 +54,10 @@ from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rabbit_chx.topology import ExchangeDefinition
+    from rabbit_chx.topology.live.reading import LiveExchange
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
@@ -102,12 +105,21 @@ class RingArgument:
         """Return the topology of the file."""
         return read_topology(self.path or "", vhost, self.content)
 
-    def read(self, at: BrokerAddresses | None, vhost: str, rules: Release | None) -> RingInput:
-        """Return the ring, under the rules of a release; None: its own. `at` is the broker if it is live, `vhost` that of a definitions file."""
+    def read(
+        self,
+        at: BrokerAddresses | None,
+        vhost: str,
+        rules: Release | None,
+        moment: datetime | None = None,
+    ) -> RingInput:
+        """Return the ring, under the rules of a release; None: its own. `at` is the broker if it is live, `vhost` that of a definitions file.
+
+        `moment` is the time of the ring of a live exchange; None: now.
+        """
         if self.bindings:
             return _ring_of_bindings(self.type, self.bindings, rules)
         if at is not None and self.path is None:
-            read = ring_of_broker(at, self.exchange or "")
+            read = ring_of_broker(at, self.exchange or "", moment)
             if self.type == "super-stream" != read.type:
                 raise InputError(
                     f"exchange {self.exchange!r} is of type {read.type}, not a super stream: write {self.exchange}"
@@ -155,6 +167,7 @@ class RingInput:
         is_accepted: True if the user accepts the guess.
         alternate: the exchange that gets messages without a destination.
         exchange: the name of the exchange; None if it is not known.
+        about_past: the time of the source, and the record that has it; empty for one of now.
     """
 
     source: KeyMap
@@ -167,6 +180,7 @@ class RingInput:
     is_accepted: bool = False
     alternate: str | None = None
     exchange: str | None = None
+    about_past: Sequence[Part] = ()
 
     @property
     def is_determined(self) -> bool:
@@ -351,8 +365,8 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 
 
 @sign_of_life("reading the ring")
-def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
-    """Return the ring of a live exchange: read, or else assumed from the bindings."""
+def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | None = None) -> RingInput:
+    """Return the ring of a live exchange: read, or else assumed from the bindings; or that of a former moment."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
     from rabbit_chx.topology.planning.refusals import know_rings
@@ -365,7 +379,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
             "'docker exec NAME', and --management-url http://user:password@host:15672"
         )
-    if broker.management_url is None:
+    if broker.management_url is None and moment is None:
         with broker.open() as live_broker:
             source = ring = live_broker.ring(exchange)
         arguments, findings = None, ring_findings(ring)
@@ -375,8 +389,10 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
                 "follow its slots"
             )
     else:
-        live = broker.exchange(exchange, "")
+        live = broker.exchange(exchange, "AMQP alone does not show the records of a ring")
         alternate = live.alternate
+        if moment is not None:
+            return _ring_of_past(live, moment)
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
             doubt = (
@@ -408,4 +424,25 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         doubt=doubt,
         alternate=alternate,
         exchange=exchange,
+    )
+
+
+def _ring_of_past(live: LiveExchange, moment: datetime) -> RingInput:
+    """Return the ring that a live exchange had at a time, by its records."""
+    if live.type != HASH_EXCHANGE:
+        raise InputError(
+            f"exchange {live.name!r} is of type {live.type}, of which no record exists: leave --at out"
+        )
+    seen = live.history.at(moment)
+    doubt = seen.ring.ground.doubt
+    if not doubt and isinstance(live.slots.key_map(), SlotTable):
+        doubt = "the records have its slots, but not their queues"
+    return RingInput(
+        seen.ring,
+        live.hash_arguments,
+        is_live=True,
+        doubt=doubt and f"the ring of exchange {live.name!r} at {seen.time}: {doubt}",
+        alternate=live.alternate,
+        exchange=live.name,
+        about_past=seen.parts(),
     )

@@ -25,8 +25,7 @@ from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Batch, Data, Document, Lines
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Explanation, SlotTable
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))
@@ -92,6 +91,9 @@ def route(
     --keys reads the KEYs from a file; a single - reads them from stdin. Each answer is then written
     immediately: a line with tabs between the fields, or with --output json a JSON document.
 
+    --at answers by the records of the last ten changes of the ring. What they do not determine, because another
+    program, a restart or an apply changed the ring around that time, is a guess.
+
     --reaching finds keys that reach a queue, for tests and canaries: all of the KEYs or of --keys, or without
     both one of its own. Each is written as soon as it is found.
 
@@ -118,13 +120,14 @@ def route(
         message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
         explanation = ring_exchange.explain(**message) if explain and ring_exchange else None
         place = explanation.destination if explanation else exchange.route(**message)
-        return _answer_of_place(key, given, place, explanation)
+        return Answer.of(key, source, place, given.faults, explanation)
 
     if sample is None:
         answers = [answer(key) for key in keys or ("",)]
         is_lost = any(_is_lost(each, given) for each in answers)
         return Outcome(
-            route_report(source, answers, is_determined=given.is_determined), code_of(given, is_lost=is_lost)
+            route_report(source, answers, is_determined=given.is_determined, ending=given.about_past),
+            code_of(given, is_lost=is_lost),
         )
     one_by_one = explain or message_parts or ring_exchange is None
     batches = (
@@ -182,20 +185,6 @@ def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter
         yield answers_batch(batch, shared)
 
 
-def _answer_of_place(
-    key: str, given: RingInput, place: Place, explanation: Explanation | None = None
-) -> Answer:
-    ring = given.source
-    if not isinstance(ring, SlotTable):
-        return Answer(key, place, explanation=explanation)
-    queue = ring.queue_of(place)
-    if not isinstance(place, ExchangeRef):
-        return Answer(key, queue, "", explanation=explanation)
-    fault = given.faults.get(place)
-    is_slot = queue != place or bool(fault)
-    return Answer(key, queue, place.name if is_slot else "", fault, explanation)
-
-
 def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
     if (type_ := hashing.field_type) is not None:
         raise InputError(
@@ -222,7 +211,7 @@ def _route_in_batches(
         except InputError:
             places = []
         answers = [
-            _answer_of_place(key, given, place)
+            Answer.of(key, given.source, place, given.faults)
             for key, place in zip(batch.keys, places, strict=False)
             if not isinstance(place, Refused)
         ]

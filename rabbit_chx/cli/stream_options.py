@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
@@ -19,15 +18,10 @@ from rabbit_chx.options import one_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.nodes import node_addresses
+from rabbit_chx.times import TIME_HELP, parse_time
 
 if TYPE_CHECKING:
     from rabbit_chx.streams.keys import KeyColumn
-
-_UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
-#: A day with a time zone, for which Python takes the zone for a time.
-_DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
-_TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 
 
 def address_option() -> Any:  # a field's default
@@ -80,7 +74,7 @@ class StreamOptions:
         help="The key of a row is its message id instead of its routing key, as often with super streams.",
     )
     since: str | None = option(
-        metavar="TIME", help=f"Start at the first chunk of this time or later. {_TIME_HELP}"
+        metavar="TIME", help=f"Start at the first chunk of this time or later. {TIME_HELP}"
     )
     until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
     addresses: tuple[str, ...] = address_option()
@@ -120,27 +114,6 @@ class StreamOptions:
                 f"{ring.text:.80} does not say which exchange the rows were published to: pass it with --published-to"
             )
         return exchange, _ring_of_keys(exchange, read)
-
-
-def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time of an option; None if it is not given."""
-    if text is None:
-        return None
-    if ago := _AGO.fullmatch(text.strip()):
-        try:
-            return now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
-        except OverflowError:
-            raise InputError(
-                f"{name} {text} is before the year 1: leave it out to begin at the first row"
-            ) from None
-    try:
-        moment = datetime.fromisoformat(_DAY.sub(r"\1T00:00\2", text.strip()))
-    except ValueError:
-        raise InputError(f"{name} is {text!r:.60}: pass {_TIME_HELP}") from None
-    if moment.tzinfo is None:
-        written = text.strip() if ":" in text else moment.isoformat(timespec="minutes")
-        raise InputError(f"{name} {text} lacks a time zone: write {written}Z for UTC, or {written}+02:00")
-    return moment
 
 
 def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:

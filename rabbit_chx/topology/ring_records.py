@@ -34,6 +34,7 @@ from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.mark import MARK, Mark, Stamp, has_restarted
 from rabbit_chx.topology.pending_apply import PENDING_APPLY
+from rabbit_chx.topology.ring_history import PastRing, RingHistory, past_from_json, past_to_json, with_next
 from rabbit_chx.words import listed
 
 #: The names of the exchanges that may contain the record of an exchange begin with one of these. A final record has the first.
@@ -72,6 +73,9 @@ class RingRecord:
         stamp: the broker when the record was written.
         transient: what the broker deletes by itself and may be a member, in words; empty if there was nothing of that kind in the vhost.
         foreign: what other programs bound while the apply ran, at places that are not known.
+        began: the time at which the writer began to change the ring; empty if it was so already.
+        gap: why the ring of the former record did not last until then; empty if it did.
+        past: the rings of the former records, the oldest first.
     """
 
     exchange: str
@@ -83,6 +87,16 @@ class RingRecord:
     stamp: Stamp = field(default_factory=Stamp)
     transient: str = ""
     foreign: tuple[Binding, ...] = ()
+    began: str = ""
+    gap: str = ""
+    past: tuple[PastRing, ...] = ()
+
+    @property
+    def history(self) -> tuple[PastRing, ...]:
+        """Its ring after those of the former records. With steps, it is the one before them."""
+        state, began = self.state, self.written if self.steps else self.began
+        own = PastRing(self.written, self.writer, state.buckets, state.release, began, self.gap)
+        return (*self.past, own)
 
     @property
     def is_final(self) -> bool:
@@ -291,6 +305,57 @@ def _check_kept(record: RingRecord, state: RingState, bound: Sequence[Binding], 
         )
 
 
+def history_of(
+    records: Iterable[RingRecord | DamagedRecord], ring: HashRing, bound: Sequence[Binding], mark: Mark
+) -> RingHistory:
+    """Return the history of a ring by its records; `bound` are the bindings that the broker lists."""
+    record = newest(records)
+    if record is None:
+        return RingHistory((), ring, "no record of it is on the broker")
+    return RingHistory(record.history, ring, doubt_since(record, ring, bound, mark))
+
+
+def following(
+    record: RingRecord, former: RingRecord, ring: HashRing, bound: Sequence[Binding], mark: Mark
+) -> RingRecord:
+    """Return a record with the history of the former one.
+
+    Args:
+        record: the record, with the time and the writer.
+        former: the record before it.
+        ring: the ring before its steps. If it is another one than that of the former record, it is part of the history, too.
+        bound: the bindings before its steps, as the broker lists them.
+        mark: the mark before its steps.
+    """
+    gap = doubt_since(former, ring, bound, mark)
+    past = with_next(former.past, former.history[-1])
+    if gap and record.steps and ring.ground.is_certain:
+        past = with_next(past, PastRing(record.written, "", ring.buckets, ring.release, gap=gap))
+        gap = ""
+    return replace(record, gap=gap, past=past)
+
+
+def newest(records: Iterable[RingRecord | DamagedRecord]) -> RingRecord | None:
+    """Return the record that was written last; None without one."""
+    valid = (record for record in records if isinstance(record, RingRecord))
+    return max(valid, key=lambda record: record.written, default=None)
+
+
+def doubt_since(record: RingRecord, ring: HashRing, bound: Sequence[Binding], mark: Mark) -> str:
+    """Return why the ring of a record may not have lasted until now; empty if it has. `ring` is that of now, as far as it is known."""
+    if record.steps:
+        return f"an apply of {record.about} did not end"
+    try:
+        state = _state_since(record, bound, ring.release, mark)
+    except (NotDeterminedError, InputError) as error:
+        return str(error)
+    if changed := {*bound} ^ {*(record.state.bindings or ())}:
+        return f"another program bound or unbound {show_bindings(changed)} since {record.written}"
+    if ring.ground.is_certain and ring.buckets != state.buckets:
+        return f"the order was changed since {record.written}, and not by this program"
+    return ""
+
+
 def fit_state(record: RingRecord, bound: Sequence[Binding]) -> RingState:
     """Return the ring after the steps that are done, or after changes by others.
 
@@ -370,7 +435,10 @@ def show_bindings(bindings: Iterable[Binding]) -> str:
 
 
 def record_arguments(record: RingRecord, frame_max: int = FRAME_MAX) -> dict[str, Any] | None:
-    """Return the arguments of the exchange with a record; None if they do not fit into a frame of so many bytes."""
+    """Return the arguments of the exchange with a record; None if they do not fit into a frame of so many bytes.
+
+    The oldest rings of its history are left out for that.
+    """
     text = json.dumps(_content(record), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()
     encoding = "json"
@@ -378,7 +446,7 @@ def record_arguments(record: RingRecord, frame_max: int = FRAME_MAX) -> dict[str
     if len(text) > min(_MOST_PLAIN_CHARACTERS, most):
         encoding, text = "zlib", base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     if len(text) > most:
-        return None
+        return record_arguments(replace(record, past=record.past[1:]), frame_max) if record.past else None
     return {
         "format": _FORMAT,
         "format_version": _FORMAT_VERSION,
@@ -412,6 +480,9 @@ def _content(record: RingRecord) -> dict[str, Any]:
         "start": stamp.start,
         "transient": record.transient,
         "foreign": [[place_to_json(place), key] for place, key in record.foreign],
+        "began": record.began,
+        "gap": record.gap,
+        "past": past_to_json(record.past, state.buckets),
     }
 
 
@@ -476,6 +547,10 @@ def _record_of(content: Any) -> RingRecord:
         Stamp(content["cluster"], content["vhost"], content["identity"], content["start"]),
         str(content["transient"]),
         tuple((destination_from_json(place), str(key)) for place, key in content["foreign"]),
+        # Records of earlier programs do not have these.
+        str(content.get("began", "")),
+        str(content.get("gap", "")),
+        past_from_json(content.get("past", ()), buckets),
     )
 
 

@@ -19,7 +19,7 @@ from rabbit_chx.cli.inputs import hashed_value, parse_bindings, parse_header_typ
 from rabbit_chx.cli.ring_options import parse_release
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering.html import body_of
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable
+from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from rabbit_chx.topology.live.reading import PublishRates
 from rabbit_chx.topology.live_rings import make_members
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, RingMember
@@ -188,10 +188,7 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> Do
         message = hashing.message(hashed_value(hashing, key))
         how = exchange.explain(**message) if isinstance(exchange, ConsistentHashExchange) else None
         place: Place = exchange.route(**message) if how is None else how.destination
-        queue, slot = place, None
-        if isinstance(key_map, SlotTable):
-            queue, slot = key_map.queue_of(place), "" if place is None else str(place)
-        answers.append(Answer(key, queue, slot, explanation=how))
+        answers.append(Answer.of(key, key_map, place, {}, how))
     return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed)
 
 

@@ -66,10 +66,12 @@ from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
 from rabbit_chx.topology.pending_apply import PENDING_APPLY, read_pending
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
+from rabbit_chx.topology.ring_history import RingHistory
 from rabbit_chx.topology.ring_records import (
     TRACE,
     Records,
     RingRecord,
+    history_of,
     is_own,
     is_recorded,
     record_names,
@@ -692,6 +694,11 @@ class LiveExchange:
         """The record of the ring on the broker, if there is one."""
         valid = (record for record in self._records.values() if isinstance(record, RingRecord))
         return next(valid, None)
+
+    @cached_property
+    def history(self) -> RingHistory:
+        """The history of the ring by the records on the broker."""
+        return history_of(self._records.values(), self.ring, self.bindings, self.mark)
 
     @cached_property
     def is_recorded(self) -> bool:

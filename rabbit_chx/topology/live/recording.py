@@ -31,6 +31,7 @@ from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.times import time_text
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, Operation
 from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
@@ -46,10 +47,13 @@ from rabbit_chx.topology.ring_records import (
     Step,
     after_steps,
     fit_state,
+    following,
     make_record,
+    newest,
     prove_ring,
     record_arguments,
     record_names,
+    records_of,
     split_steps,
 )
 
@@ -105,7 +109,7 @@ class _Store:
 
     def __init__(self, live: LiveTopology, broker: LiveBroker) -> None:
         self.mark = live.facts.mark
-        self._broker = broker
+        self._live, self._broker = live, broker
         self._names: dict[str, list[str]] = {}
         self._live_names = {*live.facts.records}
 
@@ -116,9 +120,20 @@ class _Store:
         return self._names[exchange]
 
     def sign(self, record: RingRecord) -> RingRecord:
-        """Return a record with the time, the writer and the stamp of the broker."""
+        """Return a record with the time, the writer and the stamp of the broker, and the rings of the former records."""
         transient = self.mark.passing(place for place, _ in record.bindings)
-        return replace(_sign(record, self.mark.stamp_now), transient=transient)
+        signed = replace(_sign(record, self.mark.stamp_now), transient=transient)
+        return signed if record.began else self._with_past(signed)
+
+    def _with_past(self, record: RingRecord) -> RingRecord:
+        name, live = record.exchange, self._live
+        former = newest(records_of(name, live.facts.records))
+        if former is None:
+            return record
+        found = find_live_ring(live, live.exchange(name), name)
+        return following(
+            record, former, found.ring, [member.binding for member in found.bound], live.facts.mark
+        )
 
     def declaration(self, record: RingRecord) -> Operation | None:
         """Return the operation that stores a record under a free name; None if it is too large."""
@@ -194,11 +209,7 @@ def _exchange(
 
 
 def _sign(record: RingRecord, stamp: Stamp) -> RingRecord:
-    return replace(record, written=_now(), writer=name_writer(), stamp=stamp)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return replace(record, written=time_text(datetime.now(UTC)), writer=name_writer(), stamp=stamp)
 
 
 def record_of(exchange: LiveExchange) -> RingRecord:
@@ -397,7 +408,7 @@ class RingKeeper:
         if not self._keeps_plan or plan.resumes is not None:
             return
         self.drop_plan()
-        pending = make_pending(plan, self._live, _now(), name_writer())
+        pending = make_pending(plan, self._live, time_text(datetime.now(UTC)), name_writer())
         if (arguments := pending_arguments(pending, self._broker.amqp.frame_max)) is not None:
             with contextlib.suppress(AccessRefusedError):
                 self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
@@ -467,8 +478,14 @@ class RingKeeper:
             if has_record(self._live, record, self._store.mark):
                 return []
             self._store.make_mark()
-        origin = self._current[name].origin if name in self._current else record.origin
-        return self._store.final(self._store.sign(replace(record, origin=origin))) or []
+        return self._store.final(self._store.sign(self._ending(record))) or []
+
+    def _ending(self, record: RingRecord) -> RingRecord:
+        """Return a final record with what the record of the steps knows."""
+        begun = self._current.get(record.exchange)
+        if begun is None:
+            return record
+        return replace(record, origin=begun.origin, began=begun.written, gap=begun.gap, past=begun.past)
 
     def finish_after_refusal(self) -> None:
         """Store final records of the rings whose steps the broker refused, if the records determine them."""
@@ -491,7 +508,7 @@ class RingKeeper:
             final = replace(
                 record, state=state._replace(ground=Ground("recorded")), steps=(), foreign=foreign
             )
-            self._store.perform(self._store.final(self._store.sign(final)) or [])
+            self._store.perform(self._store.final(self._store.sign(self._ending(final))) or [])
 
 
 def _split(

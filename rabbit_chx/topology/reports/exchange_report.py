@@ -50,7 +50,8 @@ from rabbit_chx.topology.objects.objects import (
     order_of_place,
 )
 from rabbit_chx.topology.planning.refusals import know_rings
-from rabbit_chx.topology.ring_records import record_arguments
+from rabbit_chx.topology.ring_history import RingHistory
+from rabbit_chx.topology.ring_records import history_of, record_arguments, records_of
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import percent_or_blank, plural
@@ -89,6 +90,7 @@ class ShownExchange:
         record_arguments: the record that this ring makes; None if it is assumed.
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
+        history: its rings by its records; None if they are not to be shown.
         cluster: the name of the broker's cluster.
     """
 
@@ -102,6 +104,7 @@ class ShownExchange:
     record_arguments: Mapping[str, Any] | None = None
     sharding: ShardedExchange | None = None
     sample: SlotSample | None = None
+    history: RingHistory | None = None
     cluster: str | None = None
 
     @classmethod
@@ -141,7 +144,9 @@ class ShownExchange:
                 keys.setdefault(binding.destination, []).append(binding.routing_key)
         for member in exchange.ring or ():
             keys.setdefault(member.destination, []).append(member.key)
-        found = find_recorded_ring(topology, name)
+        found, live = find_recorded_ring(topology, name), find_live_ring(topology, exchange, name)
+        records = records_of(name, topology.facts.records)
+        bound = [member.binding for member in live.bound]
         return cls(
             name,
             topology.vhost or "/",
@@ -150,6 +155,7 @@ class ShownExchange:
             keys,
             rates,
             "" if found is None else f"of {found[0].about}",
+            history=history_of(records, live.ring, bound, topology.facts.mark) if records else None,
         )
 
     def parts(self) -> Iterator[Part]:
@@ -190,6 +196,8 @@ class ShownExchange:
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
+        if self.history is not None:
+            yield from _history_parts(self.history)
         if sharding is not None:
             yield Section("", list(_sharding_parts(sharding)), key="sharding")
 
@@ -331,6 +339,25 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
         yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
 
 
+def _history_parts(history: RingHistory) -> Iterator[Part]:
+    """Yield the rings of the records, the newest first, and what happened since."""
+    rows = [
+        (
+            ring.written,
+            ring.began or None,
+            ring.writer or None,
+            moved,
+            len({*ring.buckets} - {None}),
+            ring.gap or None,
+        )
+        for ring, moved in history.changes()
+    ]
+    yield Table.of(_HISTORY, rows, key="history")
+    yield Data({"not_determined_since": history.doubt or None})
+    if history.doubt:
+        yield Line(f"since the last record the ring is not determined: {history.doubt}")
+
+
 def _record_text(live: LiveExchange) -> str:
     """Return what is known about the record of a ring, and how to store one that fits."""
     stored = "none" if live.record is None else f"of {live.record.about}"
@@ -362,6 +389,14 @@ _MEMBERS = {
     "places": Shown("buckets", sparse=True, json=None),
     "buckets": Shown("count", number=True, sparse=True),
     **_SHARED,
+}
+_HISTORY = {
+    "written": Shown("changed"),
+    "began": Shown(),
+    "writer": Shown("by", lambda writer: writer or "another program, or a restart"),
+    "moved": Shown("keys moved", percent_or_blank, number=True, as_json=rounded),
+    "members": Shown("members", number=True),
+    "doubt": Shown("not determined before", lambda doubt: doubt or "", sparse=True),
 }
 _SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
 _QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
