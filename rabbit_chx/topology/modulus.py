@@ -32,9 +32,7 @@ def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> 
     If the order of `release` cannot be computed, that of 4.3 is used.
     """
     if release.follows(MODULUS_BY_BINDING_KEY):
-        ordered = sorted(
-            bindings, key=lambda binding: order_of_binding((binding.destination, binding.routing_key))
-        )
+        ordered = sorted(bindings, key=lambda binding: order_of_binding(binding.member))
     else:
         ordered = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
     return tuple(binding.destination for binding in ordered)
@@ -45,7 +43,7 @@ def modulus_of(
 ) -> ModulusHashExchange:
     """Return the exchange with these bindings. Bindings that differ only in their arguments count, too."""
     bindings = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
-    pairs = [(binding.destination, binding.routing_key) for binding in bindings]
+    pairs = [binding.member for binding in bindings]
     if len(set(pairs)) < len(pairs):
         pairs = list(ascending_bindings(number_bindings(bindings, release)))
     return ModulusHashExchange(name, pairs, release, provenance)
@@ -82,7 +80,7 @@ def modulo_map_of(
     bound, is_ordered = order_partitions(bound)
     if provenance == "read" and not is_ordered:
         provenance = "assumed"
-    pairs = [(binding.destination, binding.routing_key) for binding in bound]
+    pairs = [binding.member for binding in bound]
     return super_stream_of(exchange.name, pairs, provenance=provenance)
 
 

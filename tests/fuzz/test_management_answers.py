@@ -108,7 +108,7 @@ READERS: Mapping[str, Callable[[Any], object]] = {
     "modulus": read_exchange("bills"),
     "super stream": read_exchange("super"),
     "shards": read_shards,
-    "bindings": read_bindings,
+    "bindings": lambda broker: read_bindings(broker.api, "/"),
     "consumers": lambda broker: read_consumer_tags(["q1"], broker),
 }
 

@@ -632,16 +632,17 @@ def verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
 
 def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Mapping[str, HashRing]:
     """Return the planned rings, after a comparison of their bindings with those of the broker."""
-    bound = read_bindings(broker)
+    bound = read_bindings(broker.api, broker.vhost)
     for name, ring in planned.items():
-        listed, wanted = Counter(bound.get(name, ())), Counter(ring.bindings or ())
-        if wanted < listed:
-            foreign = ", ".join(f"{place!s} (key {key})" for place, key in listed - wanted)
+        there = Counter(binding.member for binding in bound.get(name, ()))
+        wanted = Counter(ring.bindings or ())
+        if wanted < there:
+            foreign = ", ".join(f"{place!s} (key {key})" for place, key in there - wanted)
             raise BrokerRefusedError(
                 f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and the record of the plan is valid",
                 exchange=name,
             )
-        if listed != wanted:
+        if there != wanted:
             raise BrokerRefusedError(
                 f"the bindings of {name} are not those of {ring!r} after all changes: someone else binds too, or the broker did not do "
                 "what it answered; compare its bindings",

@@ -21,6 +21,7 @@ from rabbit_chx.errors import (
     BrokerRefusedError,
     InputError,
     MismatchError,
+    NotDeterminedError,
     NotFoundError,
     RabbitChxError,
 )
@@ -80,7 +81,7 @@ from rabbit_chx.topology.rules.policies import policies_of_mark
 from rabbit_chx.topology.rules.reach import MADE_BY_BROKER
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
-from rabbit_chx.words import outline
+from rabbit_chx.words import listed, outline
 
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK, TRACE)
@@ -106,13 +107,6 @@ _NAMED: Mapping[str, Shape] = {"name": str}
 _STATED: Mapping[str, Shape] = {"name": str, "state?": str}
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
-_BINDING: Mapping[str, Shape] = {
-    "source": str,
-    "destination": str,
-    "destination_type": str,
-    "routing_key": str,
-    "arguments?": dict,
-}
 _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
 _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
@@ -136,7 +130,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     api, vhost = broker.api, broker.vhost
     flags = _read_flags(api)
     release = _release_by(str(overview["rabbitmq_version"]), flags)
-    objects = _LiveObjects()
+    objects = LiveObjects()
     entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
     own = [entry for entry in entries if is_own(entry["name"])]
     exchanges = objects.read(ExchangeDefinition, [entry for entry in entries if not is_own(entry["name"])])
@@ -144,15 +138,11 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     broker.check_lock_in(queues)
     all_queues = queues
     queues = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
-    bindings = api.get_list("bindings", vhost, fields={"arguments?": dict})
-    # Each queue is bound to the default exchange.
-    bindings = [
-        end for end in bindings if end.get("destination") not in OWN_QUEUES and end.get("source") != ""
-    ]
+    bindings = read_bindings(api, vhost, objects)
     found = vhost_objects(
         exchanges,
         objects.read(QueueDefinition, map(_plain_queue, queues)),
-        objects.read(BindingDefinition, bindings),
+        [binding for of_one in bindings.values() for binding in of_one],
         objects.read(PolicyDefinition, api.get_list("policies", vhost, fields=_POLICY)),
         release=release,
     )
@@ -317,12 +307,21 @@ def read_node_starts(api: ManagementApi) -> dict[str, float] | None:
     }
 
 
-def read_bindings(broker: LiveBroker) -> dict[str, list[Binding]]:
-    """Return the bindings of each exchange of a vhost."""
-    bindings: dict[str, list[Binding]] = {}
-    for entry in broker.api.get_list("bindings", broker.vhost, fields=_BINDING):
-        definition = make_object(BindingDefinition, entry)
-        bindings.setdefault(definition.source, []).append((definition.destination, definition.routing_key))
+def read_bindings(
+    api: ManagementApi, vhost: str, objects: LiveObjects | None = None, *, source: str | None = None
+) -> dict[str, list[BindingDefinition]]:
+    """Return the bindings of each exchange of a vhost, but the default one, or those of the exchange `source`.
+
+    Bindings to queues of this program are not among them, nor those that no client can name, which `objects` names.
+    """
+    path = ("bindings", vhost) if source is None else ("exchanges", vhost, source, "bindings", "source")
+    entries = api.get_list(*path, fields={"arguments?": dict})
+    named = [
+        entry for entry in entries if entry.get("destination") not in OWN_QUEUES and entry.get("source") != ""
+    ]
+    bindings: dict[str, list[BindingDefinition]] = {}
+    for binding in (objects or LiveObjects()).read(BindingDefinition, named):
+        bindings.setdefault(binding.source, []).append(binding)
     return bindings
 
 
@@ -336,7 +335,7 @@ def read_consumer_tags(queues: Iterable[str], broker: LiveBroker) -> dict[str, l
     return tags
 
 
-class _LiveObjects:
+class LiveObjects:
     """The objects of a vhost that AMQP can name. `odd` names those that only a definitions file can make, of which these are left out."""
 
     def __init__(self) -> None:
@@ -578,13 +577,19 @@ class LiveExchange:
 
     @cached_property
     def _binding_definitions(self) -> list[BindingDefinition]:
-        path = ("exchanges", self.vhost, self.name, "bindings", "source")
-        return [make_object(BindingDefinition, entry) for entry in self._api.get_list(*path, fields=_BINDING)]
+        objects = LiveObjects()
+        found = read_bindings(self._api, self.vhost, objects, source=self.name)
+        if objects.odd:
+            raise NotDeterminedError(
+                f"exchange {self.name!r} has bindings that no client can name: delete {listed(objects.odd)}",
+                exchange=self.name,
+            )
+        return found.get(self.name, [])
 
     @property
     def bindings(self) -> tuple[Binding, ...]:
         """``(destination, binding key)`` of each binding; their order has no meaning."""
-        return tuple((binding.destination, binding.routing_key) for binding in self._binding_definitions)
+        return tuple(binding.member for binding in self._binding_definitions)
 
     @property
     def policy_name(self) -> str | None:
@@ -654,7 +659,7 @@ class LiveExchange:
             starts = {record.stamp.start for record in self._valid_records}
             if self.release.follows(RESTART_KEEPS) and mark.holds and starts <= {mark.stamp.start}:
                 return mark
-        objects = _LiveObjects()
+        objects = LiveObjects()
         queues = self._api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
         exchanges = self._api.get_list("exchanges", self.vhost, fields=_EXCHANGE)
         policies = (
@@ -720,11 +725,7 @@ class LiveExchange:
                 for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE)
                 if entry["name"] and isinstance(entry["name"], str)
             ],
-            [
-                make_object(BindingDefinition, entry)
-                for entry in api.get_list("bindings", vhost, fields=_BINDING)
-                if entry["source"]
-            ],
+            [binding for of_one in read_bindings(api, vhost).values() for binding in of_one],
         )
 
     def mirror(self) -> ConsistentHashExchange | ModulusHashExchange:

@@ -473,10 +473,10 @@ class RingKeeper:
     def finish_after_refusal(self) -> None:
         """Store final records of the rings whose steps the broker refused, if the records determine them."""
         with contextlib.suppress(RabbitChxError):
-            bound = read_bindings(self._broker)
+            bound = read_bindings(self._broker.api, self._broker.vhost)
             for name, record in self._current.items():
                 if len(self._store.names(name)) == 1:
-                    self._finish_early(record, bound.get(name, []))
+                    self._finish_early(record, [binding.member for binding in bound.get(name, [])])
 
     def _finish_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
         with contextlib.suppress(NotDeterminedError):
@@ -501,7 +501,7 @@ def _split(
     actions = [
         Step(
             "bind" if step.action == "bind" else "unbind",
-            (step.binding.destination, step.binding.routing_key),
+            step.binding.member,
         )
         for _, step in steps
     ]

@@ -273,6 +273,11 @@ class BindingDefinition:
         return f"{self.source} -> {self.destination}" + (f" ({', '.join(parts)})" if parts else "")
 
     @property
+    def member(self) -> Binding:
+        """The destination and the key, which make a binding of a ring."""
+        return self.destination, self.routing_key
+
+    @property
     def identity(self) -> Hashable:
         """What makes it the same binding for the broker: all but its owner."""
         return self.source, self.destination, self.routing_key, self.arguments

@@ -40,10 +40,7 @@ def _pending_ring(ring: KeyMapPlan, live: LiveTopology) -> PendingRing:
     state = find_live_ring(live, live.exchange(ring.exchange), ring.exchange).state
     return PendingRing(
         HashRing(*state) if has_ring else None,
-        tuple(
-            (step.action == "bind", (step.binding.destination, step.binding.routing_key))
-            for step in ring.steps
-        ),
+        tuple((step.action == "bind", step.binding.member) for step in ring.steps),
         len(ring.early_steps),
         tuple(ring.moments),
         {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.topology.live import reading_shards
 from rabbit_chx.topology.live.reading import LiveExchange, read_ring
@@ -84,6 +84,16 @@ def test_slots_take_the_lists_of_exchanges_and_bindings() -> None:
     api = Api(ORDERS, bound("orders", "slot", "exchange"), bound("slot", "q1", key=""))
     assert live(api).slots.owners == {ExchangeRef("slot"): "q1"}
     assert api.requests[3:] == ["exchanges v", "bindings v"]
+
+
+def test_bindings_that_no_client_can_name_matter_only_to_their_exchange() -> None:
+    odd = {**bound("x", "q1"), "routing_key": None}
+    slotted = bound("orders", "slot", "exchange"), bound("slot", "q1", key="")
+    assert live(Api(ORDERS, *slotted, odd)).slots.owners == {ExchangeRef("slot"): "q1"}
+    with pytest.raises(
+        NotDeterminedError, match=r"'orders' has bindings that no client can name.* 'orders' to 'q1'"
+    ):
+        _ = live(Api(ORDERS, {**odd, "source": "orders"})).ring
 
 
 def test_a_ring_source_needs_no_bindings() -> None:
