@@ -89,7 +89,7 @@ def test_rows_whose_confirms_are_lost_are_in_doubt_whatever_becomes_of_their_nex
                 publisher.flush()
         counts = caught.value.report
     assert (counts.unknown, counts.returned, counts.nacked) == (ROWS, 0, 0)
-    found = [int(message.body) for message in taken(channel, "rows")]
+    found = [int(body) for _, _, body in taken(channel, "rows")]
     record(
         History([Attempt(row, "k") for row in range(ROWS)], (), {"rows": found}),
         path="Publisher",
