@@ -84,7 +84,7 @@ class SharedStats:
         submitted: messages that the publisher took on.
         confirmed: messages that the broker acked and did not return.
         returned: messages that no queue took (UnroutableError).
-        nacked: messages that the broker refused: with basic.nack, or by closing the channel or the connection.
+        nacked: messages that the broker refused: with basic.nack, by closing the channel or the connection, or by smaller frames than their headers.
         failed: messages that got another error.
         unknown: those of the failed messages that may be in a queue (UnknownOutcomeError).
         in_flight: messages without an outcome.

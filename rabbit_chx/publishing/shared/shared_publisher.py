@@ -153,6 +153,7 @@ class SharedPublisher(PublisherBase):
 
             - UnroutableError: no queue takes it.
             - NackedError: the broker refuses it (basic.nack).
+            - RowError: its headers do not fit into a frame of the broker. It was not sent.
             - Another BrokerRefusedError: the broker closes the channel or the connection over it, or refuses the login.
             - UnknownOutcomeError: it was sent and not answered in time. It may be in a queue.
             - UnreachableError: there was no connection in time. It was not sent.
