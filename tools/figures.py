@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
+from rabbit_chx import ConsistentHashExchange, ExchangeRef, HashRing, SlotTable, Topology, plot
 from rabbit_chx.topology import LiveTopology, plan
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
 THEMES = {"light": "#1f2328", "dark": "#f0f6fc"}
 """The colour of text by theme, as GitHub has it."""
 _WIDTH = 5.2  # inches: the text is 10 pixels high where a page is 380 pixels wide
+_KEY = "user-1"
 _PLANNED = """
 max_share_moved = 0.2
 [[exchanges]]
@@ -32,22 +35,6 @@ ring = [MEMBERS]
 [[queues]]
 name = "q{1..3}"
 """
-
-
-def unbind() -> Figure:
-    """Ten queues of weight 1: the first to be bound is unbound, and the last."""
-    ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(1, 11)])
-    figure = Figure((_WIDTH, 3.4), layout="constrained")
-    sides = figure.subplots(1, 2, sharex=True, sharey=True)
-    for ax, (queue, which) in zip(sides, (("q1", "first"), ("q10", "last")), strict=True):
-        moved = plot.movement(ring, ring.unbind(queue), ax=ax).get_title()
-        ax.set_title(f"unbind {queue}, bound {which}:\n{moved}")
-        legend = ax.get_legend()
-        handles, labels = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
-        legend.remove()
-    sides[0].set_xlim(-0.12, 0.12)
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    return figure
 
 
 def planned() -> Figure:
@@ -74,7 +61,49 @@ def slotted() -> Figure:
     return figure
 
 
-FIGURES: dict[str, Callable[[], Figure]] = {"unbind": unbind, "plan": planned, "slots": slotted}
+def modelled() -> Figure:
+    """The words of docs/model.md: a ring, the ring without a queue, and slots for the same queues."""
+    ring = HashRing.from_bindings([("q1", 2), ("q2", 1), ("q3", 2)])
+    after = ring.unbind("q1")
+    slots = [ExchangeRef(f"slot {n}") for n in range(5)]
+    table = SlotTable(HashRing.from_buckets(slots), dict(zip(slots, ring.buckets, strict=True)))
+    reassigned = table.reassigned({"q2": 1, "q3": 1})
+    place = ConsistentHashExchange("orders", ring).explain(_KEY).bucket
+    figure = Figure((_WIDTH, 3.6), layout="constrained")
+    ax = figure.add_subplot(xlim=(0, 10), ylim=(0.3, 8.7))
+    ax.axis("off")
+    ax.text(0, 8.3, f"the key {_KEY}  →  hash  →  bucket {place}  →  {ring.buckets[place]}", weight="bold")
+    ax.annotate("", (place + 2.5, 7.2), (place + 2.5, 8.1), arrowprops={"arrowstyle": "->", "color": "0.5"})
+    _draw_cells(ax, 6.2, "ring", ring.buckets)
+    for centre, (queue, weight) in zip((3, 4.5, 6), ring.bindings, strict=True):
+        ax.text(centre, 5.8, f"binding {queue},\nweight {weight}", ha="center", va="top", size="x-small")
+    _draw_cells(ax, 3.4, "without q1", after.buckets)
+    _draw_cells(ax, 1.5, "slots", slots)
+    ends = [
+        str(old) if old == reassigned.owners[slot] else f"→ {reassigned.owners[slot]}"
+        for slot, old in zip(slots, ring.buckets, strict=True)
+    ]
+    _draw_cells(ax, 0.5, "their queues", ends)
+    for height, moved in ((3.9, ring.share_moved(after)), (1.5, table.share_moved(reassigned))):
+        ax.text(7.3, height, f"moves {moved:.1%}\nof all keys", va="center")
+    return figure
+
+
+def _draw_cells(ax: Axes, height: float, label: str, cells: Iterable[object]) -> None:
+    """Draw a row of buckets, each in the colour of its queue; slots have none."""
+    ax.text(0, height + 0.5, label, va="center")
+    for place, cell in enumerate(cells):
+        name = cell.name if isinstance(cell, ExchangeRef) else str(cell)
+        colour = {"q1": "C0", "q2": "C3", "q3": "C2"}.get(name[-2:], "0.5")
+        ax.add_patch(Rectangle((place + 2, height), 1, 1, facecolor=colour, alpha=0.35, edgecolor="0.5"))
+        ax.text(place + 2.5, height + 0.5, name, ha="center", va="center", size="small")
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "model": modelled,
+    "plan": planned,
+    "slots": slotted,
+}
 
 
 def draw(name: str, theme: str, path: Path) -> None:

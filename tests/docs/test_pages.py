@@ -87,6 +87,19 @@ def test_a_page_uses_the_usual_words(document: str) -> None:
     assert UNUSUAL.findall(prose) + REFUSED.findall(prose) == []
 
 
+#: What is not a sentence of a page.
+NO_SENTENCE = re.compile(
+    PROSE_OF_OTHERS.pattern + r"|\[[^\]]*\]\([^)]*\)|\*\*.*?\*\*|^(?:#|\|)[^\n]*$", re.DOTALL | re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
+def test_a_page_with_words_of_the_model_links_to_it(document: str) -> None:
+    words = re.findall(r"\b(?:ring|bucket|slot)s?\b", NO_SENTENCE.sub("", page(document)))
+    first_page = document.endswith("README.md") and document not in COMMAND_PAGES
+    assert not words or first_page or document == "docs/model.md" or "model.md" in page(document)
+
+
 def test_the_notes_of_a_release_have_few_words() -> None:
     releases = re.split(r"^## ", page("CHANGELOG.md"), flags=re.MULTILINE)[1:]
     assert max(len(release.split()) for release in releases if not release.startswith("Unreleased")) <= 1_000

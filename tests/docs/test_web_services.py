@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 PAGE = "docs/publish/web-services.md"
-(SERVE, _), (CURL, ANSWER) = console_examples(page(PAGE))
+(SERVE, _), (CURL, ANSWER), (METRICS, COUNT) = console_examples(page(PAGE))
 
 
 @contextmanager
@@ -49,6 +51,10 @@ def test_a_confirmed_message_is_in_a_queue_and_one_that_no_queue_takes_gets_422(
         channel = connection.channel()
         with service(vhost.url, tmp_path) as command:
             assert answer(command, tmp_path) == (ANSWER.strip(), "202")
+            port = re.search(r"127.0.0.1:\d+", command)
+            assert port
+            shown = run_command(METRICS.replace("localhost:8000", port[0]), 60, tmp_path)
+            assert shown.stdout.decode() == COUNT
             got: Any = channel.basic_get("orders.1", auto_ack=True)
             assert (got[0].routing_key, got[2]) == ("customer-42", b"{}")
             channel.queue_delete("orders.1")
@@ -67,7 +73,7 @@ def test_a_worker_of_gunicorn_publishes_and_closes(
     vhost: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hooks are called as gunicorn does, in this process."""
-    _, hooks, shop = python_blocks(PAGE)
+    _, _, hooks, shop = python_blocks(PAGE)
     (tmp_path / "shop.py").write_text(shop)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "shop", raising=False)  # a module of these tests has that name, too
@@ -81,3 +87,20 @@ def test_a_worker_of_gunicorn_publishes_and_closes(
     module.order("customer-42", b"{}")
     names["worker_exit"](None, None)
     assert module.publisher.stats().confirmed == 1
+
+
+def test_a_publish_is_a_span_of_the_provider_of_the_page(vhost: RunningBroker) -> None:
+    _, tracing, *_ = python_blocks(PAGE)
+    publish = f"""
+from rabbit_chx import SharedPublisher
+with SharedPublisher({vhost.url!r}, "amq.fanout", mandatory=False) as publisher:
+    publisher.submit("customer-42", b"{{}}").result()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", tracing + publish], capture_output=True, timeout=60, check=True
+    )
+    [span] = json.loads(f"[{ran.stdout.decode()}]")
+    assert (span["kind"], span["attributes"]["messaging.destination.name"]) == (
+        "SpanKind.PRODUCER",
+        "amq.fanout",
+    )

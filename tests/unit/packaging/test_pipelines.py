@@ -101,11 +101,15 @@ def test_the_role_permits_one_pod_only() -> None:
 
 
 def test_the_page_uses_the_inputs_of_the_action_and_the_hook() -> None:
-    workflow, config = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
-    (step,) = (step for step in workflow["jobs"]["plan"]["steps"] if "rabbit_chx" in step["uses"])
-    assert step["with"].keys() <= ACTION["inputs"].keys()
+    *workflows, config = (
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    )
     required = {name for name, given in ACTION["inputs"].items() if given.get("required")}
-    assert required <= step["with"].keys()
+    assert [list(workflow["jobs"]) for workflow in workflows] == [["plan"], ["apply"]]
+    for workflow in workflows:
+        (job,) = workflow["jobs"].values()
+        (step,) = (step for step in job["steps"] if "rabbit_chx" in step["uses"])
+        assert required <= step["with"].keys() <= ACTION["inputs"].keys()
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert [hook["id"]] == [used["id"] for used in config["repos"][0]["hooks"]]
 
@@ -149,7 +153,7 @@ def test_pre_commit_runs_the_hook_of_the_page(tmp_path: Path) -> None:
     run(*git, "init", "--quiet")
     run(*git, "add", ".")
     run(*git, "commit", "--quiet", "--message", "hook")
-    _, config = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    *_, config = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     commit = run(*git, "rev-parse", "HEAD").stdout.strip()
     config = config.replace("https://github.com/OWNER/rabbit_chx", str(repository)).replace("COMMIT", commit)
     (tmp_path / ".pre-commit-config.yaml").write_text(config)
