@@ -7,7 +7,6 @@ properties, and the values in the order of the flags.
 from __future__ import annotations
 
 import calendar
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -109,8 +108,10 @@ def _of_row(
 
 def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Sequence[bytes]:
     if values and isinstance(values[0], str):
-        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the loop below finds the invalid value
+        try:
             return list(map(str.encode, values))  # type: ignore[arg-type]
+        except (TypeError, UnicodeEncodeError):  # the loop below finds the invalid value
+            pass
     elif set(map(type, values)) <= {bytes}:
         return values  # type: ignore[return-value]  # all values are bytes
     return [_check_bytes(value, what, first_row + i) for i, value in enumerate(values)]

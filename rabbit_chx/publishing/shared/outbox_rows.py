@@ -16,7 +16,6 @@ from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import NackedError, RabbitChxError, UnroutableError
 from rabbit_chx.publishing.batches import BATCH_BYTES
 from rabbit_chx.publishing.closes import close_error
-from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.publish_report import unroutable_remedy
 from rabbit_chx.publishing.returns import Returns
@@ -95,7 +94,7 @@ class OutboxRows:
 
     def pending(self, batch: RowBatch) -> RowBatch | None:
         """Return the messages that have not expired."""
-        indices = [i for i, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
+        indices = self._outbox.find_open(batch.numbers)
         return batch.pick(indices) if indices else None
 
     def refusals(self, batch: RowBatch, _acked: int) -> int:
@@ -129,9 +128,9 @@ class OutboxRows:
 
 def _unroutable(returned: Return) -> ErrorFor:
     def error(message: Message) -> UnroutableError:
-        exchange = _exchange(message.rows)
+        exchange = _exchange(message)
         return UnroutableError(
-            f"exchange {exchange!r}: no queue took the message with the routing key {_key(message.rows)!r:.80} (reply code "
+            f"exchange {exchange!r}: no queue took {_named(message)} (reply code "
             f"{returned.code}, {returned.text}): {unroutable_remedy(returned)}",
             exchange=exchange,
             reply_code=returned.code,
@@ -140,18 +139,18 @@ def _unroutable(returned: Return) -> ErrorFor:
     return error
 
 
-def _key(rows: Rows) -> str:
-    return rows.keys[0].decode(errors="backslashreplace")
+def _named(message: Message) -> str:
+    return f"the message with the routing key {message.key.decode(errors='backslashreplace')!r:.80}"
 
 
-def _exchange(rows: Rows) -> str:
-    return rows.exchanges[0].decode(errors="backslashreplace") if rows.exchanges else ""
+def _exchange(message: Message) -> str:
+    return message.exchange.decode(errors="backslashreplace")
 
 
 def _nack_error(message: Message) -> NackedError:
-    exchange = _exchange(message.rows)
+    exchange = _exchange(message)
     return NackedError(
-        f"exchange {exchange!r}: the broker rejected the message with the routing key {_key(message.rows)!r:.80} (basic.nack): a queue is "
+        f"exchange {exchange!r}: the broker rejected {_named(message)} (basic.nack): a queue is "
         "full and its overflow is reject-publish, or it has no majority of its nodes",
         exchange=exchange,
     )
@@ -159,8 +158,6 @@ def _nack_error(message: Message) -> NackedError:
 
 def _close_error(cause: RabbitChxError) -> ErrorFor:
     def error(message: Message) -> RabbitChxError:
-        return close_error(
-            cause, f"the message with the routing key {_key(message.rows)!r:.80}", _exchange(message.rows)
-        )
+        return close_error(cause, _named(message), _exchange(message))
 
     return error

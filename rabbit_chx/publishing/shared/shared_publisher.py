@@ -27,7 +27,6 @@ from rabbit_chx.options import documented, options_of, takes
 from rabbit_chx.publishing.batches import Column, name_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.message_properties import MessageProperties, PropertyColumns
 from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publish_report import PublishReport
@@ -167,9 +166,7 @@ class SharedPublisher(PublisherBase):
         future.set_running_or_notify_cancel()  # nobody can recall a message
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             try:
-                message = Message.of(
-                    self._rows(key, body, exchange, properties, trace), future, time.monotonic()
-                )
+                message = self._message(key, body, exchange, properties, trace, future=future)
             except InputError as cause:
                 raise _without_number(cause) from None
             if not self._submit(message):
@@ -196,10 +193,9 @@ class SharedPublisher(PublisherBase):
         future: asyncio.Future[None] = loop.create_future()
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             try:
-                rows = self._rows(key, body, exchange, properties, trace)
+                message = self._message(key, body, exchange, properties, trace, future=future, loop=loop)
             except InputError as cause:
                 raise _without_number(cause) from None
-            message = Message.of(rows, future, time.monotonic(), loop)
             if self._submit(message):
                 await future
                 return
@@ -238,14 +234,17 @@ class SharedPublisher(PublisherBase):
         self._guard.check()
         return await asyncio.wrap_future(self._bulk.call(keys, bodies, properties, exchanges))
 
-    def _rows(
+    def _message(
         self,
         key: str | bytes,
         body: str | bytes,
         exchange: str | None,
         properties: Mapping[str, Any],
         trace: Mapping[str, str],
-    ) -> Rows:
+        *,
+        future: Future[None] | asyncio.Future[None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Message:
         columns = name_columns(
             [key],
             [body],
@@ -253,10 +252,14 @@ class SharedPublisher(PublisherBase):
             None if exchange is None else [exchange],
         )
         rows = self._builder.with_trace(trace).rows(columns, 0)
-        return replace(
-            rows,
-            properties=rows.properties or [self._constant],
-            exchanges=rows.exchanges or [self._own_exchange],
+        return Message(
+            rows.keys[0],
+            rows.bodies[0],
+            rows.properties[0] if rows.properties else self._constant,
+            rows.exchanges[0] if rows.exchanges else self._own_exchange,
+            future,
+            time.monotonic(),
+            loop,
         )
 
     def _submit(self, message: Message) -> bool:
