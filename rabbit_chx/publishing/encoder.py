@@ -75,6 +75,14 @@ def as_bytes(
     return data
 
 
+def one_as_bytes(value: str | bytes, what: str, longest: int | None = None) -> bytes:
+    """Return the text of one message as `as_bytes` does for a column."""
+    data = value.encode() if type(value) is str and value.isascii() else value
+    if type(data) is bytes and (longest is None or len(data) <= longest):
+        return data
+    return as_bytes((value,), what, 0, longest)[0]
+
+
 def of_rows(
     encode: Callable[[Sequence[Any], str, int], Sequence[_T]],
     values: Sequence[Any],

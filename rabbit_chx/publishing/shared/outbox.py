@@ -359,7 +359,13 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         while left:
             try:
                 while left:
-                    _complete(*left[0])
+                    future, error = left[0]
+                    if future.done():  # the await was cancelled
+                        pass
+                    elif error is None:
+                        future.set_result(None)
+                    else:
+                        future.set_exception(error)
                     left.popleft()
             # SystemExit of a callback, Ctrl-C: the other futures must be done, too.
             except BaseException as cause:  # noqa: BLE001
@@ -369,15 +375,6 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         _here.completes = was_completing
     if interruption is not None and threading.current_thread() is threading.main_thread():
         raise interruption
-
-
-def _complete(future: Future[None] | asyncio.Future[None], error: RabbitChxError | None) -> None:
-    if future.done():  # the await was cancelled
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
 
 
 _SLOTS, _SLOT_S = 6, 10.0
