@@ -108,7 +108,7 @@ long/fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes thei
 	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
 	$(BIN)/python tools/update.py
 
-long/releases: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark, on containers of 4.3, 4.0, 3.10 and 3.8; writes the table of docs/support.md
+long/releases: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark, on containers of 4.3, 4.0, 3.10 and 3.8; writes the table of docs/reference/support.md
 	@failed=; for release in $(RELEASES); do \
 	  echo "== RabbitMQ $$release"; \
 	  $(PYTEST) $(LIVE) -m "not extended" --chx-broker $$release --release-results docs/figures/releases.json $(LIVE_TESTS) || failed="$$failed $$release"; \
@@ -138,6 +138,9 @@ long/simulate: $(STAMP) ## 100,000 simulated runs of publishers and thousands of
 long/apply: $(STAMP) ## 1,000 histories of a model, and applies of 48 plans on 4.3 and 3.10, each ended at each of its operations: the rings of the records are the true ones
 	APPLY_SEEDS=1000 $(PYTEST) -n auto --timeout 3600 tests/unit/topology/live/test_recording.py
 	APPLY_PLANS=48 $(PYTEST) -n 2 --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_ring_records.py -k whenever
+
+long/claims: $(STAMP) ## 1,000 random histories of rings, with foreign binds, copies, killed applies and restarts, on each release: what every command claims is true
+	CLAIM_HISTORIES=250 RELEASES="$(RELEASES)" $(PYTEST) -n 2 --no-loadscope-reorder tests/parity/test_topology_claims.py
 
 long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000

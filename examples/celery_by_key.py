@@ -1,4 +1,4 @@
-"""Celery tasks in the order of their keys: docs/frameworks.md has the commands that start the workers.
+"""Celery tasks in the order of their keys: docs/publish/frameworks.md has the commands that start the workers.
 
 AMQP_URL=... python examples/celery_by_key.py calls 200 tasks and prints the queue of each.
 """

@@ -25,7 +25,6 @@ _Options = TypeVar("_Options")
 
 _DOC_WIDTH = 110
 _SECTION = re.compile(r"\n\n(?=[A-Z]\w+::?\n)")
-_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 _SIZE = re.compile(r"(\d+)\s*(b|k|kib|m|mib|g|gib)?", re.IGNORECASE)
@@ -178,8 +177,7 @@ def documented(values: type | None = None) -> Callable[[type[_T]], type[_T]]:
 
 
 def _entry(each: Option) -> str:
-    meaning = _LINK.sub(r"\1", each.meaning)
-    text = f"{each.name} ({each.type_text}): {meaning}."
+    text = f"{each.name} ({each.type_text}): {each.meaning}."
     return textwrap.fill(
         text, _DOC_WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False
     )

@@ -8,7 +8,7 @@
     df.write.format("rabbitmq").options(url="amqp://...", exchange="orders").mode("append").save()
 
 Spark finds the format without `register` if the packages are installed for the Python that ``PYSPARK_PYTHON`` names.
-docs/spark.md is installed in the folder of `rabbit_chx`.
+docs/spark/write.md is installed in the folder of `rabbit_chx`.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
 
         Name: ``rabbitmq``
 
-        Columns to write: `value`, and `key` (or `routing_key`), each string or binary; others in docs/spark-options.md.
-        Columns that are read: `key`, `value`, `stream`, `offset`, `timestamp`; others in docs/streams.md.
+        Columns to write: `value`, and `key` (or `routing_key`), each string or binary; others in docs/reference/spark-options.md.
+        Columns that are read: `key`, `value`, `stream`, `offset`, `timestamp`; others in docs/streams/python.md.
 
-        Options: `url` is required, and `exchange` to write, or `stream` to read; others in docs/spark-options.md.
+        Options: `url` is required, and `exchange` to write, or `stream` to read; others in docs/reference/spark-options.md.
         """
 
         @classmethod

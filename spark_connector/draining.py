@@ -75,8 +75,8 @@ def drain(
 
     Args:
         spark: the session, classic or Connect, of PySpark 4.0 or newer.
-        options: `url`, `queue` or `exchange`, and the others of docs/spark-options.md for queues; a number or a boolean needs no quotes.
-        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``; docs/spark.md lists the columns.
+        options: `url`, `queue` or `exchange`, and the others of docs/reference/spark-options.md for queues; a number or a boolean needs no quotes.
+        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``; docs/spark/write.md lists the columns.
             Its longest duration is the broker's ``consumer_timeout`` (30 minutes).
         max_messages: the most messages in all; None for all ready messages.
         max_seconds: the time in seconds after which no batch begins; None for no bound.

@@ -33,8 +33,8 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
     with ``format("rabbitmq")``: a failed write may leave any part of the rows in the queues.
 
     Args:
-        df: the rows; docs/spark-options.md lists the columns.
-        options: the options of docs/spark-options.md by name; a number or a boolean needs no quotes.
+        df: the rows; docs/reference/spark-options.md lists the columns.
+        options: the options of docs/reference/spark-options.md by name; a number or a boolean needs no quotes.
         ring: the ring of the exchange, the table of its slots, or an ``x-modulus-hash`` exchange, or the JSON of one of them, instead of the
             option `ring`; the report then counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or
             ``broker.slots``; for ``x-modulus-hash`` ``broker.exchange``) is called before the write and after it: a note reports keys that have

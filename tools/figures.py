@@ -51,7 +51,7 @@ def unbind() -> Figure:
 
 
 def planned() -> Figure:
-    """The plan of docs/commands/change.md."""
+    """The plan of docs/reference/commands/change.md."""
     wanted, there = (
         Topology.from_toml(
             _PLANNED.replace("MEMBERS", f'{more}{{ queue = "q1", weight = 10 }}, {{ queue = "q2" }}')
@@ -66,7 +66,7 @@ def planned() -> Figure:
 
 
 def slotted() -> Figure:
-    """The slots of docs/slots.md."""
+    """The slots of docs/operate/slots.md."""
     slots = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
     owners = {slot: f"events.{n % 3 + 1}" for n, slot in enumerate(slots)}
     figure = Figure((_WIDTH, 2.0), layout="constrained")

@@ -1,4 +1,4 @@
-"""The table of docs/support.md: what `make long WHAT=releases` ran on each release."""
+"""The table of docs/reference/support.md: what `make long WHAT=releases` ran on each release."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ SHARED_OPTIONS = {
 }
 
 
-#: The page in docs/commands/ of each command, if it is not `predict`.
+#: The page in docs/reference/commands/ of each command, if it is not `predict`.
 _PAGES = {
     "ui": "look",
     "show": "look",
@@ -222,7 +222,7 @@ _PAGES = {
 
 
 def page_of(command: str) -> str:
-    """Return the page of a command in docs/commands, with the anchor of its section."""
+    """Return the page of a command in docs/reference/commands, with the anchor of its section."""
     page = _PAGES.get(command, "predict")
     return f"{page}.md#{command.replace(' ', '-')}"
 

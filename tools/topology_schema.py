@@ -111,11 +111,11 @@ _RULES: dict[EntryType, list[dict[str, Any]]] = {
 
 
 def topology_schema() -> str:
-    """Return the text of docs/topology.schema.json."""
+    """Return the text of docs/reference/topology.schema.json."""
     schema: dict[str, Any] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "rabbit_chx topology",
-        "description": "Exchanges, queues, bindings and policies of RabbitMQ. See docs/topology.md.",
+        "description": "Exchanges, queues, bindings and policies of RabbitMQ. See docs/reference/topology.md.",
         **_file(),
         "definitions": {
             "table": {"type": "object", "additionalProperties": _VALUE},

@@ -23,15 +23,15 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/contributing/architecture.md": {"levels": tables.levels},
     "bench/README.md": {"peers": peer_table.peers, "soak": guarantees.soak},
     "docs/guarantees.md": {"measured": guarantees.measured},
-    "docs/spark-options.md": {
+    "docs/reference/spark-options.md": {
         "columns": tables.spark_columns,
         "options": tables.options,
         "options of streams": tables.read_options,
         "options of queues": tables.queue_options,
     },
-    "docs/support.md": {"releases": release_table.releases},
-    "docs/topology.md": {"fields": tables.topology_field_names},
-    "docs/commands/README.md": {"commands": tables.command_list},
+    "docs/reference/support.md": {"releases": release_table.releases},
+    "docs/reference/topology.md": {"fields": tables.topology_field_names},
+    "docs/reference/commands/README.md": {"commands": tables.command_list},
     "tests/README.md": {"mutants": mutations.table},
 }
 """What makes a part of a document, by the document and the name at its marks."""
@@ -45,7 +45,7 @@ def generated() -> dict[str, str]:
         for part, make in parts.items():
             text = _with_part(name, text, part, make())
         documents[name] = text
-    return documents | output_schemas() | {"docs/topology.schema.json": topology_schema()}
+    return documents | output_schemas() | {"docs/reference/topology.schema.json": topology_schema()}
 
 
 def differences() -> list[str]:

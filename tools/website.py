@@ -82,15 +82,17 @@ _RUNS = "docs/runs.md"
 #: The pages that only the site has, with their texts.
 _MADE: dict[str, Callable[[], str]] = {
     _RUNS: lambda: f"---\norphan: true\n---\n\n# Runs under faults\n\n{guarantees.runs()}\n",
-    "docs/topology-fields.md": lambda: f"# Fields of a topology file\n\n{tables.topology_fields()}\n",
+    "docs/reference/topology-fields.md": lambda: (
+        f"# Fields of a topology file\n\n{tables.topology_fields()}\n"
+    ),
     "docs/rules.md": lambda: f"# Rules of each release\n\n{tables.rules()}\n",
-    "docs/api.md": lambda: (
+    "docs/reference/api.md": lambda: (
         "# Public names\n\nThese names are the public interface. Import them from the package that lists them. "
         "Everything else may change in\nany release. `rabbit_chx.plot` is a module: import it with `from rabbit_chx "
         f"import plot`.\n\n{tables.public_names()}\n"
     ),
-    "docs/commands/options.md": lambda: f"# Options of all commands\n\n{tables.all_commands()}\n",
-    "docs/commands/findings.md": lambda: f"# Findings of checks\n\n{tables.all_findings()}\n",
+    "docs/reference/commands/options.md": lambda: f"# Options of all commands\n\n{tables.all_commands()}\n",
+    "docs/reference/commands/findings.md": lambda: f"# Findings of checks\n\n{tables.all_findings()}\n",
 }
 _LINK = re.compile(r"\[([^]]*)\]\(([^)#:]+)\)")
 _PICTURE = re.compile(
@@ -179,19 +181,20 @@ def complete_page(_: Sphinx, page: str, source: list[str]) -> None:
             if pages := _pages(part):
                 source[0] += _tree(part.partition("\n")[0], [f"/docs/{link}" for link in pages])
         source[0] += _tree(
-            "Python reference", ["/docs/api"] + [f"/api/{package}" for package in reversed(PACKAGES)]
+            "Python reference",
+            ["/docs/reference/api"] + [f"/api/{package}" for package in reversed(PACKAGES)],
         )
     elif page == "docs/guarantees":
         source[0] = source[0].replace("(figures/guarantees.jsonl)", f"({Path(_RUNS).name})")
-    elif page == "docs/topology":
+    elif page == "docs/reference/topology":
         source[0] += _tree("", ["topology-fields"])
     elif page == "docs/how-it-routes":
         source[0] = source[0].replace("(../rabbit_chx/routing/rules.py)", "(rules.md)") + _tree("", ["rules"])
-    elif page == "docs/commands/README":
+    elif page == "docs/reference/commands/README":
         source[0] += _tree(
             "", [*dict.fromkeys(re.findall(r"\]\((?!README)([\w-]+)\.md#", text)), "options", "findings"]
         )
-    elif page == "tests/README":
+    elif page.endswith("/README") and page != "docs/README":
         source[0] += _tree("", [link for link in _pages(text) if not link.startswith("..")])
 
 

@@ -49,7 +49,7 @@ class Deduplicator:
     """Runs the effect of each message whose id is new. It remembers the id once the effect has succeeded.
 
     The ids are in the memory of this process. A message that another process has handled, or this one before a restart, counts as new. If
-    that is not sufficient, insert the id in the transaction of the effect: see docs/deduplication.md. An object may be shared by any number
+    that is not sufficient, insert the id in the transaction of the effect: see docs/publish/deduplication.md. An object may be shared by any number
     of threads and tasks.
 
     Args:

@@ -17,7 +17,7 @@ JOURNAL = "rabbit-chx.groups"
 #: The remedy for a broker that has no streams.
 WITHOUT_JOURNAL = (
     "On a broker without streams pass journal=None: messages then have no generation, and shares are less even "
-    "(docs/managed-brokers.md, 'ConsumerGroup without streams')"
+    "(docs/operate/managed-brokers.md, 'ConsumerGroup without streams')"
 )
 
 #: ready: the member is healthy and takes its share; repeated now and then, for members that start reading later. alive: a heartbeat.

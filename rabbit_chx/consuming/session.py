@@ -59,7 +59,7 @@ _UNANSWERED_S = 2.0
 _MAX_SILENT_RENEWALS = 2
 _DEAD_CONSUMER_REMEDY = (
     "consuming it again did not help. The broker may deliver to a consumer that is dead, as RabbitMQ 4.3.6 may after a member was "
-    "killed: restart the node that leads the queue (docs/consuming.md, 'What RabbitMQ does to order')"
+    "killed: restart the node that leads the queue (docs/publish/consuming.md, 'What RabbitMQ does to order')"
 )
 
 
@@ -216,7 +216,7 @@ class GroupSession:
             )
             _log.warning(
                 "group member %s: the broker blocks publishers, as during an alarm of memory or disk, so the journal %r takes no entry: "
-                "this member %s. Clear the alarm (docs/consuming.md, 'When the broker blocks publishers')",
+                "this member %s. Clear the alarm (docs/publish/consuming.md, 'When the broker blocks publishers')",
                 self.member.name,
                 self.member.journal,
                 what,

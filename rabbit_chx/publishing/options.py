@@ -1,6 +1,6 @@
 """The options of publishing, each declared once: name, type with unit and range, default, meaning.
 
-From these classes follow the arguments and docstrings of `Publisher` and `SharedPublisher`, their list in docs/publishing.md, and the
+From these classes follow the arguments and docstrings of `Publisher` and `SharedPublisher`, their list in docs/publish/bulk.md, and the
 options of Spark that mean the same. `Limits` and `Retries` are values, which several publishers may share.
 """
 
@@ -144,7 +144,7 @@ class CommonOptions:
     _: KW_ONLY
     routing: Literal["exchange", "client"] = option(
         one_of("exchange", "client"),
-        '`"client"` sends each message straight to the queue that the ring names: [client-side routing](publishing.md#client-side-routing)',
+        '`"client"` sends each message straight to the queue that the ring names: client-side routing',
         "exchange",
     )
     ring: GivenRing | Callable[[], GivenRing] | None = option(
@@ -161,14 +161,14 @@ class CommonOptions:
     content_type: str | None = option(TEXT, "content type of every message")
     properties: MessageProperties | None = option(
         _MAPPING,
-        "[properties](publishing.md#properties-and-exchanges-of-each-message) of every message; they override `persistent` and `content_type`",
+        "properties of every message; they override `persistent` and `content_type`",
     )
     limits: Limits = option(value_of(Limits), "the window and the time limits", Limits())
     retries: Retries = option(value_of(Retries), "repeated connections and messages", Retries())
     connection_name: str | None = option(TEXT, "name of the connection in the management UI")
     credentials: Credentials | None = option(
         _FUNCTION,
-        "returns an [OAuth 2 token](security.md#oauth-2-tokens) and its expiry (an aware datetime, or seconds since 1970), instead of a "
+        "returns an OAuth 2 token and its expiry (an aware datetime, or seconds since 1970), instead of a "
         "password in the URL; called again, also in other threads, before the token expires",
     )
 
@@ -184,7 +184,7 @@ class PublishOptions(CommonOptions):
     )
     progress: Callable[[PublishReport], None] | None = option(
         ValueKind("function of a `PublishReport`"),
-        "[progress callback](publishing.md#the-report): called at most four times a second, after each reconnect, and at the end of a flush "
+        "progress callback: called at most four times a second, after each reconnect, and at the end of a flush "
         "or with an error; its exceptions end the call",
     )
 

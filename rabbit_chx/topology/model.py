@@ -239,7 +239,7 @@ class Topology(AnyTopology):
         release: Release | None = None,
         variables: Mapping[str, Value] | None = None,
     ) -> Topology:
-        """Return the topology in a topology file. docs/topology.md describes the format.
+        """Return the topology in a topology file. docs/reference/topology.md describes the format.
 
         Args:
             text: the file's text.

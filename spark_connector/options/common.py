@@ -235,7 +235,7 @@ ADDRESS_OPTIONS = (
     Option("port", COUNT, "with `host`; by default 5672, with TLS 5671; for streams 5552 and 5551"),
     Option("vhost", TEXT, "with `host`; by default `/`"),
     Option("username", TEXT, "if `url` has none; by default `guest`"),
-    Option("password", TEXT, "if `url` has none; see [Secrets](spark.md#secrets)"),
+    Option("password", TEXT, "if `url` has none; see [Secrets](../spark/write.md#secrets)"),
     Option("passwordEnv", TEXT, "environment variable of the executors with the password"),
     Option("passwordFile", TEXT, "path of a file with the password on every executor"),
     Option(

@@ -169,7 +169,7 @@ class ReadOptions:
     include_headers: bool = option(FLAG, _INCLUDE_HEADERS, default=False)
     filter_values: tuple[str, ...] = option(
         _FILTER_VALUES,
-        "read only rows with one of these [filter values](streams.md#filters), separated by commas or as a JSON array",
+        "read only rows with one of these [filter values](../streams/python.md#filters), separated by commas or as a JSON array",
         default=(),
     )
     filter_match_unfiltered: bool = option(
@@ -197,7 +197,7 @@ class ReadOptions:
     push_filters: str = option(
         one_of("none", "exact", "keys"),
         "`exact`: skip streams and offsets by filters on `stream`, `offset` and `timestamp`; `keys`: also on `key`; see "
-        "[Filter pushdown](spark-streams.md#filter-pushdown)",
+        "[Filter pushdown](../spark/streams.md#filter-pushdown)",
         default="none", only="batch",
     )
     ring: KeyMap | None = option(

@@ -171,7 +171,7 @@ class WriteOptions:
         only="amqp", spark="headersConst",
     )
     message_id: str = option(
-        one_of("none", "column", "auto"), "see [Stable ids](spark.md#stable-ids)", default="none",
+        one_of("none", "column", "auto"), "see [Stable ids](../spark/write.md#stable-ids)", default="none",
         only="amqp",
     )
     write_name: str | None = option(
@@ -183,15 +183,15 @@ class WriteOptions:
     max_in_flight_bytes: int = field_of(_LIMITS["max_in_flight_bytes"], only="amqp")
     keep_order: bool = field_of(
         _RETRIES["keep_order"], kind=either("none", "per-key"),
-        meaning="`per-key`: see [Order](spark.md#order); not allowed with `spark.speculation`", only="amqp",
+        meaning="`per-key`: see [Order](../spark/write.md#order); not allowed with `spark.speculation`", only="amqp",
         spark="ordering",
     )
     skip_bad_rows: bool = option(
-        either("fail", "skip"), "reaction to [bad rows](spark.md#delivery)", default=False,
+        either("fail", "skip"), "reaction to [bad rows](../spark/write.md#delivery)", default=False,
         heading="When something goes wrong", spark="badRows",
     )
     skip_unroutable: bool = option(
-        either("fail", "skip"), "reaction to [unroutable rows](spark.md#delivery)", default=False,
+        either("fail", "skip"), "reaction to [unroutable rows](../spark/write.md#delivery)", default=False,
         only="amqp", spark="onUnroutable",
     )
     confirm_timeout_s: float = field_of(_LIMITS["confirm_timeout_s"])
@@ -217,7 +217,7 @@ class WriteOptions:
     )
     routing: str | None = option(
         one_of("exchange", "client", *get_args(StreamRouting)),
-        "`client` instead of `exchange`: see [Routing in the client](spark.md#routing-in-the-client); needs `ringVia`. With `superStream`: "
+        "`client` instead of `exchange`: see [Routing in the client](../spark/write.md#routing-in-the-client); needs `ringVia`. With `superStream`: "
         "`hash` (default), or `key`: `key` is the binding key of a partition, as for AMQP clients",
     )
     super_stream: str = option(
@@ -228,7 +228,7 @@ class WriteOptions:
     exactly_once: bool = option(
         either("at-least-once", "exactly-once"),
         "`exactly-once` needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`; see "
-        "[exactly once](spark-streams.md#write)",
+        "[exactly once](../spark/streams.md#write)",
         default=False, spark="delivery",
     )
     app_id: str | None = option(
@@ -243,7 +243,7 @@ class WriteOptions:
     )
     verify: str = option(
         one_of("tail", "full", "off"),
-        "with `exactly-once`: [verification](spark-streams.md#write) of stored rows", default="tail",
+        "with `exactly-once`: [verification](../spark/streams.md#write) of stored rows", default="tail",
         only="exactly-once",
     )
     order_by: str | None = option(
@@ -258,12 +258,12 @@ class WriteOptions:
     window: int = field_of(options_of(WriteLimits)["window"], only="streams")
     filter_value_column: str | None = option(
         TEXT,
-        "column (string or binary) with the [filter value](streams.md#filters) of each row, may be `key`; null: no filter",
+        "column (string or binary) with the [filter value](../streams/python.md#filters) of each row, may be `key`; null: no filter",
         only="streams",
     )
     sub_entry_rows: int | None = field_of(
         _WRITER["sub_entry_rows"],
-        meaning="maximum number of rows of a [sub-entry](streams.md#sub-entries); by default rows are single; not with `exactly-once`",
+        meaning="maximum number of rows of a [sub-entry](../streams/python.md#sub-entries); by default rows are single; not with `exactly-once`",
         only="streams",
     )
     compression: Codec = field_of(_WRITER["compression"], only="streams")

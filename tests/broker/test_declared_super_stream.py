@@ -1,4 +1,4 @@
-"""The super streams of docs/topology.md, declared from the file, are those that RabbitMQ's own command makes."""
+"""The super streams of docs/reference/topology.md, declared from the file, are those that RabbitMQ's own command makes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rabbit_chx.topology import check, plan
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.0")]
 
-(TEXT,) = re.findall(r"## Super streams\n.*?```toml\n(.*?)```", page("docs/topology.md"), re.DOTALL)
+(TEXT,) = re.findall(r"## Super streams\n.*?```toml\n(.*?)```", page("docs/reference/topology.md"), re.DOTALL)
 #: The command writes seven days in seconds. To 4.3.6 they are the same, to older releases they are not.
 #: Of twelve partitions, the names and the binding keys have different orders.
 FILE = Topology.from_toml(TEXT.replace('"7D"', '"604800s"').replace("partitions = 3", "partitions = 12"))

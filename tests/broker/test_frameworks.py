@@ -1,4 +1,4 @@
-"""The examples of docs/frameworks.md: each message is handled once, in the queue that the mirror predicts, in order by key."""
+"""The examples of docs/publish/frameworks.md: each message is handled once, in the queue that the mirror predicts, in order by key."""
 
 from __future__ import annotations
 

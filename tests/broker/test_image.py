@@ -1,4 +1,4 @@
-"""The image of docker/cli/Dockerfile, run as docs/pipelines.md shows it: not root, with a read-only file system."""
+"""The image of docker/cli/Dockerfile, run as docs/operate/pipelines.md shows it: not root, with a read-only file system."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.slow, pytest.m
 
 PUBLIC_BASE = re.findall(r"^ARG BASE=(\S+)$", page("docker/cli/Dockerfile"), re.MULTILINE)[0]
 OUR_BASE = "rabbit-chx-base:trixie"
-BUILD, RUN = (command for command, _ in console_examples(page("docs/pipelines.md")))
+BUILD, RUN = (command for command, _ in console_examples(page("docs/operate/pipelines.md")))
 MODULUS_FILE = page("examples/kubernetes/topology.toml")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

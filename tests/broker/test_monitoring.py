@@ -1,4 +1,4 @@
-"""The script of docs/monitoring.md, the alerts and the dashboard, with a real node exporter and a real Prometheus."""
+"""The script of docs/operate/monitoring.md, the alerts and the dashboard, with a real node exporter and a real Prometheus."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def run_script(folder: Path, url: str, management_url: str, ring_via: str) -> in
     settings.write_text(
         f'export AMQP_URL={url} RABBIT_CHX_MANAGEMENT_URL={management_url} RABBIT_CHX_RING_VIA="{ring_via}"\n'
     )
-    (script,) = re.findall(r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/monitoring.md"), re.DOTALL)
+    (script,) = re.findall(
+        r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/operate/monitoring.md"), re.DOTALL
+    )
     script = script.replace("/etc/rabbit-chx.env", str(settings)).replace(
         "/var/lib/node_exporter", str(folder)
     )

@@ -39,7 +39,7 @@ name = "orders.{1..4}"
 type = "stream"
 """
 #: The command of the page.
-(APPLY,) = re.findall(r"^ *rabbit-chx (.*)$", page("docs/other-languages.md"), re.MULTILINE)
+(APPLY,) = re.findall(r"^ *rabbit-chx (.*)$", page("docs/publish/other-languages.md"), re.MULTILINE)
 COUNT = 400
 
 

@@ -1,4 +1,4 @@
-"""The permissions of docs/security.md: with exactly these each works, and without any one of them the error names it."""
+"""The permissions of docs/operate/security.md: with exactly these each works, and without any one of them the error names it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def site(vhost: RunningBroker, bare_channel: BlockingChannel, tmp_path: Path) ->
 
 
 def test_the_users_of_the_page_can_do_what_the_page_tells(site: Site) -> None:
-    section = page("docs/security.md").partition("## Users for plans")[2].partition("\n## ")[0]
+    section = page("docs/operate/security.md").partition("## Users for plans")[2].partition("\n## ")[0]
     commands = "".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).splitlines()
     assert len(commands) == 6
     named = {user: f"{site.name}-{user}" for user in ("planner", "applier")}
@@ -290,7 +290,7 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",
-    page("docs/security.md").partition("## Permissions")[2].partition("| --- |")[2],
+    page("docs/operate/security.md").partition("## Permissions")[2].partition("| --- |")[2],
     re.MULTILINE,
 )
 

@@ -1,4 +1,4 @@
-"""The web service of docs/web-services.md under load: each request that got 202 is in a queue, whatever happens to the broker."""
+"""The web service of docs/publish/web-services.md under load: each request that got 202 is in a queue, whatever happens to the broker."""
 
 from __future__ import annotations
 

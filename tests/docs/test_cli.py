@@ -1,4 +1,4 @@
-"""Every example of docs/commands that needs no broker is run as it is written, and prints what the page says.
+"""Every example of docs/reference/commands that needs no broker is run as it is written, and prints what the page says.
 
 Those of a block ``console live`` need a broker: test_cli_live.py runs them.
 """
@@ -29,14 +29,14 @@ def test_the_example_prints_the_output_of_the_page(command: str, printed: str, t
 
 
 def test_each_command_has_a_page_that_the_index_names() -> None:
-    index = page("docs/commands/README.md")
+    index = page("docs/reference/commands/README.md")
     assert [name for name in COMMANDS if f"]({page_of(name)})" not in index] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_an_example_on_its_page(name: str) -> None:
     file = page_of(name).partition("#")[0]
-    text = page(f"docs/commands/{file}").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    text = page(f"docs/reference/commands/{file}").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     examples = console_examples(text) + console_examples(text, "console live")
     assert any(f"rabbit-chx {name}" in command for command, _ in examples)
 

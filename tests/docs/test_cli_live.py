@@ -1,4 +1,4 @@
-"""Every example of docs/commands that needs a broker is run as it is written, but for addresses, vhost and release."""
+"""Every example of docs/reference/commands that needs a broker is run as it is written, but for addresses, vhost and release."""
 
 from __future__ import annotations
 

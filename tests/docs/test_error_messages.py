@@ -1,4 +1,4 @@
-"""docs/error-messages.md: each error text on it is one of the code. docs/fix-an-exchange.md: each kind of finding is a kind."""
+"""docs/reference/error-messages.md: each error text on it is one of the code. docs/operate/fix-an-exchange.md: each kind of finding is a kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from blocks import ROOT, page
 
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 
-ERRORS = page("docs/error-messages.md").partition("Messages of Spark:")[0]
+ERRORS = page("docs/reference/error-messages.md").partition("Messages of Spark:")[0]
 MESSAGES = re.findall(r"^- `([^`]+)`:\s", ERRORS, re.MULTILINE)
 
 
@@ -37,7 +37,7 @@ def test_the_code_has_each_message() -> None:
 
 
 def test_each_finding_is_one_of_a_check() -> None:
-    symptoms = page("docs/fix-an-exchange.md")
+    symptoms = page("docs/operate/fix-an-exchange.md")
     named = {
         kind for row in re.findall(r"finds? (.*?) \|", symptoms) for kind in re.findall(r"`([a-z-]+)`", row)
     }

@@ -1,4 +1,4 @@
-"""docs/fix-an-exchange.md, docs/change-an-exchange.md and docs/slots.md: the shares on them are those of the library, and the finding is that of a broker."""
+"""docs/operate/fix-an-exchange.md, docs/operate/change-an-exchange.md and docs/operate/slots.md: the shares on them are those of the library, and the finding is that of a broker."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rabbit_chx.testing.broker_search import release_is_in
 from rabbit_chx.topology import plan
 from rabbit_chx.words import percent
 
-PAGE = "docs/fix-an-exchange.md"
-CHANGE = page("docs/change-an-exchange.md")
+PAGE = "docs/operate/fix-an-exchange.md"
+CHANGE = page("docs/operate/change-an-exchange.md")
 
 
 def test_a_new_exchange_is_bound_before_the_old_one_is_unbound() -> None:
@@ -45,7 +45,9 @@ def test_two_rings_in_the_same_order_give_each_key_queues_of_the_same_number() -
 
 
 def test_the_file_of_slots_is_read() -> None:
-    file, without_slots = re.findall(r"^```toml\n(.*?)^```$", page("docs/slots.md"), re.DOTALL | re.MULTILINE)
+    file, without_slots = re.findall(
+        r"^```toml\n(.*?)^```$", page("docs/operate/slots.md"), re.DOTALL | re.MULTILINE
+    )
     assert Topology.from_toml(file).exchanges[0].slots == 64
     live = live_of(Topology.from_toml(file.replace("slots = 64", "slots = 8")))
     wanted = Topology.from_toml(f'{without_slots}[[queues]]\nname = "events.{{1..4}}"\ntype = "quorum"\n')

@@ -24,25 +24,25 @@ pytestmark = pytest.mark.broker
 
 #: Pages whose blocks are all run here.
 PAGES = [
-    "docs/consuming.md",
-    "docs/dataframes.md",
-    "docs/deduplication.md",
-    "docs/placement.md",
-    "docs/publishing.md",
-    "docs/spark-streams.md",
-    "docs/spark.md",
-    "docs/stream-groups.md",
-    "docs/streams.md",
-    "docs/topology.md",
+    "docs/publish/consuming.md",
+    "docs/streams/dataframes.md",
+    "docs/publish/deduplication.md",
+    "docs/spark/placement.md",
+    "docs/publish/bulk.md",
+    "docs/spark/streams.md",
+    "docs/spark/write.md",
+    "docs/streams/groups.md",
+    "docs/streams/python.md",
+    "docs/reference/topology.md",
 ]
 #: Pages with other blocks, and what runs or reads those.
 OTHERS = {
-    "docs/change-an-exchange.md": "typed from top to bottom",
-    "docs/frameworks.md": "Airflow is not installed",
-    "docs/managed-brokers.md": "typed from top to bottom",
-    "docs/sharding.md": "test_sharding_page.py applies the file of the page first",
+    "docs/operate/change-an-exchange.md": "typed from top to bottom",
+    "docs/publish/frameworks.md": "Airflow is not installed",
+    "docs/operate/managed-brokers.md": "typed from top to bottom",
+    "docs/operate/sharding.md": "test_sharding_page.py applies the file of the page first",
     "docs/testing.md": "a test file of a user",
-    "docs/web-services.md": "test_web_services.py serves it",
+    "docs/publish/web-services.md": "test_web_services.py serves it",
 }
 #: Paths that Spark resolves in the folder of its JVM, not in ours.
 SPARK_PATHS = ("checkpoint", "trips.parquet", "reports", "drained")
@@ -72,7 +72,7 @@ def release_marks(*blocks: str) -> list[pytest.MarkDecorator]:
 
 CONSOLES = [
     pytest.param(block, id=f"{Path(name).stem}-{number}")
-    for name in ("docs/choose.md", "docs/fix-an-exchange.md")
+    for name in ("docs/choose.md", "docs/operate/fix-an-exchange.md")
     for number, block in enumerate(
         re.findall(r"^```console\n.*?^```$", page(name), re.DOTALL | re.MULTILINE), 1
     )
@@ -144,8 +144,8 @@ def test_the_block_runs_alone(run: Callable[..., None], block: str) -> None:
 @pytest.mark.spark
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 def test_the_queues_have_the_rows_of_the_first_write_of_spark(vhost: RunningBroker, tmp_path: Path) -> None:
-    (tmp_path / "first.py").write_text(addressed(python_blocks("docs/spark.md")[0], vhost))
-    ((command, shown),) = console_examples(page("docs/spark.md"))
+    (tmp_path / "first.py").write_text(addressed(python_blocks("docs/spark/write.md")[0], vhost))
+    ((command, shown),) = console_examples(page("docs/spark/write.md"))
     here = addressed(command, vhost).replace(
         "list_queues", f"list_queues -p {ConnectionSettings.from_uri(vhost.url).vhost}"
     )

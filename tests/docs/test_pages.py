@@ -18,9 +18,6 @@ EVERYWHERE = sorted(
     for folder in (
         "",
         "bench",
-        "docs",
-        "docs/commands",
-        "docs/contributing",
         "examples",
         "tests",
         "tests/vectors",
@@ -28,7 +25,7 @@ EVERYWHERE = sorted(
         "tools",
     )
     for path in (ROOT / folder).glob("*.md")
-)
+) + sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)|(?:src|srcset)=\"([^\"]+)\"")
 
 
@@ -48,7 +45,7 @@ def test_links_lead_somewhere(document: str) -> None:
 
 
 #: Pages whose answers are about files: test_topology.py.
-WITH_FILES = {"docs/topology.md", "docs/upgrades.md"}
+WITH_FILES = {"docs/reference/topology.md", "docs/operate/upgrades.md"}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +92,16 @@ def test_the_notes_of_a_release_have_few_words() -> None:
     assert max(len(release.split()) for release in releases if not release.startswith("Unreleased")) <= 1_000
 
 
-def test_the_index_names_every_page() -> None:
-    index = page("docs/README.md")
-    assert [path for path in PAGES if path != "docs/README.md" and f"({path[5:]})" not in index] == []
+@pytest.mark.parametrize("folder", sorted({path.parent for path in (ROOT / "docs").rglob("*.md")}), ids=str)
+def test_the_first_page_of_a_folder_names_every_page(folder: Path) -> None:
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    pages = [*folder.glob("*.md"), *folder.glob("*/README.md")]
+    named = [path.relative_to(folder).as_posix() for path in pages if path != folder / "README.md"]
+    assert [name for name in named if not re.search(rf"\({name}[)#]", index)] == []
+
+
+def test_few_pages_are_in_no_folder() -> None:
+    assert len(list((ROOT / "docs").glob("*.md"))) <= 8
 
 
 def test_every_command_in_a_sentence_is_understood() -> None:

@@ -11,9 +11,9 @@ MEASURED = "".join(
     page(path)
     for path in (
         "bench/README.md",
-        "docs/spark.md",
-        "docs/publishing.md",
-        "docs/commands/predict.md",
+        "docs/spark/write.md",
+        "docs/publish/bulk.md",
+        "docs/reference/commands/predict.md",
     )
 )
 

@@ -1,4 +1,4 @@
-"""docs/security.md: its tables against the code."""
+"""docs/operate/security.md: its tables against the code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from blocks import page
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import TLS_PARAMETERS, ManagementUrl
 
-PAGE = "docs/security.md"
+PAGE = "docs/operate/security.md"
 
 
 def test_the_urls_and_the_table_name_each_parameter() -> None:

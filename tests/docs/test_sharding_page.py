@@ -1,4 +1,4 @@
-"""docs/sharding.md: its file makes the shards that it says, and its programs run."""
+"""docs/operate/sharding.md: its file makes the shards that it says, and its programs run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rabbit_chx import Broker, Topology
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
-PAGE = "docs/sharding.md"
+PAGE = "docs/operate/sharding.md"
 
 pytestmark = pytest.mark.broker
 

@@ -1,4 +1,4 @@
-"""docs/topology.md and docs/upgrades.md: the files on them are read, and the answers are those of the library."""
+"""docs/reference/topology.md and docs/operate/upgrades.md: the files on them are read, and the answers are those of the library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocks import ROOT, console_examples, page, run_command, run_doctest
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
 
-PAGE = "docs/topology.md"
+PAGE = "docs/reference/topology.md"
 DEFINITIONS = ROOT / "tests/unit/topology/file/definitions/whole-4.3.6.json"
 
 
@@ -26,7 +26,7 @@ def files(path: str = PAGE) -> list[str]:
     ("path", "names"),
     [
         (PAGE, ("topology.toml", "mistakes.toml", "orders.toml", "prod.toml")),
-        ("docs/upgrades.md", ("topology.toml",)),
+        ("docs/operate/upgrades.md", ("topology.toml",)),
     ],
 )
 def test_the_answers_are_those_of_the_library(

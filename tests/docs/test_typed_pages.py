@@ -30,4 +30,4 @@ def test_the_page_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path, 
         "http://localhost:15672": str(vhost.management_url),
         "docker exec rabbitmq": shlex.join(quick_prefix(vhost)),
     }
-    type_page(f"docs/{name}.md", tmp_path, words)
+    type_page(f"docs/operate/{name}.md", tmp_path, words)

@@ -1,4 +1,4 @@
-"""docs/web-services.md: its service runs as written, and its answers are those of the page."""
+"""docs/publish/web-services.md: its service runs as written, and its answers are those of the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rabbit_chx import Broker
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
-PAGE = "docs/web-services.md"
+PAGE = "docs/publish/web-services.md"
 (SERVE, _), (CURL, ANSWER) = console_examples(page(PAGE))
 
 

@@ -1,4 +1,4 @@
-"""What counts towards the delivery limit of a quorum queue, as docs/consuming.md states it."""
+"""What counts towards the delivery limit of a quorum queue, as docs/publish/consuming.md states it."""
 
 from __future__ import annotations
 

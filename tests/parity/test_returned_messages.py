@@ -1,4 +1,4 @@
-"""Where the messages go that a consumer holds when it ends, under a single active consumer: as docs/consuming.md states it."""
+"""Where the messages go that a consumer holds when it ends, under a single active consumer: as docs/publish/consuming.md states it."""
 
 from __future__ import annotations
 

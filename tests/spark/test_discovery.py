@@ -79,7 +79,7 @@ def test_workers_without_our_packages_are_an_error_with_its_remedy(tmp_path: Pat
     by_spark, *by_us, _, _, of_planner, of_task, of_column = done.stdout.splitlines()
     not_found = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: rabbitmq."
     assert not_found in by_spark
-    assert not_found in (ROOT / "docs" / "spark.md").read_text()
+    assert not_found in (ROOT / "docs" / "spark" / "write.md").read_text()
     assert len(by_us) == 4
     lacks = f"MissingExtraError: Spark's workers run {python}, which lacks spark_connector, rabbit_chx"
     export = f": start the job with `export PYSPARK_PYTHON={sys.executable}`"

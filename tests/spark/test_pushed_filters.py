@@ -128,7 +128,7 @@ def test_without_the_option_or_the_setting_no_filter_is_pushed(read: Read, confi
 
 @pytest.mark.slow
 def test_pyspark_reads_the_partitions_of_the_last_filters_of_a_load(read: Read) -> None:
-    """A defect of PySpark, up to 4.3.0, for which `pushFilters` is off by default (docs/spark-streams.md).
+    """A defect of PySpark, up to 4.3.0, for which `pushFilters` is off by default (docs/spark/streams.md).
 
     If this fails, PySpark has corrected it: limit the warning of the page to older versions, and consider to change
     the default.

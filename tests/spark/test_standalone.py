@@ -1,4 +1,4 @@
-"""A standalone Spark cluster whose executors get our packages with the job, in the ways and words of docs/spark.md."""
+"""A standalone Spark cluster whose executors get our packages with the job, in the ways and words of docs/spark/write.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-PAGE = "docs/spark.md"
+PAGE = "docs/spark/write.md"
 QUEUES = ("orders.1", "orders.2")
 ROWS = 10_000
 

@@ -20,11 +20,17 @@ import pytest
 from rabbit_chx.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The pages of docs/, as paths from the root.
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))
+#: The pages of docs/ for users, as paths from the root; those of the commands are below.
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in ROOT.glob("docs/**/*.md")
+    if path.parent.name not in {"commands", "contributing"}
+)
 #: The pages of the commands.
 #: In the order in which their examples are run.
-COMMAND_PAGES = [f"docs/commands/{name}.md" for name in ("README", "predict", "look", "repair", "change")]
+COMMAND_PAGES = [
+    f"docs/reference/commands/{name}.md" for name in ("README", "predict", "look", "repair", "change")
+]
 
 #: What a shell takes as it is, and what only a shell understands.
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
@@ -35,7 +41,7 @@ def page(path: str) -> str:
     """Return the text of a document.
 
     Args:
-        path: from the root of the repository, such as ``docs/slots.md``.
+        path: from the root of the repository, such as ``docs/operate/slots.md``.
     """
     return (ROOT / path).read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The table of docs/web-services.md, and the errors that pass by waiting."""
+"""The table of docs/publish/web-services.md, and the errors that pass by waiting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx import errors
 from rabbit_chx.errors import PASSING_ERRORS, BrokerRefusedError, InputError, RabbitChxError, UnreachableError
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "web-services.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "publish" / "web-services.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (.*`\w+Error`.*?) \| (\d+)(?: with `Retry-After`)? \| (.*) \|$", PAGE, re.MULTILINE)
 
 

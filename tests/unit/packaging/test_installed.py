@@ -77,7 +77,7 @@ def test_each_page_that_the_code_names_is_in_the_package(installed: Path) -> Non
         for path in modules
         for page in re.findall(r"(?<![\w/])docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
     }
-    assert {"docs/publishing.md", "docs/spark.md"} <= named
+    assert {"docs/publish/bulk.md", "docs/spark/write.md"} <= named
     assert [page for page in sorted(named) if not (package / page).is_file()] == []
 
 

@@ -20,7 +20,7 @@ from rabbit_chx.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = ROOT / "examples" / "kubernetes"
-PAGE = (ROOT / "docs" / "pipelines.md").read_text()
+PAGE = (ROOT / "docs" / "operate" / "pipelines.md").read_text()
 MANIFESTS = {
     f"{path.name}/{document['kind']}": document
     for path in sorted(KUBERNETES.glob("*.yaml"))

@@ -25,7 +25,7 @@ CHANGELOG = """# Changelog
 
 ### Added
 
-- `verify`: see [its page](docs/commands/verify.md) and [SemVer](https://semver.org/).
+- `verify`: see [its page](docs/reference/commands/verify.md) and [SemVer](https://semver.org/).
 
 ## 0.1.0 - 2026-01-02
 

@@ -27,7 +27,7 @@ def test_every_option_has_a_name_and_a_default_that_can_be_written(known: tuple[
     assert len(set(names)) == len(names)
     for option in known:
         assert option.meaning
-        assert f"- `{option.spark_name}` (" in page("docs/spark-options.md")
+        assert f"- `{option.spark_name}` (" in page("docs/reference/spark-options.md")
         if option.default_text:
             assert read_option(option, option.default_text) == option.default
 

@@ -84,7 +84,9 @@ def _entry(draw: st.DrawFn, type_: EntryType) -> dict[str, Any]:
 
 def test_the_schema_is_a_schema() -> None:
     Draft7Validator.check_schema(json.loads(topology_schema()))
-    assert json.loads((ROOT / "docs/topology.schema.json").read_text()) == json.loads(topology_schema())
+    assert json.loads((ROOT / "docs/reference/topology.schema.json").read_text()) == json.loads(
+        topology_schema()
+    )
 
 
 @given(_entry(FILE))

@@ -227,7 +227,7 @@ def test_queues_are_in_the_order_of_their_names() -> None:
 @pytest.mark.slow
 @pytest.mark.all_seeds
 def test_the_shares_on_the_page_of_slots() -> None:
-    page = " ".join(Path("docs/slots.md").read_text().split())
+    page = " ".join(Path("docs/operate/slots.md").read_text().split())
     over = plan(slotted(32, _FIVE, "events.{1..5}"), live_of(slotted(32, _FOUR))).rings["events"]
     assert (
         f"moves events: {over.moved:.3%} of the keys in the end, {over.moved_at_worst:.3%} at the peak"
