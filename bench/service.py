@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one run with few messages")
     quick = parser.parse_args().quick
-    messages, lonely, paced_messages, runs = (3_200, 300, 600, 1) if quick else (32_000, 2_000, 4_000, 5)
+    messages, lonely, paced_messages, runs = (5_120, 300, 600, 1) if quick else (32_000, 2_000, 4_000, 5)
     with find_broker() as broker:
         for kind in ("classic", "quorum"):
             with temporary_vhost(broker) as vhost, ExitStack() as stack:
@@ -257,11 +257,12 @@ def main() -> None:
                     f"pika, {WORKERS} connections": partial(pika_each, url, WORKERS, messages),
                 }
                 compared(f"{kind} queue, threads", threads, runs, counted)
-                tasks: dict[str, Way] = {
-                    f"SharedPublisher, {WORKERS} tasks": partial(shared_tasks, url, WORKERS, messages),
-                    f"aio-pika, {WORKERS} tasks": partial(aio_tasks, url, WORKERS, messages),
-                }
-                compared(f"{kind} queue, tasks", tasks, runs, counted)
+                for workers, count in ((1, lonely), (WORKERS, messages), (8 * WORKERS, messages)):
+                    tasks: dict[str, Way] = {
+                        "SharedPublisher": partial(shared_tasks, url, workers, count),
+                        "aio-pika": partial(aio_tasks, url, workers, count),
+                    }
+                    compared(f"{kind} queue, tasks: {workers}", tasks, runs, counted)
                 alone: dict[str, Way] = {
                     "SharedPublisher, one thread": partial(shared_threads, url, 1, lonely),
                     "pika, one thread": partial(pika_lock, url, 1, lonely),

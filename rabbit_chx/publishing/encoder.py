@@ -7,7 +7,6 @@ properties, and the values in the order of the flags.
 from __future__ import annotations
 
 import calendar
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,6 +75,14 @@ def as_bytes(
     return data
 
 
+def one_as_bytes(value: str | bytes, what: str, longest: int | None = None) -> bytes:
+    """Return the text of one message as `as_bytes` does for a column."""
+    data = value.encode() if type(value) is str and value.isascii() else value
+    if type(data) is bytes and (longest is None or len(data) <= longest):
+        return data
+    return as_bytes((value,), what, 0, longest)[0]
+
+
 def of_rows(
     encode: Callable[[Sequence[Any], str, int], Sequence[_T]],
     values: Sequence[Any],
@@ -109,8 +116,10 @@ def _of_row(
 
 def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Sequence[bytes]:
     if values and isinstance(values[0], str):
-        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the loop below finds the invalid value
+        try:
             return list(map(str.encode, values))  # type: ignore[arg-type]
+        except (TypeError, UnicodeEncodeError):  # the loop below finds the invalid value
+            pass
     elif set(map(type, values)) <= {bytes}:
         return values  # type: ignore[return-value]  # all values are bytes
     return [_check_bytes(value, what, first_row + i) for i, value in enumerate(values)]

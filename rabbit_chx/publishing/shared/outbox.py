@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count as numbers
@@ -32,46 +32,38 @@ _FRAMES_BYTES = 60  # of a small message, around key, properties and body
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """A message and its future.
+    """A message, encoded, and its future.
 
     Attributes:
-        rows: the message with its own properties and exchange, as columns of length 1.
-        size: bytes on the wire, about.
         future: the future of the caller.
-        loop: the event loop of an asyncio future; None for a `concurrent.futures.Future`.
         since: the time of its submission, in seconds of a monotonic clock.
+        loop: the event loop of an asyncio future; None for a `concurrent.futures.Future`.
+        size: bytes on the wire, about.
         number: its place in the order of submission.
         expires_at: the time at which it gets an error.
         is_sent: whether it was sent at least once.
         has_room: released when a message that waited is queued.
     """
 
-    rows: Rows
-    size: int
+    key: bytes
+    body: bytes
+    properties: bytes
+    exchange: bytes
     future: Future[None] | asyncio.Future[None]
     since: float
     loop: asyncio.AbstractEventLoop | None = None
+    size: int = 0
     number: int = -1
     expires_at: float = math.inf
     is_sent: bool = False
     has_room: threading.Lock | None = None
 
-    @classmethod
-    def of(
-        cls,
-        rows: Rows,
-        future: Future[None] | asyncio.Future[None],
-        since: float,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> Message:
-        """Return a message that was submitted at this time."""
-        properties = rows.properties[0] if rows.properties else b""
-        size = len(rows.keys[0]) + len(rows.bodies[0]) + len(properties) + _FRAMES_BYTES
-        return cls(rows, size, future, since, loop)
+    def __post_init__(self) -> None:
+        self.size = len(self.key) + len(self.body) + len(self.properties) + _FRAMES_BYTES
 
 
-#: Messages and their error; None for confirmed ones.
-Outcome: TypeAlias = tuple[Message, RabbitChxError | None]
+#: The future of a message and its error; None for a confirmed one.
+Outcome: TypeAlias = "tuple[Future[None] | asyncio.Future[None], RabbitChxError | None]"
 #: Makes the error of a message.
 ErrorFor: TypeAlias = Callable[[Message], RabbitChxError]
 
@@ -254,9 +246,10 @@ class Outbox:
             self._sleeps = False
         return ([message.number for message in taken], _join(taken)) if taken else None
 
-    def is_open(self, number: int) -> bool:
-        """Return whether the message with this number has no outcome."""
-        return number in self._open
+    def find_open(self, numbers: Sequence[int]) -> list[int]:
+        """Return the indices of the messages without an outcome."""
+        open_ = self._open
+        return [i for i, number in enumerate(numbers) if number in open_]
 
     def settle(
         self, numbers: Iterable[int], kind: str = "confirmed", error_for: ErrorFor | None = None
@@ -270,15 +263,14 @@ class Outbox:
         """
         with self._lock:
             done = [message for number in numbers if (message := self._open.pop(number, None)) is not None]
-            size = sum(message.size for message in done)
-            self._bytes -= size
+            self._bytes -= sum([message.size for message in done])
             self.counts[kind] += len(done)
             if kind == "failed":
                 self.counts["unknown"] += sum(message.is_sent for message in done)
             self._queue_waiting()
         if error_for is None:
             self.latencies.add(self._clock(), [message.since for message in done])
-        _pass_on([(message, error_for and error_for(message)) for message in done])
+        _pass_on(done, error_for)
 
     def fail(self, error_for: ErrorFor, *, waiting: bool = False) -> int:
         """Give all messages an error, on request also those that wait for room; return their number."""
@@ -329,12 +321,11 @@ class Outbox:
 
 
 def _join(messages: Sequence[Message]) -> Rows:
-    rows = [message.rows for message in messages]
     return Rows(
-        [row.keys[0] for row in rows],
-        [row.bodies[0] for row in rows],
-        [row.properties[0] for row in rows if row.properties],  # each has its own
-        [row.exchanges[0] for row in rows if row.exchanges],
+        [message.key for message in messages],
+        [message.body for message in messages],
+        [message.properties for message in messages],
+        [message.exchange for message in messages],
     )
 
 
@@ -346,12 +337,13 @@ def is_in_callback() -> bool:
     return getattr(_here, "completes", False)
 
 
-def _pass_on(outcomes: Sequence[Outcome]) -> None:
+def _pass_on(messages: Iterable[Message], error_for: ErrorFor | None) -> None:
     """Complete the futures; each event loop is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[Outcome]] = defaultdict(list)
     own: list[Outcome] = []
-    for message, error in outcomes:
-        (own if message.loop is None else by_loop.setdefault(message.loop, [])).append((message, error))
+    for message in messages:
+        outcome = message.future, error_for and error_for(message)
+        (own if message.loop is None else by_loop[message.loop]).append(outcome)
     for loop, those in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody awaits
             loop.call_soon_threadsafe(_complete_all, those)
@@ -367,7 +359,13 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         while left:
             try:
                 while left:
-                    _complete(*left[0])
+                    future, error = left[0]
+                    if future.done():  # the await was cancelled
+                        pass
+                    elif error is None:
+                        future.set_result(None)
+                    else:
+                        future.set_exception(error)
                     left.popleft()
             # SystemExit of a callback, Ctrl-C: the other futures must be done, too.
             except BaseException as cause:  # noqa: BLE001
@@ -377,15 +375,6 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         _here.completes = was_completing
     if interruption is not None and threading.current_thread() is threading.main_thread():
         raise interruption
-
-
-def _complete(message: Message, error: RabbitChxError | None) -> None:
-    if message.future.done():  # the await was cancelled
-        return
-    if error is None:
-        message.future.set_result(None)
-    else:
-        message.future.set_exception(error)
 
 
 _SLOTS, _SLOT_S = 6, 10.0

@@ -17,7 +17,7 @@ from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import NackedError, RabbitChxError, RowError, UnroutableError
 from rabbit_chx.publishing.batches import BATCH_BYTES
 from rabbit_chx.publishing.closes import close_error
-from rabbit_chx.publishing.encoder import Rows, longest_properties, too_large
+from rabbit_chx.publishing.encoder import longest_properties, too_large
 from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.publish_report import unroutable_remedy
 from rabbit_chx.publishing.returns import Returns
@@ -102,7 +102,7 @@ class OutboxRows:
         oversized = [number for number, size in zip(batch.numbers, sizes, strict=False) if size > most]
         if oversized:
             self._settle(oversized, "nacked", _frame_error(most), is_in_doubt=batch.may_be_stored)
-        indices = [i for i, number in enumerate(batch.numbers) if self._outbox.is_open(number)]
+        indices = self._outbox.find_open(batch.numbers)
         return batch.pick(indices) if indices else None
 
     def refusals(self, batch: RowBatch, _acked: int) -> int:
@@ -136,9 +136,9 @@ class OutboxRows:
 
 def _unroutable(returned: Return) -> ErrorFor:
     def error(message: Message) -> UnroutableError:
-        exchange = _exchange(message.rows)
+        exchange = _exchange(message)
         return UnroutableError(
-            f"exchange {exchange!r}: no queue took the message with the routing key {_key(message.rows)!r:.80} (reply code "
+            f"exchange {exchange!r}: no queue took {_named(message)} (reply code "
             f"{returned.code}, {returned.text}): {unroutable_remedy(returned)}",
             exchange=exchange,
             reply_code=returned.code,
@@ -147,18 +147,18 @@ def _unroutable(returned: Return) -> ErrorFor:
     return error
 
 
-def _key(rows: Rows) -> str:
-    return rows.keys[0].decode(errors="backslashreplace")
+def _named(message: Message) -> str:
+    return f"the message with the routing key {message.key.decode(errors='backslashreplace')!r:.80}"
 
 
-def _exchange(rows: Rows) -> str:
-    return rows.exchanges[0].decode(errors="backslashreplace") if rows.exchanges else ""
+def _exchange(message: Message) -> str:
+    return message.exchange.decode(errors="backslashreplace")
 
 
 def _nack_error(message: Message) -> NackedError:
-    exchange = _exchange(message.rows)
+    exchange = _exchange(message)
     return NackedError(
-        f"exchange {exchange!r}: the broker rejected the message with the routing key {_key(message.rows)!r:.80} (basic.nack): a queue is "
+        f"exchange {exchange!r}: the broker rejected {_named(message)} (basic.nack): a queue is "
         "full and its overflow is reject-publish, or it has no majority of its nodes",
         exchange=exchange,
     )
@@ -166,18 +166,13 @@ def _nack_error(message: Message) -> NackedError:
 
 def _frame_error(most: int) -> ErrorFor:
     def error(message: Message) -> RowError:
-        properties = message.rows.properties
-        return RowError(
-            too_large(properties[0] if properties else b"", most), exchange=_exchange(message.rows)
-        )
+        return RowError(too_large(message.properties, most), exchange=_exchange(message))
 
     return error
 
 
 def _close_error(cause: RabbitChxError) -> ErrorFor:
     def error(message: Message) -> RabbitChxError:
-        return close_error(
-            cause, f"the message with the routing key {_key(message.rows)!r:.80}", _exchange(message.rows)
-        )
+        return close_error(cause, _named(message), _exchange(message))
 
     return error

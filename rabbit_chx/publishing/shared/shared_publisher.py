@@ -21,13 +21,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from rabbit_chx.checks import check_seconds
+from rabbit_chx.checks import MAX_SHORTSTR, check_seconds
 from rabbit_chx.errors import BufferFullError, ConnectionLostError, InputError, MismatchError
 from rabbit_chx.options import documented, options_of, takes
 from rabbit_chx.publishing.batches import Column, name_columns
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.publishing.encoder import one_as_bytes
 from rabbit_chx.publishing.message_properties import MessageProperties, PropertyColumns
 from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publish_report import PublishReport
@@ -167,12 +167,7 @@ class SharedPublisher(PublisherBase):
         future = _Outcome(self._worker.thread, self._unread)
         future.set_running_or_notify_cancel()  # nobody can recall a message
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
-            try:
-                message = Message.of(
-                    self._rows(key, body, exchange, properties, trace), future, time.monotonic()
-                )
-            except InputError as cause:
-                raise _without_number(cause) from None
+            message = self._message(key, body, exchange, properties, trace, future=future)
             if not self._submit(message):
                 self._wait_for_room(message)
         return future
@@ -196,11 +191,7 @@ class SharedPublisher(PublisherBase):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
-            try:
-                rows = self._rows(key, body, exchange, properties, trace)
-            except InputError as cause:
-                raise _without_number(cause) from None
-            message = Message.of(rows, future, time.monotonic(), loop)
+            message = self._message(key, body, exchange, properties, trace, future=future, loop=loop)
             if self._submit(message):
                 await future
                 return
@@ -239,26 +230,30 @@ class SharedPublisher(PublisherBase):
         self._guard.check()
         return await asyncio.wrap_future(self._bulk.call(keys, bodies, properties, exchanges))
 
-    def _rows(
+    def _message(
         self,
         key: str | bytes,
         body: str | bytes,
         exchange: str | None,
         properties: Mapping[str, Any],
         trace: Mapping[str, str],
-    ) -> Rows:
-        columns = name_columns(
-            [key],
-            [body],
-            {name: [value] for name, value in properties.items()},
-            None if exchange is None else [exchange],
-        )
-        rows = self._builder.with_trace(trace).rows(columns, 0)
-        return replace(
-            rows,
-            properties=rows.properties or [self._constant],
-            exchanges=rows.exchanges or [self._own_exchange],
-        )
+        *,
+        future: Future[None] | asyncio.Future[None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> Message:
+        content, route = self._constant, self._own_exchange
+        try:
+            if properties or trace or exchange is not None or self._builder.routing is not None:
+                own = {name: [value] for name, value in properties.items()}
+                columns = name_columns([key], [body], own, None if exchange is None else [exchange])
+                rows = self._builder.with_trace(trace).rows(columns, 0)
+                (key,), (body,) = rows.keys, rows.bodies
+                (content,), (route,) = rows.properties or [content], rows.exchanges or [route]
+            else:
+                key, body = one_as_bytes(key, "routing key", MAX_SHORTSTR), one_as_bytes(body, "body")
+        except InputError as cause:
+            raise type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange) from None
+        return Message(key, body, content, route, future, time.monotonic(), loop)
 
     def _submit(self, message: Message) -> bool:
         is_queued, is_asleep = self._outbox.submit(message)
@@ -402,10 +397,6 @@ def _adapt_retries(given: Retries) -> Retries:
     if given.reconnects:
         return retries
     return replace(retries, reconnect_timeout_s=sys.float_info.min, max_reconnects=None)
-
-
-def _without_number(cause: InputError) -> InputError:
-    return type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange)
 
 
 class _Bulk:

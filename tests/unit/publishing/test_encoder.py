@@ -17,7 +17,7 @@ from pamqp import body, commands, frame, header
 from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.header_table import encode_headers, parse_table, properties_in
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Encoder, Properties, Rows, as_bytes
+from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Encoder, Properties, Rows, as_bytes, one_as_bytes
 
 PROPERTIES = commands.Basic.Properties(delivery_mode=2, content_type="text/plain")
 FRAME_MAX = 4096
@@ -105,6 +105,7 @@ def test_picked_rows_keep_all_that_is_theirs(places: list[int]) -> None:
 )
 def test_text_is_its_utf_8_and_bytes_are_themselves(values: Any) -> None:
     found = as_bytes(values, "body", 0)
+    assert [one_as_bytes(value, "body") for value in values] == found
     assert list(found) == [b"gr\xc3\xbcn", b"b"]
     assert {type(value) for value in found} == {bytes}
     if isinstance(values[0], bytearray):  # it may change afterwards
@@ -115,6 +116,7 @@ def test_text_is_its_utf_8_and_bytes_are_themselves(values: Any) -> None:
 def test_a_key_of_255_bytes_and_no_row_can_be_carried() -> None:
     fits = "ü" * 127 + "a"
     assert as_bytes([fits], "routing key", 0, 255) == [fits.encode()]
+    assert one_as_bytes(fits, "routing key", 255) == fits.encode()
     assert list(as_bytes([], "routing key", 0, 255)) == []
 
 
@@ -141,6 +143,8 @@ def test_the_row_that_amqp_cannot_carry_is_named(name: str, value: Any, message:
         as_bytes([before, value], name, 7, *limit)
     with pytest.raises(RowError, match=message.replace("row 8", "row 7")):
         as_bytes([value, before], name, 7, *limit)
+    with pytest.raises(RowError, match=message.replace("row 8", "row 0")):
+        one_as_bytes(value, name, *limit)
 
 
 # -- properties and headers

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 import pytest
 
 from rabbit_chx.errors import UnknownOutcomeError
-from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats
 
 
@@ -20,7 +19,7 @@ class Site:
 
     def submit(self) -> Message:
         """Submit a message now."""
-        message = Message.of(Rows([b"k"], [b"b"]), Future(), self.now)
+        message = Message(b"k", b"b", b"", b"", Future(), self.now)
         self.outbox.submit(message)
         return message
 

@@ -13,7 +13,7 @@ from scripted_delivery import A, ScriptedConnection
 
 from rabbit_chx.errors import ConnectionLostError, RowError, UnknownOutcomeError, UnroutableError
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.encoder import Encoder, Rows
+from rabbit_chx.publishing.encoder import Encoder
 from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.outcomes import LOST
 from rabbit_chx.publishing.shared.outbox import Message, Outbox
@@ -36,7 +36,7 @@ def places_returned(
     outbox = Outbox(100, 1 << 20, 10.0, lambda: 0.0)
     futures: list[Future[None]] = [Future() for _ in bodies]
     for body, content, future in zip(bodies, contents or [PLAIN] * len(bodies), futures, strict=True):
-        outbox.submit(Message.of(Rows([b"k"], [body.encode()], [content], [b"x"]), future, 0.0))
+        outbox.submit(Message(b"k", body.encode(), content, b"x", future, 0.0))
     rows, connection = OutboxRows(outbox, 100, 0.0), ScriptedConnection(A)
     rows.attach(connection)
     batch = rows.take()
@@ -106,7 +106,7 @@ def test_without_an_open_message_an_outage_ends_the_delivery_at_once() -> None:
 
 def test_a_message_that_was_returned_and_accepted_over_the_next_connection_is_confirmed() -> None:
     outbox, future = Outbox(100, 1 << 20, 10.0, lambda: 0.0), Future[None]()
-    outbox.submit(Message.of(Rows([b"k"], [b"a"], [PLAIN], [b"x"]), future, 0.0))
+    outbox.submit(Message(b"k", b"a", PLAIN, b"x", future, 0.0))
     rows = OutboxRows(outbox, 100, 0.0)
     batch = rows.take()
     assert batch is not None
@@ -123,7 +123,7 @@ def test_a_message_that_was_returned_and_accepted_over_the_next_connection_is_co
 
 def test_a_message_in_doubt_that_is_returned_may_be_in_a_queue() -> None:
     outbox, future = Outbox(100, 1 << 20, 10.0, lambda: 0.0), Future[None]()
-    outbox.submit(Message.of(Rows([b"k"], [b"a"], [PLAIN], [b"x"]), future, 0.0))
+    outbox.submit(Message(b"k", b"a", PLAIN, b"x", future, 0.0))
     rows, connection = OutboxRows(outbox, 100, 0.0), ScriptedConnection(A)
     batch = rows.take()
     assert batch is not None

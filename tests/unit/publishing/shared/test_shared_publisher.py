@@ -27,7 +27,6 @@ from tcp_proxy import black_hole
 
 from rabbit_chx import errors
 from rabbit_chx.publishing import SharedPublisher
-from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.shared import shared_publisher
 from rabbit_chx.publishing.shared.outbox import Latencies, Outbox
 from rabbit_chx.publishing.shared.outbox import Message as OpenMessage
@@ -514,7 +513,7 @@ def test_ctrl_c_in_a_callback_of_close_is_raised_after_all_futures_are_done(peer
 
 
 def new_message() -> OpenMessage:
-    return OpenMessage.of(Rows([b"k"], [b"b"]), Future(), 0.0)
+    return OpenMessage(b"k", b"b", b"", b"", Future(), 0.0)
 
 
 def test_a_finalizer_may_submit_while_messages_expire() -> None:
