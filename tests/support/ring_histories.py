@@ -1,6 +1,6 @@
 """Random histories of a ring in a vhost of a real broker: own changes, those of other programs, copies, losses and restarts.
 
-A history knows what bindings cannot show, as docs/managed-brokers.md says: `hidden` names it.
+A history knows what bindings cannot show, as docs/operate/managed-brokers.md says: `hidden` names it.
 """
 
 from __future__ import annotations
