@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
@@ -54,12 +54,9 @@ class LiveRing(NamedTuple):
 
     @property
     def is_unordered(self) -> bool:
-        """True if it has several destinations, in an order that is not known."""
-        return (
-            self.is_unknown
-            and self.ring.ground.is_assumed
-            and len({member.destination for member in self.bound}) > 1
-        )
+        """True if several rings may have its bindings, and which one it is is not known."""
+        bound = {member.destination for member in self.bound}
+        return self.is_unknown and self.ring.ground.is_assumed and has_order(bound, self.ring.release)
 
     def is_wanted(
         self, members: tuple[RingMember, ...], *, is_assumed: bool, is_external: bool = False
@@ -127,7 +124,7 @@ def read_without_record(live: LiveTopology) -> list[str]:
     """Return the exchanges whose rings were read, and that no record on the broker fits."""
     found = []
     for name, ring in live.rings.items():
-        if len(ring.destinations) < 2:  # it needs no order
+        if not has_order(ring.destinations, ring.release):
             continue
         bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
         records = records_of(name, live.facts.records)
@@ -150,12 +147,20 @@ def how_to_record(names: Sequence[str], **options: str) -> Fix:
     )
 
 
+def has_order(bound: Collection[Destination], release: Release) -> bool:
+    """Return True if bindings of these destinations do not determine the ring.
+
+    Those of one destination have one order. But where second bindings append buckets, those that are gone may have left holes before it.
+    """
+    return len(bound) > 1 or (len(bound) == 1 and release.follows(DUPLICATES_APPEND))
+
+
 def with_sole_order(ring: HashRing, bound: Iterable[Destination]) -> HashRing:
-    """Return an assumed ring as replayed if all its bindings are of one destination, because they have one order.
+    """Return an assumed ring as replayed if its bindings determine it.
 
     No list shows whether its binding has buckets: a second binding is ignored on newer releases, and has none once the first is unbound.
     """
-    is_sole = ring.ground.is_assumed and len({*bound}) < 2
+    is_sole = ring.ground.is_assumed and not has_order({*bound}, ring.release)
     return replace(ring, ground=Ground("replayed")) if is_sole else ring
 
 

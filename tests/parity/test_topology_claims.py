@@ -28,7 +28,7 @@ from tests.parity.conftest import Rabbit
 
 #: `make long WHAT=claims` has a thousand on four releases.
 _HISTORIES = int(os.environ.get("CLAIM_HISTORIES", "4"))
-_AT_ONCE, _STEPS = 25, 9
+_AT_ONCE, _STEPS = 50, 9
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(300 + 30 * _HISTORIES)]
 

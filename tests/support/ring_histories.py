@@ -1,6 +1,6 @@
 """Random histories of a ring in a vhost of a real broker: own changes, those of other programs, copies, losses and restarts.
 
-A history knows what bindings cannot show, as docs/managed-brokers.md says: `hidden` names it.
+A history knows what bindings cannot show, as docs/operate/managed-brokers.md says: `hidden` names it.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class RingHistory:
 
     def _die(self) -> None:
         reads = self.random.random() < 0.4
-        applier = replace(self.applier, site=self.site, reads=reads)
+        applier = replace(self.applier, site=self.site, reads=reads, may_fail=True)
         died = applier.killed(self._drawn(), self.random.randrange(_MOST_OPERATIONS))
         self.trail[-1] += f" reads {reads}, died {died}"
         self.site.wait_until_unlocked()
@@ -384,12 +384,15 @@ class RingHistory:
             self.site.channel.queue_declare(queue, durable=True)
 
     def _delete_exchange(self) -> None:
-        if all(self._may(place, "unbound") for place, *_ in self._listed()):
+        places = {place for place, *_ in self._listed()}
+        if all(self._may(place, "unbound") for place in places):
+            self._unseen.unbound |= places
             self.site.channel.exchange_delete(X)
             self._declare()
             if self.hides:
                 for _ in range(2):
                     self._bind_one()
+                self._unseen.bound |= {place for place, *_ in self._listed()}
 
     def _hold_temporary(self) -> None:
         free = [queue for queue in _TEMPORARY if queue not in self._held_or_auto()]

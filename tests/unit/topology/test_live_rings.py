@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember
+from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, check, plan
 from rabbit_chx.topology.live_rings import find_live_ring, make_members
 
 NEWEST = Release("4.3.6")
@@ -38,3 +43,18 @@ def test_a_ring_that_was_read_is_the_ring_whatever_is_listed() -> None:
     found = find_live_ring(there, there.exchange("x"), "x")
     assert found.ring.buckets == read.buckets
     assert found.is_made_by((A, B))
+
+
+@pytest.mark.parametrize(("version", "leaves_holes"), [("3.8.9", True), ("3.10.8", False), ("4.3.6", False)])
+def test_a_ring_of_one_member_is_known_unless_earlier_bindings_may_have_left_holes(
+    version: str, leaves_holes: bool
+) -> None:
+    release = Release(version)
+    earlier = HashRing.from_bindings([("b", 1), ("b", 2)], release).unbind("b", 1).unbind("b", 2)
+    assert (earlier.bind("a", 2).buckets != ("a", "a")) is leaves_holes
+
+    sole = ExchangeDefinition("x", "x-consistent-hash", ring=(A,))
+    listed = replace(HashRing.from_bindings([("a", 2)], release), ground=UNORDERED)
+    there = LiveTopology((sole,), release=release).with_rings({"x": listed})
+    assert bool(check(there).of_provenance("assumed")) is leaves_holes
+    assert bool(plan(Topology((sole,)), there).refusals) is leaves_holes
