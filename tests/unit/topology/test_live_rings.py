@@ -47,7 +47,9 @@ def test_a_ring_that_was_read_is_the_ring_whatever_is_listed() -> None:
 
 @pytest.mark.parametrize(("version", "leaves_holes"), [("3.8.9", True), ("3.10.8", False), ("4.3.6", False)])
 def test_a_ring_of_one_member_is_known_unless_earlier_bindings_may_have_left_holes(
-    version: str, leaves_holes: bool
+    version: str,
+    *,
+    leaves_holes: bool,
 ) -> None:
     release = Release(version)
     earlier = HashRing.from_bindings([("b", 1), ("b", 2)], release).unbind("b", 1).unbind("b", 2)

@@ -146,7 +146,7 @@ def test_a_message_whose_headers_do_not_fit_into_the_frames_of_the_connection_is
     most = 4096 - 8 - 12
     futures: list[Future[None]] = [Future() for _ in range(3)]
     for future, size in zip(futures, (most, most + 1, 2), strict=True):
-        outbox.submit(Message.of(Rows([b"k"], [b"b"], [b"p" * size], [b"x"]), future, 0.0))
+        outbox.submit(Message(b"k", b"b", b"p" * size, b"x", future, 0.0))
     rows.attach(connection)
     batch = rows.take()
     assert batch is not None
