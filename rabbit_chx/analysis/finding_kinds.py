@@ -50,6 +50,11 @@ CHECK_KINDS = _by_name(
         argument="observed",
     ),
     FindingKind(
+        "few-keys",
+        "more than half of at least 100 messages have fewer keys than the exchange has members, so their queues get most messages",
+        argument="observed",
+    ),
+    FindingKind(
         "second-binding",
         "a destination with several bindings, of which one unbind removes all buckets; or a slot with two queues, which both get each message",
     ),
@@ -130,6 +135,9 @@ GROUP_KINDS = _by_name(
     ),
     FindingKind("other-consumer", "a consumer outside any group"),
     FindingKind("priority-ignored", "the broker ignores priorities: before 4.0, and on classic queues"),
+    FindingKind(
+        "uneven-traffic", "a queue got more of the messages of the last minute than its share of the keys"
+    ),
     FindingKind("unbalanced", "a member has no queue, or two or more and 1.5 times its share"),
 )
 

@@ -6,11 +6,11 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import quote
 
 import click
@@ -164,6 +164,8 @@ class BrokerAddresses:
     @sign_of_life("reading the exchanges")
     def why_nothing_hashes(self, vhosts: Sequence[str]) -> str:
         """Return why no exchange of these vhosts hashes, as the HTTP API shows it, and what to do."""
+        from rabbit_chx.topology.reports.exchange_report import why_nothing_hashes
+
         management = self.management("AMQP does not list exchanges")
         columns = {"columns": "name,vhost,type"}
         return why_nothing_hashes(
@@ -303,43 +305,6 @@ def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:
     start = (_SCHEME if name.startswith("$") else _HOST).match(url)
     shown = "" if start is None else start[0]
     raise InputError(f"{name} begins with {shown!r:.200}: {problem}")
-
-
-def why_nothing_hashes(
-    user: str,
-    vhosts: Sequence[str],
-    types: Iterable[Mapping[str, Any]],
-    exchanges: Iterable[Mapping[str, Any]],
-) -> str:
-    """Return why no exchange of some vhosts hashes: the permissions of the user, the plugin, or the vhosts; with the remedy.
-
-    Args:
-        user: the name of the user.
-        vhosts: the vhosts that the user may access.
-        types: the exchange types of the broker, as ``GET /api/overview`` lists them.
-        exchanges: all exchanges that the user may list.
-    """
-    from rabbit_chx.topology.objects.objects import (  # late: other commands do without a topology
-        HASH_EXCHANGE,
-        MODULUS_EXCHANGE,
-    )
-
-    if not vhosts:
-        return f"the user {user!r} may access no vhost: grant it permissions with rabbitmqctl set_permissions"
-    names = {type_["name"] for type_ in types}
-    if names and HASH_EXCHANGE not in names:
-        return (
-            f"the broker does not have the exchange type {HASH_EXCHANGE}: enable its plugin with rabbitmq-plugins enable "
-            "rabbitmq_consistent_hash_exchange"
-        )
-    where = f"vhost {vhosts[0]} has" if len(vhosts) == 1 else f"the {len(vhosts)} vhosts of the user have"
-    why = f"{where} no exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
-    others = sorted({str(entry["vhost"]) for entry in exchanges if entry.get("type") == HASH_EXCHANGE})
-    return (
-        f"{why}: vhost {others[0]} has one, pass --vhost {shlex.quote(others[0])}"
-        if others
-        else f"{why}: declare one"
-    )
 
 
 @sign_of_life("reading the exchanges of the vhosts")

@@ -20,10 +20,11 @@ from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
-from rabbit_chx.routing import Release
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
+from rabbit_chx.topology.live.reading import LiveExchange, read_rates
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
+from rabbit_chx.topology.reports.exchange_report import uneven_traffic
 
 #: The management API's data is up to 5 s old.
 _STALE_S = 6.0
@@ -49,7 +50,8 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     why = "AMQP alone shows neither bindings nor consumers"
     management = at.management(why)
     with sign_of_life("reading the queues and their consumers"):
-        names, release = _names(at, exchange, why)
+        names, live = _names(at, exchange, why)
+        rates = read_rates(management, at.settings.vhost, [exchange])[exchange]
         queues, status = _read(management, at.settings.vhost, names)
     parking = f"{exchange}.park"
     parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
@@ -57,7 +59,8 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
         roster, ignored = _roster(at.settings, journal, queues)
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
-    findings = group_findings(status, release, weights)
+    release = live.release
+    findings = (*group_findings(status, release, weights), *uneven_traffic(exchange, live.key_map(), rates))
     shown_queues = [
         ShownQueue(
             name=queue.name,
@@ -98,7 +101,7 @@ def _stream_group(
     return stream_group_report(at.address, group, settings.vhost, shares, members, ignored_entries=ignored)
 
 
-def _names(at: BrokerAddresses, exchange: str, why: str) -> tuple[list[str], Release]:
+def _names(at: BrokerAddresses, exchange: str, why: str) -> tuple[list[str], LiveExchange]:
     live = replace(at, ring_source=None).exchange(exchange, why)  # the order does not matter
     of_slots: list[str] = []
     if live.type == MODULUS_EXCHANGE:
@@ -111,7 +114,7 @@ def _names(at: BrokerAddresses, exchange: str, why: str) -> tuple[list[str], Rel
         raise EmptyRingError(
             f"exchange {exchange!r} has no bound queue to consume from: bind one", exchange=exchange
         )
-    return names, live.release
+    return names, live
 
 
 def _roster(

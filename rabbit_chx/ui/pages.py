@@ -31,6 +31,7 @@ from rabbit_chx.topology.reports.exchange_report import (
     list_report,
     list_rings,
     show_report,
+    uneven_traffic,
 )
 from rabbit_chx.words import listed, percent, plural
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 #: The most keys, and the most changes, of one address.
 _MOST = 100
-#: Traffic above this multiple of the exact share is said to be more.
-_MORE = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +102,20 @@ def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
         "members": plural(len(shown.map.destinations), "member"),
         "ground": ring_text(shown.map),
         "rate": "" if shown.rates.exchange is None else f"{rate_text(shown.rates.exchange)} messages/s",
-        "loaded": most_loaded(shown.map, shown.traffic),
+        "loaded": most_loaded(exchange, shown.map, shown),
         "findings": listed(list(dict.fromkeys(found))) if found or is_checked else None,
     }
 
 
-def most_loaded(key_map: KeyMap, traffic: Mapping[str, float]) -> str:
+def most_loaded(exchange: str, key_map: KeyMap, shown: ShownExchange) -> str:
     """Return the queue with the most traffic, and its share of the keys; empty without traffic."""
+    traffic = shown.traffic
     if not traffic:
         return ""
     queue = max(traffic, key=traffic.__getitem__)
     share = key_map.shares().get(queue, 0.0)
-    more = ", more than its share" if traffic[queue] > _MORE * share else ""
+    has_more = any(queue in found.names for found in uneven_traffic(exchange, key_map, shown.rates))
+    more = ", more than its share" if has_more else ""
     return (
         f"{queue} has {percent(traffic[queue], 1)} of the traffic and {percent(share, 1)} of the keys{more}"
     )

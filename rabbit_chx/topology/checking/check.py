@@ -26,9 +26,9 @@ from rabbit_chx.topology.checking.check_records import (
 )
 from rabbit_chx.topology.checking.check_rings import (
     compare_observed,
+    few_keys_finding,
     link_findings,
     live_ring_findings,
-    one_key_finding,
 )
 from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_findings
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
@@ -201,7 +201,7 @@ def check(
         *(
             found
             for name, pairs in (observed or {}).items()
-            if (found := one_key_finding(name, pairs)) is not None
+            if (found := few_keys_finding(name, pairs, len(live.key_map(name).destinations))) is not None
         ),
         *(
             finding

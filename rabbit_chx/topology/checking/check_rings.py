@@ -21,7 +21,7 @@ from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
 from rabbit_chx.topology.objects.objects import ExchangeDefinition
 from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import READ_RINGS
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import listed, percent, plural
 
 _MOST_PLACES = 5
 #: Of fewer messages the share of one key says little.
@@ -190,18 +190,31 @@ def compare_observed(
     return len(compared), Finding("contradicted", message, LATER_KEYS, exchange=exchange.name)
 
 
-def one_key_finding(exchange: str, observed: Iterable[Observation]) -> Finding | None:
-    """Return a finding if most of the observed messages have one key: its queue gets all of them, whatever the ring."""
+def few_keys_finding(exchange: str, observed: Iterable[Observation], members: int) -> Finding | None:
+    """Return a finding if most of the observed messages have one key, or fewer keys than the ring has members.
+
+    Their queues get most messages, whatever the ring.
+    """
     counts: Counter[Term] = Counter()
     for each in observed:
         counts[each.key] += each.messages
     total = counts.total()
     if total < _FEWEST_MESSAGES:
         return None
-    ((key, count),) = counts.most_common(1)
-    share = count / total
-    if share <= 0.5:
+    heaviest = counts.most_common(max(members - 1, 1))
+    most = next((n for n in range(1, len(heaviest) + 1) if _sum(heaviest[:n]) > total / 2), None)
+    if most is None:
         return None
-    message = f"the key {key!r:.80} has {percent(share)} of {total:,} observed messages, and its queue gets all of them"
+    share = _sum(heaviest[:most]) / total
+    about = f"{percent(share)} of {total:,} observed messages"
     fix = "publish with keys that differ, or hash a header or a property that does: no ring divides the messages of one key"
-    return Finding("one-key", message, fix, exchange=exchange, share=share)
+    if most == 1:
+        message = f"the key {heaviest[0][0]!r:.80} has {about}, and its queue gets all of them"
+        return Finding("one-key", message, fix, exchange=exchange, share=share)
+    keys = listed([f"{key!r:.80}" for key, _ in heaviest[:most]])
+    message = f"{most:,} keys have {about}, and their queues get all of them: {keys}"
+    return Finding("few-keys", message, fix, exchange=exchange, share=share)
+
+
+def _sum(counts: Iterable[tuple[Term, int]]) -> int:
+    return sum(count for _, count in counts)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.pictures import draw_map, draw_slots
 from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
@@ -23,7 +26,7 @@ from rabbit_chx.analysis.simulation import possible_shares
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.fixes import Fix
+from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing, SlotTable
@@ -54,10 +57,12 @@ from rabbit_chx.topology.ring_history import RingHistory
 from rabbit_chx.topology.ring_records import history_of, record_arguments, records_of
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
-from rabbit_chx.words import percent_or_blank, plural
+from rabbit_chx.words import percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
+#: Traffic above this multiple of the exact share is more, if it is so many standard deviations above it.
+_MORE, _SIGMAS = 1.2, 3
 
 
 def exchange_facts(
@@ -196,6 +201,8 @@ class ShownExchange:
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
+            for found in uneven_traffic(self.name, self.map, self.rates) if self.rates.backlogs else ():
+                yield Facts([(found.kind, found.message), ("fix", found.fix)])
         if self.history is not None:
             yield from _history_parts(self.history)
         if sharding is not None:
@@ -265,8 +272,7 @@ class ShownExchange:
     @property
     def traffic(self) -> dict[str, float]:
         """The share of the last messages that each queue got, by whatever exchange; empty if none were published to this one."""
-        places = self.map.destinations if self.map is not None and self.rates.exchange else ()
-        return self.rates.traffic([place for place in places if isinstance(place, str)])
+        return {} if self.map is None else _traffic(self.map, self.rates)
 
     def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
         """Return the load of a place, which has that of `places`, its messages per second, its state if it does not run, and its backlog."""
@@ -281,6 +287,32 @@ class ShownExchange:
             return load, rates.queues.get(place), traffic, rates.states.get(place), *backlog
         rate = None if load is None or rates.exchange is None else load * rates.exchange
         return load, rate, None, None, *_NO_BACKLOG
+
+
+def _traffic(key_map: KeyMap, rates: PublishRates) -> dict[str, float]:
+    places = key_map.destinations if rates.exchange else ()
+    return rates.traffic([place for place in places if isinstance(place, str)])
+
+
+def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Iterator[Finding]:
+    """Yield a finding for each queue that got more of the last minute's messages than its share, beyond what chance explains.
+
+    Args:
+        exchange: the exchange.
+        key_map: what maps its keys.
+        rates: those of the last minute.
+    """
+    shares, traffic = key_map.shares(), _traffic(key_map, rates)
+    messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
+    command = CommandLine("check", "rabbit_chx.topology.check", (exchange,), (Argument("trace", "60"),))
+    fix = Fix(
+        "one key, or few keys, may be the cause: ", command, " names them; it takes the tag administrator"
+    )
+    for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
+        share = shares.get(queue, 0.0)
+        if got > _MORE * share and (got - share) * messages > _SIGMAS * math.sqrt(share * messages):
+            message = f"{queue} got {percent(got, 1)} of the messages of the last minute, and has {percent(share, 1)} of the keys"
+            yield Finding("uneven-traffic", message, fix, exchange=exchange, names=(queue,))
 
 
 def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap:
@@ -505,3 +537,35 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
             ring.provenance,
             found,
         )
+
+
+def why_nothing_hashes(
+    user: str,
+    vhosts: Sequence[str],
+    types: Iterable[Mapping[str, Any]],
+    exchanges: Iterable[Mapping[str, Any]],
+) -> str:
+    """Return why no exchange of some vhosts hashes: the permissions of the user, the plugin, or the vhosts; with the remedy.
+
+    Args:
+        user: the name of the user.
+        vhosts: the vhosts that the user may access.
+        types: the exchange types of the broker, as ``GET /api/overview`` lists them.
+        exchanges: all exchanges that the user may list.
+    """
+    if not vhosts:
+        return f"the user {user!r} may access no vhost: grant it permissions with rabbitmqctl set_permissions"
+    names = {type_["name"] for type_ in types}
+    if names and HASH_EXCHANGE not in names:
+        return (
+            f"the broker does not have the exchange type {HASH_EXCHANGE}: enable its plugin with rabbitmq-plugins enable "
+            "rabbitmq_consistent_hash_exchange"
+        )
+    where = f"vhost {vhosts[0]} has" if len(vhosts) == 1 else f"the {len(vhosts)} vhosts of the user have"
+    why = f"{where} no exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
+    others = sorted({str(entry["vhost"]) for entry in exchanges if entry.get("type") == HASH_EXCHANGE})
+    return (
+        f"{why}: vhost {others[0]} has one, pass --vhost {shlex.quote(others[0])}"
+        if others
+        else f"{why}: declare one"
+    )

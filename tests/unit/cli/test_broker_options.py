@@ -16,10 +16,10 @@ from rabbit_chx.cli.broker_options import (
     BrokerOptions,
     _broker,
     found_hint,
-    why_nothing_hashes,
 )
 from rabbit_chx.cli.command import Outcome, command, options
 from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.topology.reports.exchange_report import why_nothing_hashes
 
 URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
 Asked: TypeAlias = Callable[..., BrokerAddresses]

@@ -13,8 +13,9 @@ from command_line import Ran
 from rabbit_chx.cli import show_consumers
 from rabbit_chx.consuming.stream_status import find_streams
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.routing import Release
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.streams.frames import Code, StreamMetadata
+from rabbit_chx.topology.live.reading import PublishRates
 
 UNKNOWN = "The last switch is not known"
 
@@ -26,7 +27,9 @@ Shown = Callable[..., tuple[dict[str, Any], str]]
 def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
     """Return the JSON and the table of `show x --consumers` for queues and the claims of a journal."""
 
-    def show(*queues: str, claimed: str = "q1") -> tuple[dict[str, Any], str]:
+    def show(
+        *queues: str, claimed: str = "q1", per_second: tuple[float, float] = (0.0, 0.0)
+    ) -> tuple[dict[str, Any], str]:
         consumer = {"queue": {"name": "q1"}, "consumer_tag": "rabbit-chx.group.pod-7.a1b2"}
         answers = {
             "queues": [{"name": name, "type": "classic", "messages_ready": 0} for name in queues],
@@ -35,7 +38,11 @@ def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
         }
         requested = SimpleNamespace(request=lambda _method, first, *_, **__: answers[first])
         roster = SimpleNamespace(claims={claimed: SimpleNamespace(at=1.0)}, members={})
-        monkeypatch.setattr(show_consumers, "_names", lambda *_: (["q1"], Release("4.3.6")))
+        ring = HashRing.from_bindings([("q1", 1), ("q2", 1)], Release("4.3.6"))
+        live = SimpleNamespace(release=ring.release, key_map=lambda: ring)
+        monkeypatch.setattr(show_consumers, "_names", lambda *_: (["q1"], live))
+        rates = PublishRates(10.0, dict(zip(("q1", "q2"), per_second, strict=True)))
+        monkeypatch.setattr(show_consumers, "read_rates", lambda *_: {"x": rates})
         monkeypatch.setattr(show_consumers, "_read_once", lambda *_: real(requested, "/", ["q1"]))
         monkeypatch.setattr(show_consumers, "_roster", lambda *_: (roster, 0))
         address = ("--url", "amqp://h", "--management-url", "http://guest:guest@h:15672")
@@ -49,6 +56,23 @@ def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
 def test_without_a_parking_queue_the_parked_messages_are_unknown(shown: Shown) -> None:
     assert shown("q1")[0]["parked"] is None
     assert shown("q1", "x.park")[0]["parked"] == 0
+
+
+@pytest.mark.parametrize(
+    ("per_second", "found"),
+    [((9.0, 1.0), "q1"), ((1.0, 9.0), "q2"), ((5.2, 4.8), None), ((0.05, 0.0), None), ((0.0, 0.0), None)],
+)
+def test_a_queue_with_more_than_its_share_has_a_warning_that_names_the_way_to_the_cause(
+    shown: Shown, per_second: tuple[float, float], found: str | None
+) -> None:
+    """Of some messages a minute chance gives one queue more."""
+    warnings = [
+        each for each in shown("q1", per_second=per_second)[0]["findings"] if "traffic" in each["kind"]
+    ]
+    assert [each["queues"] for each in warnings] == ([[found]] if found else [])
+    for each in warnings:
+        assert each["message"].startswith(f"{found} got 90.0% of the messages of the last minute, and has ")
+        assert "rabbit-chx check x --trace 60 --url amqp://h" in each["fix"]
 
 
 def test_a_journal_that_names_other_queues_only_tells_no_switch(shown: Shown) -> None:
