@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import pika
@@ -39,7 +39,7 @@ class PikaCarrier:
         self._settings = settings
         self._where = settings.masked_url
         self._connection: PikaConnection | None = None
-        self._replies: tuple[AbstractContextManager[BlockingChannel], str] | None = None
+        self._replies: tuple[ExitStack, str] | None = None
         self._replied: list[HandOverMarker] = []
 
     def close(self) -> None:
@@ -151,13 +151,7 @@ class PikaCarrier:
             self.close()
             raise
 
-    def _open_replies(
-        self, connection: PikaConnection
-    ) -> tuple[AbstractContextManager[BlockingChannel], str]:
-        opened = connection.channel()
-        channel = opened.__enter__()
-        queue = str(channel.queue_declare("", exclusive=True).method.queue)
-
+    def _open_replies(self, connection: PikaConnection) -> tuple[ExitStack, str]:
         def keep_reply(
             _channel: object, _method: object, properties: pika.BasicProperties, _body: bytes
         ) -> None:
@@ -165,8 +159,11 @@ class PikaCarrier:
             if marker is not None:
                 self._replied.append(marker)
 
-        channel.basic_consume(queue, keep_reply, auto_ack=True)
-        return opened, queue
+        with ExitStack() as opened:
+            channel = opened.enter_context(connection.channel())
+            queue = str(channel.queue_declare("", exclusive=True).method.queue)
+            channel.basic_consume(queue, keep_reply, auto_ack=True)
+            return opened.pop_all(), queue
 
     @staticmethod
     def _lengths(connection: PikaConnection, queues: Sequence[str]) -> dict[str, int]:

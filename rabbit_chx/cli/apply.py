@@ -104,8 +104,10 @@ class ApplyReport:
     def _shown(self) -> Iterator[Block]:
         if self.applied is None:
             if self.state == "unchanged":
+                resumes = self.plan.resumes
                 yield Facts(
                     [
+                        *([("resumes", str(resumes))] if resumes else []),
                         ("applied", f"nothing: {no_change(self.plan)}"),
                         *order_facts(self.plan),
                         ("checksum", self.plan.checksum),

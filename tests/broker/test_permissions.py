@@ -35,7 +35,7 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.errors import AccessRefusedError, PublishError
+from rabbit_chx.errors import AccessRefusedError, PlanRefusedError, PublishError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
@@ -160,6 +160,39 @@ def test_without_one_permission_nothing_is_applied(site: Site) -> None:
     site.permit(NEEDED, "management")
     with Broker(*site.urls()) as applier:
         assert len(applier.apply(plan(WANTED, applier.topology())).changes) == 8
+
+
+def test_a_hand_over_in_order_without_its_permissions_changes_nothing(site: Site) -> None:
+    file = "[[exchanges]]\nname = 'events'\ntype = 'x-consistent-hash'\nslots = 2\nmembers = [{{ queue = 'events.{}' }}]\n"
+    queues = "[[queues]]\nname = 'events.{1..2}'\n"
+    before, after = (Topology.from_toml(file.format(number) + queues) for number in (1, 2))
+    with Broker(site.vhost.url, site.vhost.management_url) as everything:
+        everything.apply(plan(before, everything.topology()))
+    for queue in ("events.1", "events.2"):
+        site.channel.basic_consume(queue, lambda *_: None, consumer_tag=f"rabbit-chx.group.m.{queue[-1]}")
+    allowed = {(kind, "events.*") for kind in KINDS} | {("configure", "rabbit-chx.*")}
+    needed = {
+        ("configure", "amq.gen.*"),
+        ("write", "amq.gen.*"),
+        ("read", "amq.gen.*"),
+        ("write", "amq.default"),
+    }
+    site.permit(allowed | needed, "management")
+    with Broker(*site.urls()) as applier:
+        made = plan(after, applier.topology())
+        with pytest.raises(
+            PlanRefusedError, match=r"events.1 has consumers that the user cannot list, .*monitoring"
+        ):
+            applier.apply(made, hand_over="in-order")
+    for missing in (("write", "amq.default"), ("configure", "amq.gen.*"), ("read", "amq.gen.*")):
+        site.permit(allowed | (needed - {missing}), "monitoring")
+        with Broker(*site.urls()) as applier:
+            made = plan(after, applier.topology())
+            with pytest.raises(
+                AccessRefusedError, match=r"hand-over in order needs write.*; nothing was changed"
+            ):
+                applier.apply(made, hand_over="in-order")
+            assert plan(after, applier.topology()).checksum == made.checksum
 
 
 def test_policies_need_a_tag(site: Site) -> None:

@@ -65,7 +65,7 @@ from rabbit_chx.topology.planning.plan import plan as make_plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import loss_refusal, uncounted_loss_refusal
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
-from rabbit_chx.topology.slots.hand_over_marker import parse_member
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker, parse_member
 from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
@@ -77,8 +77,8 @@ _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
 _LOOKS_PER_NOTE = 10
 _NOT_FOUND = 404
-#: A policy that nobody makes.
-_NO_POLICY = "rabbit-chx.trial"
+#: A policy and a queue that nobody makes.
+_NO_OBJECT = "rabbit-chx.trial"
 _BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
 #: Names that cannot be segments of an HTTP path.
 _UNSAFE_SEGMENTS = {".", ".."}
@@ -168,7 +168,7 @@ def apply_plan(
     """Apply a plan.
 
     `progress` is called with the number of completed changes, first 0, and the number of all changes; `waiting` with a sentence that says
-    which queues are drained, every five seconds.
+    which queues are drained, every five seconds, and before the first change if an interruption could not be resumed.
 
     Raises:
         PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
@@ -229,7 +229,7 @@ def _check_plan(
             refusals,
         )
     _check_sendable(plan.changes, broker)
-    _check_permissions(plan, live, broker)
+    _check_permissions(plan, live, broker, permission.hand_over)
     return plan, live, frozenset(drained)
 
 
@@ -243,7 +243,7 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
     )
 
 
-def _check_permissions(plan: Plan, live: LiveTopology, broker: LiveBroker) -> None:
+def _check_permissions(plan: Plan, live: LiveTopology, broker: LiveBroker, hand_over: HandOverLevel) -> None:
     """Try the permissions of all changes before the first one.
 
     Raises:
@@ -251,13 +251,15 @@ def _check_permissions(plan: Plan, live: LiveTopology, broker: LiveBroker) -> No
     """
     existing: set[Destination] = {one.ref for one in live.exchanges} | {one.name for one in live.queues}
     trials = {trial: change for change in plan.changes for trial in trials_of(change, existing)}
-    for part in _split_changes(plan):
-        if isinstance(part, HandOver):  # its messages are moved from the parking queue to the exchange
-            parked = BindingDefinition(part.park, ExchangeRef(part.exchange), "")
-            trials |= dict.fromkeys(trials_of(PlannedChange("bind", None, parked), ()), part.bind)
+    hand_overs = [part for part in _split_changes(plan) if isinstance(part, HandOver)]
+    for part in hand_overs:  # its messages are moved from the parking queue to the exchange
+        parked = BindingDefinition(part.park, ExchangeRef(part.exchange), "")
+        trials |= dict.fromkeys(trials_of(PlannedChange("bind", None, parked), ()), part.bind)
+    if hand_overs and hand_over == "in-order":
+        _check_markers(broker)
     if any(change.kind == "policy" for change in plan.changes):
         with contextlib.suppress(NotFoundError):
-            broker.api.delete("policies", broker.vhost, _NO_POLICY)
+            broker.api.delete("policies", broker.vhost, _NO_OBJECT)
     if not trials or broker.amqp.perform_together([*trials]):
         return
     for trial, change in trials.items():
@@ -273,6 +275,21 @@ def _check_permissions(plan: Plan, live: LiveTopology, broker: LiveBroker) -> No
             ) from error
         except BrokerRefusedError:
             continue  # for another reason: the change itself tells it
+
+
+def _check_markers(broker: LiveBroker) -> None:
+    """Try the permissions of a hand-over in order, by a marker to a queue that nobody has."""
+    try:
+        broker.carrier.send_marker(_NO_OBJECT, HandOverMarker("flush", "", "", ""))
+    except AccessRefusedError as error:
+        raise AccessRefusedError(
+            f"{error}: a hand-over in order needs write on exchange amq.default, and configure, write and read on queues amq.gen*; nothing was "
+            "changed",
+            exchange="amq.default",
+            reply_code=error.reply_code,
+        ) from error
+    except BrokerRefusedError:
+        return  # as the queue does not exist
 
 
 def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:
@@ -380,7 +397,7 @@ def _apply_checked(
     progress(0, len(plan.changes))
     keeper.try_names()
     keeper.begin()
-    keeper.keep_plan()
+    keeper.keep_plan(waiting)
     try:
         _apply_parts(plan, broker, permission, add, tally, waiting=waiting, keeper=keeper, drained=drained)
         rings = verify_rings(plan, broker)
@@ -687,15 +704,21 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
     for queue in names:
         others = [tag for tag in tags[queue] if parse_member(tag) is None]
         if others or not tags[queue]:
-            readers = (
-                f"a consumer {others[0]!r}, which is not a member of a group" if others else "no consumer"
-            )
+            group, readers = "let the group read it (declare a new queue first, without slots)", "no consumer"
+            if others:
+                readers = f"a consumer {others[0]!r}, which is not a member of a group"
+            elif _is_consumed([queue], broker):
+                group, readers = (
+                    "let a user with the tag monitoring apply the plan",
+                    "consumers that the user cannot list",
+                )
             refusals.append(
                 Finding(
                     "hand-over",
                     f"queue {queue} has {readers}, and a hand-over in order needs a ConsumerGroup on both queues",
                     Fix(
-                        "let the group read it (declare a new queue first, without slots), or allow messages to be overtaken with ",
+                        group,
+                        ", or allow messages to be overtaken with ",
                         Argument("hand_over", "parked"),
                     ),
                 )

@@ -12,7 +12,7 @@ import getpass
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -277,8 +277,7 @@ class RingKeeper:
         self._current: dict[str, RingRecord] = {}
         self._parts: dict[int, list[_Part]] = {}
         self._unrecorded: set[str] = set()
-        # One change is done or not.
-        self._keeps_plan = records and len(plan.changes) > 1
+        self._keeps_plan = records and bool(plan.changes)
 
     # -- before the first change
 
@@ -402,16 +401,22 @@ class RingKeeper:
                 reply_code=error.reply_code,
             ) from error
 
-    def keep_plan(self) -> None:
-        """Store what a second run needs to resume the plan, unless this one resumes another."""
+    def keep_plan(self, note: Callable[[str], None]) -> None:
+        """Store what a second run needs to resume the plan, unless this one resumes another. `note` is told if it is too large."""
         plan = self._plan
         if not self._keeps_plan or plan.resumes is not None:
             return
         self.drop_plan()
         pending = make_pending(plan, self._live, time_text(datetime.now(UTC)), name_writer())
-        if (arguments := pending_arguments(pending, self._broker.amqp.frame_max)) is not None:
-            with contextlib.suppress(AccessRefusedError):
-                self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
+        frame_max = self._broker.amqp.frame_max
+        if (arguments := pending_arguments(pending, frame_max)) is None:
+            note(
+                f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max): after an interruption, the shares of "
+                "keys count from the ring as it is then, and the plan has another checksum"
+            )
+            return
+        with contextlib.suppress(AccessRefusedError):
+            self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
 
     def drop_plan(self) -> None:
         """Delete what a second run would need."""

@@ -30,7 +30,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.live import recording
-from rabbit_chx.topology.live.applying import Permission
+from rabbit_chx.topology.live.applying import Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.live.recording import find_unrecorded, record_rings
 from rabbit_chx.topology.ring_records import RingRecord, is_own, record_names, records_of
@@ -651,10 +651,12 @@ def test_a_second_run_counts_from_before_the_first_one(
         live = site.client(has_source=has_source).live()
         again = plan(wanted, live)
         left.add(len(again.changes))
+        assert again.checksum == reviewed.checksum
         if not again.changes:
             assert find_unrecorded(again, live)
+            assert again.resumes is not None
+            assert again.resumes.done == again.resumes.planned
         else:
-            assert again.checksum == reviewed.checksum
             assert not again.refusals
             assert again.rings["x"].moments == reviewed.rings["x"].moments
             assert again.rings["x"].matrix() == reviewed.rings["x"].matrix()
@@ -670,6 +672,38 @@ def test_a_second_run_counts_from_before_the_first_one(
             site.client().live().rings["x"].buckets == HashRing.from_bindings([(q, 1) for q in after]).buckets
         )
     assert left == set(range(len(reviewed.changes) + 1))
+
+
+def test_a_plan_of_one_change_that_is_done_is_resumed_with_its_checksum() -> None:
+    wanted, done = limited_file("abc", queues="abcde"), 0
+    for dies_before in count():
+        site = Site.holding(limited_file("abc"), NEWEST)
+        reviewed = plan(wanted, site.client().live())
+        assert len(reviewed.changes) == 1
+        if site.apply(wanted, site.client(dies_before), Permission()):
+            break
+        again = plan(wanted, site.client().live())
+        assert again.checksum == reviewed.checksum
+        if not again.changes:
+            assert "1 of 1 change done" in str(again.resumes)
+            done += 1
+        assert site.client().applied(reviewed, Permission()).changes == again.changes
+    assert done
+
+
+@pytest.mark.parametrize("frame_max", [1_500, 131_072])
+def test_an_apply_that_cannot_be_resumed_says_so_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, frame_max: int
+) -> None:
+    """A frame is too small for the text of many changes, as 131,072 bytes are for that of thousands."""
+    names = [f"queue.{number}.{number * 7919 % 10007}" for number in range(300)]
+    monkeypatch.setattr(ModelClient, "frame_max", frame_max)
+    site, said = Site.holding(Topology(), NEWEST), list[str]()
+    wanted = Topology((), tuple(map(QueueDefinition, names)))
+    made = plan(wanted, site.client().live())
+    apply_plan(made, site.client(), Permission(), lambda *_: None, said.append)
+    says = "300 changes do not fit into a frame of 1,500 bytes (frame_max): after an interruption, "
+    assert [line.startswith(says) for line in said] == ([True] if frame_max == 1_500 else [])
 
 
 def interrupted(wanted: Topology) -> Site:
