@@ -44,6 +44,7 @@ class Message:
         expires_at: the time at which it gets an error.
         is_sent: whether it was sent at least once.
         has_room: released when a message that waited is queued.
+        on_unread: called with an error that nobody can get: the await was cancelled, or its event loop is closed.
     """
 
     rows: Rows
@@ -55,6 +56,7 @@ class Message:
     expires_at: float = math.inf
     is_sent: bool = False
     has_room: threading.Lock | None = None
+    on_unread: Callable[[BaseException], object] | None = None
 
     @classmethod
     def of(
@@ -353,8 +355,11 @@ def _pass_on(outcomes: Sequence[Outcome]) -> None:
     for message, error in outcomes:
         (own if message.loop is None else by_loop.setdefault(message.loop, [])).append((message, error))
     for loop, those in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody awaits
+        try:
             loop.call_soon_threadsafe(_complete_all, those)
+        except RuntimeError:  # the loop is closed, and nobody awaits
+            for message, error in those:
+                _drop(message, error)
     _complete_all(own)
 
 
@@ -381,11 +386,17 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
 
 def _complete(message: Message, error: RabbitChxError | None) -> None:
     if message.future.done():  # the await was cancelled
-        return
-    if error is None:
+        _drop(message, error)
+    elif error is None:
         message.future.set_result(None)
     else:
         message.future.set_exception(error)
+
+
+def _drop(message: Message, error: RabbitChxError | None) -> None:
+    """Tell the error of a message that nobody awaits any more."""
+    if error is not None and message.on_unread is not None:
+        message.on_unread(error)
 
 
 _SLOTS, _SLOT_S = 6, 10.0

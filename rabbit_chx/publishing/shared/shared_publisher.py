@@ -187,7 +187,7 @@ class SharedPublisher(PublisherBase):
     ) -> None:
         """Publish a message, and wait until the broker has confirmed it. `key`, `body`, `exchange` and `properties` are as in `submit`.
 
-        A cancelled call does not cancel the message, unless it still waits for room.
+        A cancelled call does not cancel the message, unless it still waits for room; its error is then logged, as that of a future.
 
         Raises:
             RabbitChxError: as of the future that `submit` returns, or of `submit`.
@@ -201,6 +201,7 @@ class SharedPublisher(PublisherBase):
             except InputError as cause:
                 raise _without_number(cause) from None
             message = Message.of(rows, future, time.monotonic(), loop)
+            message.on_unread = self._unread.hold
             if self._submit(message):
                 await future
                 return
