@@ -139,6 +139,9 @@ long/apply: $(STAMP) ## 1,000 histories of a model, and applies of 48 plans on 4
 	APPLY_SEEDS=1000 $(PYTEST) -n auto --timeout 3600 tests/unit/topology/live/test_recording.py
 	APPLY_PLANS=48 $(PYTEST) -n 2 --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_ring_records.py -k whenever
 
+long/claims: $(STAMP) ## 1,000 random histories of rings, with foreign binds, copies, killed applies and restarts, on each release: what every command claims is true
+	CLAIM_HISTORIES=250 RELEASES="$(RELEASES)" $(PYTEST) -n 2 --no-loadscope-reorder tests/parity/test_topology_claims.py
+
 long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 from collections import Counter
 
 import pytest
+from bounded import until
+from broker_faults import faults_of
 from changed_site import ChangedSite
 from dying_applier import DyingApplier, dying_applier
+from found_broker import need
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 
 from rabbit_chx import Broker, Topology
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx.broker.management import Management
+from rabbit_chx.testing import RunningBroker, docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, check, plan
 
 # The file is among the slow ones for its extended tests.
@@ -171,3 +176,81 @@ def killed_at_each_operation(
             assert not plan(new, after).changes
             assert {ring.provenance for ring in after.rings.values()} == {"recorded"}
         site.check_done(new)
+
+
+WAYS = ("stop_app", "restart", "kill")
+
+
+@pytest.mark.docker
+@pytest.mark.restarts
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("series", ["4.3", "3.10"])
+def test_a_record_holds_only_on_the_broker_and_since_the_start_that_its_mark_shows(series: str) -> None:
+    """With Khepri a record holds after each restart; with Mnesia it is void, also after another ring is recorded anew."""
+    need("docker")
+    with docker_broker(series) as broker:
+        reading = broker.management_url, broker.ring_via
+        assert broker.management_url is not None
+        api = Management(broker.management_url)
+        with Broker(broker.url, *reading) as first:
+            for name in ("x", "y"):
+                first.declare(name, [("c", 1), ("a", 2), ("b", 1)])
+            keeps = first.release.store == "khepri"
+            assert told(broker) == {"x": True, "y": True}
+            copy_vhost(api, "/", "copy")
+        with Broker(f"{broker.url.rpartition('/')[0]}/copy", broker.management_url) as copied:
+            doubts = {name: ring.ground.doubt for name, ring in copied.topology().rings.items()}
+        assert doubts["x"].endswith("it is of the vhost /, and this is copy")
+        for way in WAYS:
+            if way == "stop_app":
+                assert broker.ring_via is not None
+                for command in ("stop_app", "start_app"):
+                    subprocess.run(
+                        [*broker.ring_via, "rabbitmqctl", command],
+                        check=True,
+                        capture_output=True,
+                    )
+            else:
+                getattr(faults_of(broker), way)()
+                faults_of(broker).start()
+            assert told(broker) == {"x": keeps, "y": keeps}, way
+            with Broker(broker.url, *reading) as after:
+                after.record({"x": after.topology().rings["x"]})
+            assert told(broker) == {"x": True, "y": keeps}, way
+            with Broker(broker.url, *reading) as after:
+                after.record({"y": after.topology().rings["y"]})
+            assert told(broker) == {"x": True, "y": True}, way
+        api.put(
+            "policies",
+            "/",
+            "short",
+            body={"pattern": "mark", "apply-to": "queues", "definition": {"max-length": 0}},
+        )
+        with Broker(broker.url, broker.management_url) as managed:
+            until(lambda: managed.ring("x").provenance == "assumed", "the mark is empty")
+            assert managed.ring("x").ground.doubt.endswith(
+                "is empty, because of policy short (max-length): it was imported, copied or purged"
+            )
+
+
+def told(broker: RunningBroker) -> dict[str, bool]:
+    """Return whether the ring of each exchange is recorded; then it is the one that is read."""
+    with Broker(broker.url, broker.management_url, broker.ring_via) as reading:
+        read = reading.topology().rings
+    with Broker(broker.url, broker.management_url) as managed:
+        rings = managed.topology().rings
+    for name, ring in rings.items():
+        assert ring.provenance != "recorded" or ring.buckets == read[name].buckets
+    return {name: ring.provenance == "recorded" for name, ring in rings.items()}
+
+
+def copy_vhost(api: Management, vhost: str, other: str) -> None:
+    """Make a vhost with the exchanges and the definitions of another."""
+    api.put("vhosts", other, body={})
+    api.put("permissions", other, "guest", body=dict.fromkeys(("configure", "write", "read"), ".*"))
+    for exchange in api.get_list("exchanges", vhost, fields={"name": str}):
+        if exchange["name"] and not exchange["name"].startswith("amq."):
+            fields = ("type", "durable", "auto_delete", "internal", "arguments")
+            api.put("exchanges", other, exchange["name"], body={field: exchange[field] for field in fields})
+    api.request("POST", "definitions", other, body=api.get("definitions", vhost))

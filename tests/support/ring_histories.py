@@ -1,0 +1,529 @@
+"""Random histories of a ring in a vhost of a real broker: own changes, those of other programs, copies, losses and restarts.
+
+A history knows what bindings cannot show, as docs/managed-brokers.md says: `hidden` names it.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, TypeAlias
+
+import pika
+import pika.exceptions
+from bounded import until
+from changed_site import ChangedSite
+from dying_applier import DyingApplier
+from exchange_types import CHX, FANOUT
+
+from rabbit_chx import Broker, Topology
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.ring_source import DiagnosticsRing
+from rabbit_chx.cli import main
+from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
+from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing.running_broker import in_vhost
+from rabbit_chx.topology import healed, plan
+from rabbit_chx.topology.mark import MARK
+from rabbit_chx.topology.ring_records import RECORD_PREFIXES
+
+X = "x"
+_QUEUES = [f"q{number}" for number in range(5)]
+_FAN = "fan"
+_TEMPORARY = ["t0", "t1"]
+_WEIGHTS = ["1", "2", "3", "7"]
+_EVERYTHING = dict.fromkeys(("configure", "write", "read"), ".*")
+_FIELDS = ("type", "durable", "auto_delete", "internal", "arguments")
+_AMQP_ERRORS = (pika.exceptions.AMQPError, pika.exceptions.StreamLostError)
+_MOST_OPERATIONS = 25
+
+#: What nothing but the ring itself shows.
+Hidden: TypeAlias = Literal["", "bound and unbound", "temporary"]
+Listed: TypeAlias = tuple[Destination, str, str]
+
+
+@dataclass
+class _Unseen:
+    """What other programs did since the record was written, as far as bindings may not show it.
+
+    Attributes:
+        recorded: the members when it was written.
+        bound, unbound: the destinations that were bound, and those of which a binding went.
+        twice: those that had several bindings.
+        ended: queues that were bound when the broker stopped, and went with it.
+        had_temporary: True if the record says that a restart makes it void.
+    """
+
+    recorded: set[Destination] = field(default_factory=set)
+    bound: set[Destination] = field(default_factory=set)
+    unbound: set[Destination] = field(default_factory=set)
+    twice: set[Destination] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    had_temporary: bool = False
+
+    @property
+    def hidden(self) -> Hidden:
+        # A queue that the record does not have leaves nothing if it comes and goes with one binding.
+        if self.bound & self.unbound & (self.recorded | self.twice):
+            return "bound and unbound"
+        return "temporary" if self.ended and not self.had_temporary else ""
+
+
+class RingHistory:
+    """A vhost with a ring, and what happens to it.
+
+    Args:
+        broker: the broker.
+        name: the name of the vhost, which is made.
+        random: what happens.
+        folder: a folder for files.
+        hides: False: other programs do nothing that bindings do not show.
+
+    Attributes:
+        applier: applies plans in a process that dies.
+        trail: what happened, in words.
+        others: the histories beside it, whose definitions it may get.
+        elsewhere: another broker of the same cluster's name; None: there is none.
+    """
+
+    def __init__(
+        self,
+        broker: RunningBroker,
+        name: str,
+        random: Random,
+        folder: Path,
+        *,
+        hides: bool,
+    ) -> None:
+        self.applier: DyingApplier
+        self.name, self.random, self.hides = name, random, hides
+        self.trail: list[str] = []
+        self.others: list[RingHistory] = []
+        self.elsewhere: RunningBroker | None = None
+        self._file = folder / f"{name}.json"
+        self._holders: dict[str, pika.BlockingConnection] = {}
+        self._backup: Any = None
+        self._unseen, self._unseen_by_file = _Unseen(), _Unseen()
+        self._has_new_record = False
+        self._move_to(broker)
+        self._make_vhost()
+        channel = self.site.channel
+        channel.exchange_declare(_FAN, FANOUT, durable=True)
+        for queue in _QUEUES:
+            channel.queue_declare(queue, durable=True)
+        self._declare()
+        if random.random() < 0.2:
+            self._hold(_TEMPORARY[0])
+        for _ in range(2):
+            self._bind_one()
+        self.trail.append(f"bound {self._bindings()}")
+
+    def _move_to(self, broker: RunningBroker) -> None:
+        assert broker.management_url is not None
+        self.inside, self.api = in_vhost(broker, self.name), Management(broker.management_url)
+
+    def _make_vhost(self) -> None:
+        self.api.put("vhosts", self.name, body={})
+        self.api.put("permissions", self.name, "guest", body=_EVERYTHING)
+        self.connect()
+
+    def _connection(self) -> pika.BlockingConnection:
+        return pika.BlockingConnection(pika_parameters(f"{self.inside.url}?heartbeat=0"))
+
+    def connect(self) -> None:
+        """Connect as another program."""
+        self.site = ChangedSite(self.inside, self._connection().channel())
+
+    def disconnect(self) -> None:
+        """Close all connections, also those that the broker has broken."""
+        for connection in (self.site.channel.connection, *self._holders.values()):
+            with suppress(*_AMQP_ERRORS):
+                connection.close()
+        self._holders.clear()
+
+    def remove(self) -> None:
+        """Delete the vhost."""
+        self.disconnect()
+        self.api.delete("vhosts", self.name)
+
+    # -- what is true
+
+    def truth(self) -> tuple[Place, ...] | None:
+        """Return the ring by ``rabbitmqctl eval``; None if the exchange does not exist."""
+        with suppress(NotFoundError):
+            return tuple(DiagnosticsRing(self.site.source).read(self.name, X))
+        return None
+
+    @property
+    def hidden(self) -> Hidden:
+        """What no binding shows since the record was written; empty if there is nothing of that kind."""
+        return self._unseen.hidden
+
+    def settle(self, *, is_known: bool) -> None:
+        """Take note of what was compared after something happened: a record that is right and new begins anew."""
+        if self._has_new_record and is_known:
+            self._begin_anew()
+        self._has_new_record = False
+
+    def _begin_anew(self) -> None:
+        self._unseen = _Unseen(
+            {place for place, *_ in self._listed()}, had_temporary=bool(self._held_or_auto())
+        )
+
+    def _held_or_auto(self) -> list[str]:
+        entries = self.api.get_list("queues", self.name, fields={"name": str})
+        return [entry["name"] for entry in entries if entry["name"] in _TEMPORARY]
+
+    def _listed(self) -> list[Listed]:
+        with suppress(NotFoundError):
+            return [
+                (
+                    entry["destination"]
+                    if entry["destination_type"] == "queue"
+                    else ExchangeRef(entry["destination"]),
+                    entry["routing_key"],
+                    entry["properties_key"],
+                )
+                for entry in self.api.get_list("exchanges", self.name, X, "bindings", "source", fields={})
+            ]
+        return []
+
+    def _bindings(self) -> str:
+        return " ".join(f"{place!s}={key}" for place, key, _ in sorted(self._listed(), key=str))
+
+    # -- what happens
+
+    def happen(self) -> bool:
+        """Let one thing happen; return True if it was an own one."""
+        doings = _OWN if self.random.random() < 0.4 else _OF_OTHERS
+        (name,) = self.random.choices([*doings], [*doings.values()])
+        if name in _OWN:
+            self.trail.append(f"own {name}")
+            try:
+                getattr(self, f"_{name}")()
+            except RabbitChxError as error:
+                self.trail.append(f"  refused: {str(error)[:300]}")
+        else:
+            self._note_unseen(lambda: self._try(name))
+        self.trail.append(f"  now {self._bindings()}; {self.hidden}")
+        return name in _OWN
+
+    def _try(self, name: str) -> None:
+        self.trail.append(f"others {name}")
+        try:
+            getattr(self, f"_{name}")()
+        except (*_AMQP_ERRORS, BrokerRefusedError) as error:
+            self.trail.append(f"  refused: {error!r:.200}")
+        if not self.site.channel.is_open:
+            self.site.channel.connection.close()
+            self.connect()
+
+    def _note_unseen(self, do: Any) -> None:
+        before = Counter(self._listed())
+        do()
+        after = Counter(self._listed())
+        unseen = self._unseen
+        unseen.bound |= {place for place, *_ in after - before}
+        unseen.unbound |= {place for place, *_ in before - after}
+        places = Counter(place for place, *_ in after)
+        unseen.twice |= {place for place, count in places.items() if count > 1}
+        by_file = self._unseen_by_file
+        for name in ("bound", "unbound", "twice"):
+            setattr(by_file, name, getattr(by_file, name) | getattr(unseen, name))
+
+    def _may(self, place: Destination, kind: Literal["bound", "unbound"]) -> bool:
+        """Return whether others may bind or unbind a destination."""
+        if self.hides:
+            return True
+        then = deepcopy(self._unseen)
+        getattr(then, kind).add(place)
+        if kind == "bound" and any(place == listed for listed, *_ in self._listed()):
+            then.twice.add(place)
+        return then.hidden != "bound and unbound"
+
+    # -- own changes
+
+    def _drawn(self) -> Topology:
+        members = [f"{{ queue = {queue!r} }}" for queue in _QUEUES] + [f"{{ exchange = {_FAN!r} }}"]
+        chosen = self.random.sample(members, self.random.randint(1, 4))
+        weighted = [
+            member.replace(" }", f", weight = {self.random.choice(_WEIGHTS[:3])} }}") for member in chosen
+        ]
+        return Topology.from_toml(
+            f'owns = ["x"]\n[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{", ".join(weighted)}]\n'
+            f'[[exchanges]]\nname = "{_FAN}"\ntype = "fanout"\n[[queues]]\nname = "q{{0..4}}"\n'
+        )
+
+    def managed(self) -> Broker:
+        """Return the broker of a user without ``rabbitmqctl``, not open yet."""
+        return Broker(self.inside.url, self.inside.management_url)
+
+    def _own(self) -> Broker:
+        reads = self.random.random() < 0.4
+        self.trail[-1] += " by rabbitmqctl" * reads
+        return self.site.connected() if reads else self.managed()
+
+    def _apply(self) -> None:
+        wanted = self._drawn()
+        self.trail.append(f"  {_shown(wanted)}")
+        with self._own() as broker:
+            broker.apply(plan(wanted, broker.topology()), allow_moved=1.0, allow_delete=True, allow_loss=True)
+        self._has_new_record = True
+
+    def _repair(self) -> None:
+        with self._own() as broker:
+            live = broker.topology()
+            broker.apply(plan(healed(live, X), live), allow_moved=1.0, allow_delete=True, allow_loss=True)
+        self._has_new_record = True
+
+    def _die(self) -> None:
+        reads = self.random.random() < 0.4
+        applier = replace(self.applier, site=self.site, reads=reads)
+        died = applier.killed(self._drawn(), self.random.randrange(_MOST_OPERATIONS))
+        self.trail[-1] += f" reads {reads}, died {died}"
+        self.site.wait_until_unlocked()
+        self._has_new_record = True
+
+    def _record(self) -> None:
+        with self.site.connected() as broker:
+            broker.record(broker.topology().rings)
+        self._has_new_record = True
+
+    def _save(self) -> None:
+        """Write the order to a file, for `_record_from`."""
+        code, said = self.command("show", X, reads=self.random.random() < 0.5)
+        if code == 0:
+            self._file.write_text(said)
+            self._unseen_by_file = deepcopy(self._unseen)
+        self.trail[-1] += f" {code}"
+
+    def _record_from(self) -> None:
+        files = [self._file, *(history._file for history in self.others)]
+        file = next((file for file in files if file.exists() and self.random.random() < 0.7), None)
+        if file is None:
+            return
+        code, said = self.command("record", X, "--from", str(file), "--yes", reads=False)
+        self.trail[-1] += f" {file.name} {code} {said[:100]}"
+        if code == 0:
+            self._unseen = deepcopy(self._unseen_by_file)
+
+    def export(self) -> str:
+        """Return the topology file of the ring that is true."""
+        with self.site.connected() as broker:
+            return broker.topology().as_wanted().to_toml()
+
+    def command(self, name: str, *arguments: str, reads: bool) -> tuple[int, str]:
+        """Run a command in this process, and return its exit code and the JSON document or error that it writes."""
+        assert self.inside.management_url is not None
+        given = ["--url", self.inside.url, "--management-url", self.inside.management_url, "-o", "json"]
+        via = ["--ring-via", shlex.join(self.site.source)] if reads else []
+        with redirect_stdout(io.StringIO()) as said, redirect_stderr(io.StringIO()) as error:
+            code = main([name, *arguments, *given, *via])
+        return code, said.getvalue() or error.getvalue()
+
+    # -- what others do
+
+    def _declare(self) -> None:
+        self.site.channel.exchange_declare(X, CHX, durable=True)
+
+    def _bind_one(self, arguments: dict[str, Any] | None = None) -> None:
+        candidates: list[Destination] = [*_QUEUES, ExchangeRef(_FAN)]
+        there = [place for place, *_ in self._listed()]
+        # A second binding is rarer.
+        place = self.random.choice([*candidates, *(each for each in candidates if each not in there)])
+        if self._may(place, "bound"):
+            self._bind_place(place, arguments)
+
+    def _bind_place(self, place: Destination, arguments: dict[str, Any] | None = None) -> None:
+        key, channel = self.random.choice(_WEIGHTS), self.site.channel
+        if isinstance(place, str):
+            channel.queue_bind(place, X, key, arguments)
+        else:
+            channel.exchange_bind(place.name, X, key, arguments)
+
+    def _bind(self) -> None:
+        self._bind_one()
+
+    def _bind_with_argument(self) -> None:
+        self._bind_one({"by": "others"})
+
+    def _unbind(self) -> None:
+        listed = [each for each in self._listed() if self._may(each[0], "unbound")]
+        if listed:
+            self._unbind_it(self.random.choice(listed))
+
+    def _unbind_it(self, binding: Listed) -> None:
+        place, _, properties = binding
+        kind, name = ("q", place) if isinstance(place, str) else ("e", place.name)
+        self.api.delete("bindings", self.name, "e", X, kind, name, properties)
+
+    def _rebind(self) -> None:
+        listed = [each for each in self._listed() if each[0] not in _TEMPORARY]
+        if self.hides and listed:
+            place, key, _ = binding = self.random.choice(listed)
+            self._unbind_it(binding)
+            self._unseen.unbound.add(place)
+            self._unseen.bound.add(place)
+            if isinstance(place, str):
+                self.site.channel.queue_bind(place, X, key)
+            else:
+                self.site.channel.exchange_bind(place.name, X, key)
+
+    def _delete_queue(self) -> None:
+        queue = self.random.choice(_QUEUES)
+        if self._may(queue, "unbound"):
+            self.site.channel.queue_delete(queue)
+            self.site.channel.queue_declare(queue, durable=True)
+
+    def _delete_exchange(self) -> None:
+        if all(self._may(place, "unbound") for place, *_ in self._listed()):
+            self.site.channel.exchange_delete(X)
+            self._declare()
+            if self.hides:
+                for _ in range(2):
+                    self._bind_one()
+
+    def _hold_temporary(self) -> None:
+        free = [queue for queue in _TEMPORARY if queue not in self._held_or_auto()]
+        if free and self._may(free[0], "bound"):
+            self._hold(free[0])
+
+    def _hold(self, queue: str) -> None:
+        connection = self._connection()
+        channel = connection.channel()
+        is_exclusive = self.random.random() < 0.5
+        channel.queue_declare(
+            queue, exclusive=is_exclusive, auto_delete=not is_exclusive, durable=not is_exclusive
+        )
+        channel.basic_consume(queue, lambda *_: None)
+        self._holders[queue] = connection
+        channel.queue_bind(queue, X, self.random.choice(_WEIGHTS))
+
+    def _release_temporary(self) -> None:
+        if self._holders:
+            self.release(self.random.choice([*self._holders]))
+
+    def _release_all(self) -> None:
+        for queue in [*self._holders]:
+            self.release(queue)
+
+    def release(self, queue: str) -> None:
+        """Close the connection of a temporary queue, which goes with it."""
+        with suppress(*_AMQP_ERRORS):
+            self._holders.pop(queue).close()
+        until(lambda: queue not in self._held_or_auto(), f"{queue} is gone")
+
+    def _spoil_mark(self) -> None:
+        how = self.random.choice(["purge", "delete", "policy", "publish"])
+        self.trail[-1] += f" {how}"
+        channel = self.site.channel
+        if how == "purge":
+            channel.queue_purge(MARK)
+        elif how == "delete":
+            channel.queue_delete(MARK)
+        elif how == "publish":
+            channel.basic_publish("", MARK, b"")
+        else:
+            definition = {"max-length": self.random.randrange(2)}
+            body = {"pattern": "^rabbit-chx", "apply-to": "queues", "definition": definition}
+            self.api.put("policies", self.name, "short", body=body)
+            until(lambda: self._count_mark() < 2, "it is short")
+            if self.random.random() < 0.5:
+                self.api.delete("policies", self.name, "short")
+
+    def _count_mark(self) -> int:
+        return self.site.channel.queue_declare(MARK, passive=True).method.message_count or 0
+
+    def _delete_record(self) -> None:
+        self.site.channel.exchange_delete(f"{self.random.choice(RECORD_PREFIXES)}{X}")
+
+    # -- copies
+
+    def definitions(self) -> tuple[Any, list[Any]]:
+        """Return the definitions of the vhost, and its exchanges as a script copies them, with those that no export has."""
+        exchanges = [
+            {name: entry[name] for name in ("name", *_FIELDS)}
+            for entry in self.api.get_list("exchanges", self.name, fields={"name": str})
+            if entry["name"] and not entry["name"].startswith("amq.")
+        ]
+        return self.api.get("definitions", self.name), exchanges
+
+    def _import(self, copied: tuple[Any, list[Any]]) -> None:
+        definitions, exchanges = copied
+        for entry in exchanges:
+            with suppress(BrokerRefusedError):
+                body = {name: entry[name] for name in _FIELDS}
+                self.api.put("exchanges", self.name, entry["name"], body=body)
+        self.api.request("POST", "definitions", self.name, body=definitions)
+
+    def _back_up(self) -> None:
+        self._backup = self.definitions()
+
+    def _restore(self) -> None:
+        if self._backup is not None and (self.hides or not self._unseen.unbound):
+            self._import(self._backup)
+
+    def _copy_other(self) -> None:
+        if self.others and (self.hides or not self._unseen.unbound):
+            self._import(self.random.choice(self.others).definitions())
+
+    def _make_again(self) -> None:
+        """Delete the vhost, and make it again from its definitions, also on another broker."""
+        copied = self.definitions()
+        self.remove()
+        if self.elsewhere is not None and self.random.random() < 0.7:
+            self.trail[-1] += " elsewhere"
+            before, broker = self.inside, self.elsewhere
+            self.elsewhere = in_vhost(before, "/")
+            self._move_to(broker)
+        self._make_vhost()
+        self._import(copied)
+        self._begin_anew()
+
+    # -- restarts
+
+    def prepare_restart(self) -> None:
+        """Take note of the queues that end with the broker."""
+        if not self.hides and not self._unseen.had_temporary:
+            self._note_unseen(self._release_all)
+        self._unseen.ended |= {place for place, *_ in self._listed() if place in _TEMPORARY}
+        self._unseen_by_file.ended |= self._unseen.ended
+
+    def after_restart(self, how: str) -> None:
+        """Connect again."""
+        self.trail.append(f"{how} of the broker")
+        self.disconnect()
+        self.connect()
+        self.trail.append(f"  now {self._bindings()}; {self.hidden}")
+
+
+def _shown(wanted: Topology) -> str:
+    members = (member for exchange in wanted.exchanges for member in exchange.ring or ())
+    return " ".join(f"{member.destination!s}={member.key}" for member in members)
+
+
+_OWN = {"apply": 5, "repair": 1, "die": 3, "record": 3, "save": 1, "record_from": 1}
+_OF_OTHERS = {
+    "bind": 6,
+    "bind_with_argument": 1,
+    "unbind": 5,
+    "rebind": 1,
+    "delete_queue": 2,
+    "delete_exchange": 1,
+    "hold_temporary": 3,
+    "release_temporary": 3,
+    "spoil_mark": 1,
+    "delete_record": 1,
+    "back_up": 1,
+    "restore": 2,
+    "copy_other": 1,
+    "make_again": 1,
+}
