@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from rabbit_chx import ConsistentHashExchange, ExchangeRef, HashRing, SlotTable, Topology, plot
+from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology, plot
 from rabbit_chx.topology import LiveTopology, plan
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
@@ -63,26 +63,28 @@ def slotted() -> Figure:
 
 def modelled() -> Figure:
     """The words of docs/model.md: a ring, the ring without a queue, and slots for the same queues."""
-    ring = HashRing.from_bindings([("q1", 2), ("q2", 1), ("q3", 2)])
+    bindings = [("q1", 2), ("q2", 1), ("q3", 2)]
+    ring = HashRing.from_bindings(bindings)
     after = ring.unbind("q1")
-    owners = ["q1", "q1", "q2", "q3", "q3"]
     slots = [ExchangeRef(f"slot {n}") for n in range(5)]
-    table = SlotTable(HashRing.from_buckets(slots), dict(zip(slots, owners, strict=True)))
+    table = SlotTable(HashRing.from_buckets(slots), dict(zip(slots, map(str, ring.buckets), strict=True)))
     reassigned = table.reassigned({"q2": 1, "q3": 1})
-    place = ConsistentHashExchange("orders", ring).explain(_KEY).bucket or 0
+    place = ring.buckets.index(
+        ring.destination_for(_KEY)
+    )  # of the first bucket of its queue, which has only one
     figure = Figure((_WIDTH, 3.6), layout="constrained")
     ax = figure.add_subplot(xlim=(0, 10), ylim=(0.3, 8.7))
     ax.axis("off")
     ax.text(0, 8.3, f"the key {_KEY}  →  hash  →  bucket {place}  →  {ring.buckets[place]}", weight="bold")
     ax.annotate("", (place + 2.5, 7.2), (place + 2.5, 8.1), arrowprops={"arrowstyle": "->", "color": "0.5"})
     _draw_cells(ax, 6.2, "ring", ring.buckets)
-    for centre, (queue, weight) in zip((3, 4.5, 6), ring.bindings or (), strict=True):
+    for centre, (queue, weight) in zip((3, 4.5, 6), bindings, strict=True):
         ax.text(centre, 5.8, f"binding {queue},\nweight {weight}", ha="center", va="top", size="x-small")
     _draw_cells(ax, 3.4, "without q1", after.buckets)
     _draw_cells(ax, 1.5, "slots", slots)
     ends = [
         str(old) if old == reassigned.owners[slot] else f"→ {reassigned.owners[slot]}"
-        for slot, old in zip(slots, owners, strict=True)
+        for slot, old in zip(slots, ring.buckets, strict=True)
     ]
     _draw_cells(ax, 0.5, "their queues", ends)
     for height, moved in ((3.9, ring.share_moved(after)), (1.5, table.share_moved(reassigned))):

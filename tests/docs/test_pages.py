@@ -66,10 +66,20 @@ def test_no_section_is_there_twice(document: str) -> None:
     assert len(set(headings)) == len(headings)
 
 
+def words(document: str) -> int:
+    """The words of a page. Blocks of code are not counted: they are complete, which makes them longer."""
+    return len(re.sub(r"^ *```.*?^ *```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split())
+
+
 @pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
 def test_a_page_has_few_words(document: str) -> None:
-    """Blocks of code are not counted: they are complete, which makes them longer. The longest page has a tenth of room."""
-    assert len(re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split()) <= 2_600
+    assert words(document) <= 2_600
+
+
+def test_all_pages_have_few_words() -> None:
+    """A page that is not needed is not read. Who adds words finds others that a reader does not miss."""
+    documents = [path for path in EVERYWHERE if path.startswith("docs/")]
+    assert sum(map(words, ["README.md", *documents])) <= 33_000
 
 
 #: Pages say rejected, failed or not allowed.
