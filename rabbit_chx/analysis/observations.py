@@ -64,10 +64,10 @@ def as_observations(
         reached = {places[queue] for queue in queues if queue in places}
         if value is None or len(reached) > 1:
             continue
-        other = None if has_alternate or not queues else queues[0]
-        place = next(iter(reached), other)
-        seen = found.setdefault((type(value), value, place), Observation(value, place, messages=0))
-        found[type(value), value, place] = seen._replace(messages=seen.messages + 1)
+        place = next(iter(reached), None if has_alternate or not queues else queues[0])
+        key = type(value), value, place
+        seen = found.setdefault(key, Observation(value, place, messages=0, is_traced=True))
+        found[key] = seen._replace(messages=seen.messages + 1)
     return list(found.values())
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
-from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace
+from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace, traced_node
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
@@ -298,6 +298,10 @@ class Broker:
             UnreachableError: the management API does not answer.
         """
         return is_traced(self._live.api, self._live.vhost)
+
+    def traced_node(self) -> str | None:
+        """Return the only node of a cluster of several whose messages `trace` sees, that of the management URL; else None."""
+        return traced_node(self._live.api)
 
     def left_trace(self) -> str | None:
         """Return who switched on tracing of the vhost, and when, if that process has ended without switching it off; else None."""

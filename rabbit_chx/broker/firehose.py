@@ -27,7 +27,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.retry import Retry
 from rabbit_chx.topology.live.live_broker import Shape
-from rabbit_chx.topology.live.reading import WITHOUT_STATISTICS
+from rabbit_chx.topology.live.reading import WITHOUT_STATISTICS, read_node_starts
 from rabbit_chx.topology.live.recording import name_writer
 from rabbit_chx.topology.ring_records import TRACE
 
@@ -47,7 +47,7 @@ _LOOK_S = 0.5
 #: Tracing is switched off again within this time, or the error says that it is on.
 _OFF_TIMEOUT_S, _OFF_PAUSE_S = 30.0, 0.5
 _LOCKED = 405
-_SIGNED_BY = "switched-on-by"
+_SIGNED_BY, _NODE = "switched-on-by", "node"
 _VHOST: Mapping[str, Shape] = {
     "tracing": bool,
     "description?": str,
@@ -72,19 +72,39 @@ class TracedMessage(NamedTuple):
 
 def is_traced(api: Management, vhost: str) -> bool:
     """Return True if somebody else has switched tracing on. It takes the tag ``administrator``."""
-    return bool(api.get("vhosts", vhost, fields=_VHOST)["tracing"]) and _sign(api, vhost) is None
+    is_on = bool(api.get("vhosts", vhost, fields=_VHOST)["tracing"])
+    sign = _sign(api, vhost) if is_on else None
+    return is_on and (sign is None or sign.node != _node(api))
 
 
 def left_trace(api: Management, vhost: str) -> str | None:
-    """Return who switched tracing on and when, if a process that ended without switching it off left it on; else None."""
+    """Return who switched tracing on and when, if a process that ended without switching it off left it on; else None.
+
+    Each node has a switch of its own. A restart switches it off; then the sign goes, which would take later tracing by others for ours.
+    """
     try:
         sign = _sign(api, vhost)
-        if sign is None or _has_tracer(api, vhost):
+        if sign is None or sign.node != _node(api) or _has_tracer(api, vhost):
             return None
-        is_on = api.get("vhosts", vhost, fields=_VHOST)["tracing"]
-    except AccessRefusedError:  # the tag administrator is missing
+        if api.get("vhosts", vhost, fields=_VHOST)["tracing"]:
+            return sign.writer
+        api.delete("exchanges", vhost, TRACE)
+    except (
+        AccessRefusedError,
+        NotFoundError,
+    ):  # the tag administrator is missing, or another command was faster
         return None
-    return sign if is_on else None
+    return None
+
+
+def traced_node(api: Management) -> str | None:
+    """Return the only node whose messages are traced, that of the management URL, if others run, too; else None."""
+    return _node(api) if len(read_node_starts(api) or ()) > 1 else None
+
+
+def _node(api: Management) -> str:
+    node: str = api.get("overview", fields={"node": str})["node"]
+    return node
 
 
 def end_trace(api: Management, vhost: str) -> None:
@@ -170,15 +190,17 @@ def _switched_on(api: Management, vhost: str) -> Iterator[None]:
     if is_traced(api, vhost):
         yield
         return
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    sign = {
-        "type": "fanout",
-        "durable": True,
-        "internal": True,
-        "arguments": {_SIGNED_BY: f"{name_writer()} at {at}"},
-    }
-    if _sign(api, vhost) is None:
+    at, node = datetime.now(UTC).isoformat(timespec="seconds"), _node(api)
+    arguments = {_SIGNED_BY: f"{name_writer()} at {at}", _NODE: node}
+    found = _sign(api, vhost)
+    if found is None:
+        sign = {"type": "fanout", "durable": True, "internal": True, "arguments": arguments}
         api.put("exchanges", vhost, TRACE, body=sign)
+    elif found.node != node:
+        raise BrokerRefusedError(
+            f"{found.writer} switched tracing on at node {found.node} and ended without switching it off: pass the management URL of "
+            "that node"
+        )
     try:
         _switch(api, vhost, is_on=True)
         yield
@@ -196,12 +218,19 @@ def _switch(api: Management, vhost: str, *, is_on: bool) -> None:
     api.put("vhosts", vhost, body={"tracing": is_on, **kept})
 
 
-def _sign(api: Management, vhost: str) -> str | None:
+class _Sign(NamedTuple):
+    """Who switched tracing on, and at which node."""
+
+    writer: str
+    node: str
+
+
+def _sign(api: Management, vhost: str) -> _Sign | None:
     try:
-        entry = api.get("exchanges", vhost, TRACE, fields={"arguments": dict})
+        arguments = api.get("exchanges", vhost, TRACE, fields={"arguments": dict})["arguments"] or {}
     except NotFoundError:
         return None
-    return str((entry["arguments"] or {}).get(_SIGNED_BY, "somebody"))
+    return _Sign(str(arguments.get(_SIGNED_BY, "somebody")), str(arguments.get(_NODE)))
 
 
 def _has_tracer(api: Management, vhost: str) -> bool:

@@ -46,7 +46,7 @@ from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.comparison import find_super_streams
-from rabbit_chx.topology.planning.refusals import know_rings
+from rabbit_chx.topology.planning.refusals import REMAKE_RINGS, know_rings
 from rabbit_chx.topology.reports.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.words import listed
 
@@ -165,7 +165,8 @@ def _check(
             live = opened.topology()
         if tracing.trace is not None:
             ring = live.rings.get(exchanges[0])
-            is_compared = ring is None or ring.ground.is_certain
+            is_certain = ring is not None and ring.ground.is_certain
+            is_compared = ring is None or is_certain
             found = _check_observed(
                 live,
                 exchanges[0],
@@ -173,7 +174,7 @@ def _check(
                 file,
                 lambda name: traced_keys(opened, live, name, tracing, is_compared=is_compared),
             )
-            return _with_fix_of_trace(found, exchanges[0], tracing.trace)
+            return _with_fix_of_trace(found, exchanges[0], tracing.trace) if is_certain else found
     if observed.observed is not None:
         return _check_observed(
             live, exchanges[0], wanted, file, lambda name: read_observed(observed, live, name)
@@ -273,15 +274,16 @@ def _check_observed(
         try:
             topology = with_observed_ring(topology, name, pairs)
         except ContradictedError as error:
-            return _check_of_contradiction(exchange, topology, str(error))
+            fix = REMAKE_RINGS if pairs[0].is_traced else LATER_KEYS
+            return _check_of_contradiction(exchange, topology, str(error), fix)
     return check(topology, wanted, exchange=name, file=file, observed={name: pairs})
 
 
 def _check_of_contradiction(
-    exchange: ExchangeDefinition, topology: LiveTopology, doubt: str
+    exchange: ExchangeDefinition, topology: LiveTopology, doubt: str, fix: Fix
 ) -> TopologyCheck:
-    """Return the check of an exchange whose observed keys are those of no ring."""
-    finding = Finding("contradicted", doubt, LATER_KEYS, exchange=exchange.name)
+    """Return the check of an exchange whose observed keys are those of no ring of its bindings."""
+    finding = Finding("contradicted", doubt, fix, exchange=exchange.name)
     members = [(member.destination, member.key) for member in exchange.ring or ()]
     ring = replace(HashRing.from_bindings(members, topology.release), ground=Ground("assumed", doubt))
     return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})

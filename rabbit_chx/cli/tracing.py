@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from rabbit_chx.cli.command import OWN, has_terminal, option
+from rabbit_chx.cli.command import OWN, has_terminal, option, say
 from rabbit_chx.errors import InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.options import number
 from rabbit_chx.rendering import sign_of_life
@@ -58,6 +58,9 @@ def read_trace(opened: Broker, vhost: str, exchange: str, given: TraceOptions) -
             raise PlanRefusedError("nothing was switched on")
     with sign_of_life(f"tracing {exchange}"):
         found = opened.trace(exchange, seconds)
+        node = opened.traced_node()
+    if node is not None:
+        say(f"only messages that were published over node {node} were traced, not those over others")
     if not found:
         raise NotDeterminedError(
             f"no message was published to exchange {exchange!r} of vhost {vhost!r} in {seconds:g} s, over the node of the management URL: trace "

@@ -38,12 +38,14 @@ from rabbit_chx.routing.jump import bucket_of_seed, seed_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
-from rabbit_chx.words import plural
+from rabbit_chx.words import percent, plural
 
 _MOST_SHOWN = 8
-_PAIR_SIZES = (2, 3, 4)
+_PAIR_SIZES = (2, 3, 4, 5)
 #: Wrong keys fit the two orders of two queues with 20 further pairs in one of a million files.
 _FEWEST_AGREEING = 20
+#: Buckets that no binding makes, beside as many as the bindings make, at most.
+_MOST_UNBOUND = 1_000
 
 
 class Observation(NamedTuple):
@@ -54,12 +56,14 @@ class Observation(NamedTuple):
         queue: the destination; None if the message reached none.
         time: the time of the observation, as text; None if it is not known.
         messages: the number of messages with this key that were seen there.
+        is_traced: True if the broker said so: then a queue that is not bound has ghost buckets, and None is a hole.
     """
 
     key: Term
     queue: Place
     time: str | None = None
     messages: int = 1
+    is_traced: bool = False
 
     def __str__(self) -> str:
         when = "" if self.time is None else f" ({self.time})"
@@ -84,14 +88,17 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
     if not count:
         raise InputError("the bindings make no bucket, so no key shows anything: pass those of the ring")
     observations = [_observation(pair) for pair in as_tuple(pairs, "(key, queue) pairs")]
-    _refuse_unbound(observations, bound)
-    buckets = _buckets_of(observations, count)
-    _refuse_too_many(buckets, bound)
-    _refuse_too_few(buckets, bound, observations)
+    if any(each.is_traced and each.queue not in bound for each in observations):
+        buckets = _traced_buckets(observations, bound)
+    else:
+        _refuse_unbound(observations, bound)
+        buckets = _buckets_of(observations, count)
+        _refuse_too_many(buckets, bound)
+        _refuse_too_few(buckets, bound, observations)
     _refuse_scattered(buckets, bound)
     ordered = [
         (destination, key)
-        for destination in dict.fromkeys(place for place in buckets if place is not None)
+        for destination in dict.fromkeys(place for place in buckets if place in bound)
         for key in bound[destination].keys
     ]
     # The order of two bindings of one destination is not known.
@@ -129,16 +136,19 @@ def _observation(pair: Any) -> Observation:
             f"{pair!r:.60} is not a (key, queue) pair: pass a key and the queue that received it"
         )
     observation = Observation(*pair)
-    if observation.queue is None:
+    if observation.queue is not None:
+        check_destination(observation.queue)
+    elif not observation.is_traced:
         raise NotDeterminedError(
             f"the key {observation.key!r:.80} reached no queue: the ring has a bucket without a queue, and only reading the ring shows which"
         )
-    check_destination(observation.queue)
     return observation
 
 
 def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination, _Bound]) -> None:
-    unbound = {each.queue: each for each in observations if each.queue not in bound}
+    unbound = {
+        each.queue: each for each in observations if each.queue not in bound and each.queue is not None
+    }
     if not unbound:
         return
     first = next(iter(unbound.values()))
@@ -153,6 +163,48 @@ def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination
             "or read the ring"
         )
     raise ContradictedError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
+
+
+def _traced_buckets(observations: Sequence[Observation], bound: dict[Destination, _Bound]) -> list[Place]:
+    """Return the destination of each bucket, also of those that no binding makes. The keys show how many there are.
+
+    A broker names the queue of a ghost bucket, and none for a hole. Of a ring with holes the buckets behind the last number that is used
+    stay unknown, so it is refused, with the numbers of its holes.
+    """
+    lost = next(each for each in observations if each.queue not in bound)
+    seen = {seed_of(each.key): each.queue for each in observations}
+    count = sum(buckets for _, buckets in bound.values())
+    fitting = [
+        buckets
+        for number in range(count, 2 * count + _MOST_UNBOUND)
+        if distinct_keys_needed(number) <= len(seen) and (buckets := _fit(seen, number, bound))
+    ]
+    if len(fitting) != 1:
+        raise NotDeterminedError(
+            f"{lost}, so the ring has buckets that no binding makes, and {plural(len(seen), 'distinct key')} cannot show which. Pass more, "
+            "or read the ring"
+        )
+    [buckets] = fitting
+    holes = [str(bucket) for bucket, place in enumerate(buckets) if place is None]
+    if holes:
+        raise ContradictedError(
+            f"{plural(len(holes), 'bucket')} of {len(buckets)} {'is a hole' if len(holes) == 1 else 'are holes'} ({_some(holes)}), and "
+            f"{percent(len(holes) / len(buckets))} of the keys reach no queue of the ring: {lost}. Read the ring, or make it anew"
+        )
+    return buckets
+
+
+def _fit(seen: dict[int, Place], count: int, bound: dict[Destination, _Bound]) -> list[Place]:
+    """Return the destination of each of so many buckets; empty if the keys, by their seeds, contradict the number, or do not show it."""
+    buckets: dict[int, Place] = {}
+    for seed, place in seen.items():
+        if buckets.setdefault(bucket_of_seed(seed, count), place) != place:
+            return []
+    shown = Counter(buckets.values())
+    is_shown = len(buckets) == count and any(bucket_of_seed(seed, count + 1) == count for seed in seen)
+    if not is_shown or any(shown[place] > buckets for place, (_, buckets) in bound.items()):
+        return []
+    return [buckets[bucket] for bucket in range(count)]
 
 
 def _queue_name(place: Place) -> str | None:
@@ -239,7 +291,7 @@ def _refuse_scattered(buckets: Sequence[Place], bound: dict[Destination, _Bound]
     """Reject a ring that no order of binds makes."""
     runs = Counter(place for place, _ in groupby(buckets))
     for place, count in runs.items():
-        if place is not None and count > 1 and len(bound[place].keys) == 1:
+        if place in bound and count > 1 and len(bound[place].keys) == 1:
             raise ContradictedError(
                 f"{place!s} is bound once, and its buckets are in {count} places of the ring, which no order of binds makes: pass only pairs "
                 "of messages that were published after the last change of the ring",

@@ -41,7 +41,7 @@ from rabbit_chx.routing.key_map import (
     seed_flows,
     share_of_seeds_moved,
 )
-from rabbit_chx.routing.observations import state_as_observed
+from rabbit_chx.routing.observations import Observation, state_as_observed
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
 from rabbit_chx.words import plural
@@ -147,7 +147,10 @@ class HashRing:
         cls,
         bindings: GivenBindings,
         pairs: Iterable[
-            tuple[Term, Place] | tuple[Term, Place, str | None] | tuple[Term, Place, str | None, int]
+            Observation
+            | tuple[Term, Place]
+            | tuple[Term, Place, str | None]
+            | tuple[Term, Place, str | None, int]
         ],
         release: Release | None = None,
     ) -> HashRing:
@@ -164,15 +167,16 @@ class HashRing:
         Args:
             bindings: ``(destination, weight)`` pairs in any order, or a mapping; a weight is an int or the binding key's text.
             pairs: ``(key, queue)``, or ``(key, queue, time, messages)`` with a time that an error shows, and a number of messages that does
-                not matter here; the last two may be missing. The key is the hashed value: a routing key as str or bytes, or an Erlang term
+                not matter here; the last two may be missing. Of an Observation with `is_traced` the broker said where it went. The key is the hashed value: a routing key as str or bytes, or an Erlang term
                 as in :func:`jump_consistent_hash`. The queue is a destination of the bindings. Messages that reached the queue in another
                 way, or were published before the last change of the ring, must not be among them.
             release: the release whose rules apply; None for the newest.
 
         Raises:
-            ContradictedError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight.
-            NotDeterminedError: too few keys agree, or a bucket may be a hole, with the number of keys that are missing; a key reached no queue
-                (None); the number of buckets does not follow from the bindings, because a destination is bound with several weights.
+            ContradictedError: two pairs contradict each other; a queue is not bound, or is seen in more buckets than its weight; traced
+                keys show holes, with their numbers.
+            NotDeterminedError: too few keys agree, or a bucket may be a hole, with the number of keys that are missing; the number of
+                buckets does not follow from the bindings, because a destination is bound with several weights.
             InputError: an argument is invalid. The two errors above are InputErrors, too.
         """
         rules = NEWEST_COMPARED if release is None else check_release(release)

@@ -247,7 +247,8 @@ class WriterOptions:
     sub_entry_rows: int | None = option(
         whole(1, MAX_SUB_ENTRY_ROWS),
         "maximum number of rows of a sub-entry: rows that are stored, compressed and confirmed together, which is faster for small rows. "
-        "Delivery is then at least once: the rows of a sub-entry have one id. AMQP consumers receive only sub-entries that are not compressed",
+        "With `name`, a sub-entry ends where an id is a multiple of it: pass the same number in each run. AMQP consumers receive only "
+        "sub-entries that are not compressed",
         otherwise="single rows",
     )
     compression: Codec = option(one_of(*CODECS), "compression of sub-entries", "none")

@@ -37,6 +37,7 @@ from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting, are_names
+from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
@@ -51,6 +52,7 @@ from rabbit_chx.streams.rows import (
     as_column,
     as_single_array,
     encode_rows,
+    entry_numbers,
 )
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
 from rabbit_chx.words import plural
@@ -64,6 +66,9 @@ _MAX_ID = 2**63 - 1  # the protocol has unsigned 64-bit ids, and clients on the 
 _FILTERED_SUB_ENTRIES = (
     "sub_entry_rows and filter values are both given, and sub-entries cannot have filter values: pass one"
 )
+#: The most unpacked bytes of a sub-entry with an id. Not the limit of a connection, since each attempt must make the same sub-entries: never
+#: change it.
+ENTRY_BYTES = 1 << 18
 #: The bytes that a row with a filter value has in addition to two copies of it, at most.
 FILTER_OVERHEAD = 40
 _MAX_NAME_BYTES = 230  # bytes, so that a message id has at most 255, which AMQP 0-9-1 can carry
@@ -129,6 +134,11 @@ class StreamPublisher(Guarded):
     are lost. In each call the row with the highest such id is compared with the stored one of each stream; a difference is an error, and
     so is a stored row that retention has removed, unless `WriteLimits.proof` is False. Copies of stored rows by other clients, with their message
     ids, do not matter. Without a name and ids, delivery is at least once.
+
+    With `sub_entry_rows`, too, rows are sent in sub-entries, each under the id of its last row. A sub-entry ends where the lower 32 bits of
+    an id are a multiple of `sub_entry_rows`, earlier before it exceeds 256 KiB, and where a call ends. Each run must make the same
+    sub-entries, so that the broker drops those that it has: publish with the same `sub_entry_rows`, and end each call at such an id, or
+    at the same ids. A stream whose last id is inside a sub-entry is an error before a row is sent.
 
     A stream remembers 255 names, and each AMQP channel that publishes to it takes one too. The oldest further names are
     forgotten when the broker starts a new segment, and their ids would be stored again. With `WriteLimits.management_url` the names are counted
@@ -208,6 +218,11 @@ class StreamPublisher(Guarded):
         """Return the streams after checking that they exist; keep what the broker can."""
         self._no_filters = connection.no_filters
         self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
+        if self._name is not None and self._sub_entry_rows is not None and self._frame_max < ENTRY_BYTES:
+            raise InputError(
+                f"sub-entries with a name have up to {ENTRY_BYTES:,} bytes, and a frame of this broker {self._frame_max:,}: raise the broker's "
+                "stream.frame_max, or leave sub_entry_rows out"
+            )
         self._check_filters(self._filter_value)
         ring = self._placement
         if super_stream is not None:
@@ -301,7 +316,7 @@ class StreamPublisher(Guarded):
             np.searchsorted(self._unconfirmed_ids, last_id, side="right") :
         ]
         try:
-            for batch in _batches(rows):
+            for batch in _batches(rows, self._sub_entry_rows):
                 if self._name:
                     self._unconfirmed_ids = np.append(
                         rows.ids[np.searchsorted(rows.ids, batch.ids[0]) :], still_unconfirmed
@@ -367,6 +382,7 @@ class StreamPublisher(Guarded):
                     f"the rows begin at id {numbers[0]}, and id {self._last_id} is published: the broker would drop them, so ids rise "
                     "from call to call"
                 )
+            self._check_end(int(numbers[-1]))
         if self._placement is None:
             return RowColumns(key_column, body_column, numbers, None, filter_column)
         placement = self._placement if self._routes is None else self._routes
@@ -378,6 +394,18 @@ class StreamPublisher(Guarded):
             )
             raise InputError(f"row {row}: {what} the key {key_column[row].as_py()!r:.60}")
         return RowColumns(key_column, body_column, numbers, streams, filter_column)
+
+    def _check_end(self, last_id: int) -> None:
+        """Raise an InputError if rows end inside a sub-entry that a failed call has sent: the broker may still store it."""
+        later = self._unconfirmed_ids[self._unconfirmed_ids > last_id]
+        if self._sub_entry_rows is None or not len(later):
+            return
+        numbers = entry_numbers(np.append(last_id, later), self._sub_entry_rows)
+        if numbers[0] == numbers[1]:
+            end = int(later[np.flatnonzero(numbers[1:] == numbers[0])[-1]])
+            raise InputError(
+                f"the rows end at id {last_id}, inside a sub-entry of a call that has failed: pass those up to id {end}, too, or all of that call"
+            )
 
     def _check_filters(self, filter_value: object) -> None:
         """Raise an InputError if rows with this filter value, or with these filter values, cannot be published."""
@@ -437,20 +465,22 @@ class StreamPublisher(Guarded):
 
     def _encode(self, rows: RowColumns) -> EncodedRows | SubEntries:
         """Return rows of a stream as they are sent: single ones, with a name with their message ids, or in sub-entries."""
-        if self._sub_entry_rows is not None:
-            return SubEntries(
-                rows.keys,
-                rows.bodies,
-                exchange=self._exchange,
-                most_rows=self._sub_entry_rows,
-                codec=self._compression,
-                most_bytes=self._frame_max,
-                overhead=self._overhead,
-            )
         message_ids = None
         if self._name is not None:
             texts = pa.array(rows.ids).cast(pa.string())
             message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
+        if self._sub_entry_rows is not None:
+            return SubEntries(
+                rows.keys,
+                rows.bodies,
+                ids=np.arange(1, len(rows.keys) + 1) if self._name is None else rows.ids,
+                message_ids=message_ids,
+                exchange=self._exchange,
+                most_rows=self._sub_entry_rows,
+                codec=self._compression,
+                most_bytes=self._frame_max if self._name is None else ENTRY_BYTES,
+                overhead=self._overhead,
+            )
         return encode_rows(
             rows.keys,
             rows.bodies,
@@ -460,12 +490,20 @@ class StreamPublisher(Guarded):
         )
 
 
-def _batches(rows: RowColumns) -> Iterator[RowColumns]:
-    """Split rows into batches of equal numbers of rows, by their mean size."""
+def _batches(rows: RowColumns, sub_entry_rows: int | None) -> Iterator[RowColumns]:
+    """Split rows into batches of equal numbers of rows, by their mean size; with ids not inside a sub-entry."""
     count = len(rows.keys)
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * count // max(1, rows.bodies.nbytes + rows.keys.nbytes)))
-    for start in range(0, count, size):
-        yield rows.slice(start, size)
+    numbers = None
+    if sub_entry_rows is not None and len(rows.ids):
+        numbers = entry_numbers(rows.ids, sub_entry_rows)
+    start = 0
+    while start < count:
+        stop = min(start + size, count)
+        if numbers is not None:
+            stop = int(np.searchsorted(numbers, numbers[stop - 1], side="right"))
+        yield rows.slice(start, stop - start)
+        start = stop
 
 
 def row_overhead(name: str | None, exchange: str) -> int:
@@ -501,7 +539,7 @@ def _check_stream_options(options: WriterOptions) -> ManagementUrl | None:
     return management
 
 
-def _check_rows(name: object, filter_value: object, rows: int | None, compression: object) -> None:
+def _check_rows(name: object, filter_value: object, rows: int | None, compression: Codec) -> None:
     """Check the arguments for ids, filter values and sub-entries."""
     if name is not None and not (
         isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
@@ -515,10 +553,9 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         if compression != "none":
             raise InputError(f"compression is {compression!r}: pass sub_entry_rows, too, such as 100")
         return
-    if name is not None:
+    if compression != "none" and not pa.Codec.is_available(compression):
         raise InputError(
-            "sub_entry_rows and a name are both given: the rows of a sub-entry have one id, so each row would be stored once only if every "
-            "run made the same sub-entries; leave the name out (at least once), or sub_entry_rows"
+            f"compression is {compression!r}, and this pyarrow was built without it: pass another, or install pyarrow from PyPI or conda-forge"
         )
     if filter_value is not None:
         raise InputError(_FILTERED_SUB_ENTRIES)

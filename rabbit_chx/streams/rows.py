@@ -82,6 +82,8 @@ _FRAME_HEAD = struct.Struct(">IHHBI")
 _PUBLISH = 2
 #: The head of a sub-entry with its id: the highest bit of the second field, and the codec in the next three bits; rows; sizes.
 SUB_ENTRY = struct.Struct(">QBHII")
+#: Bits of an id for the number of the row in its stream. A version may be in those above.
+ROW_BITS = 32
 
 _SYMBOL, _NULL = 0xA3, 0x40
 # The bytes of the size field of a section, by the section's first four bytes; the other forms are odd.
@@ -455,10 +457,12 @@ class SubEntries:
     Args:
         keys: the routing key of each row, as for `encode_rows`.
         bodies: as many bodies.
+        ids: as many ids, which determine with `most_rows` and `most_bytes` where sub-entries end: see `entry_cuts`.
+        message_ids: as many message ids, as text; None for none.
         exchange: the exchange of the routing keys.
         most_rows: the most rows of a sub-entry.
         codec: the compression. A sub-entry that it would not shorten is not compressed.
-        most_bytes: the most unpacked bytes of a sub-entry, which determine where it ends if they are fewer than `most_rows` have.
+        most_bytes: the most unpacked bytes of a sub-entry.
         overhead: the most bytes of a row in addition to key and body.
 
     `rows` is the number of rows of each sub-entry.
@@ -469,6 +473,8 @@ class SubEntries:
         keys: Column,
         bodies: Column,
         *,
+        ids: Places,
+        message_ids: Column = None,
         exchange: str,
         most_rows: int,
         codec: Codec,
@@ -476,15 +482,10 @@ class SubEntries:
         overhead: int,
     ) -> None:
         self._keys, self._bodies = _single(keys, "keys"), _single(bodies, "bodies")
-        self._exchange, self._codec = exchange, codec
-        ends = np.cumsum(_sizes(self._keys) + _sizes(self._bodies) + overhead)
-        cuts, before = [0], 0
-        while cuts[-1] < len(ends):
-            fitting = int(np.searchsorted(ends, before + most_bytes, "right"))
-            cuts.append(max(cuts[-1] + 1, min(cuts[-1] + most_rows, fitting)))
-            before = int(ends[cuts[-1] - 1])
-        self._cuts = cuts
-        self.rows: Places = np.diff(cuts)
+        self._exchange, self._codec, self._message_ids = exchange, codec, message_ids
+        sizes = _sizes(self._keys) + _sizes(self._bodies) + overhead
+        self._cuts = entry_cuts(ids, sizes, most_rows, most_bytes)
+        self.rows: Places = np.diff(self._cuts)
 
     def frames(
         self, publisher_id: int, ids: NDArray[np.uint64], start: int, stop: int, frame_max: int
@@ -493,7 +494,11 @@ class SubEntries:
         cuts = self._cuts[start : stop + 1]
         rows = slice(cuts[0], cuts[-1])
         encoded = encode_rows(
-            self._keys[rows], self._bodies[rows], exchange=self._exchange, is_sub_entry=True
+            self._keys[rows],
+            self._bodies[rows],
+            exchange=self._exchange,
+            message_ids=None if self._message_ids is None else self._message_ids[rows],
+            is_sub_entry=True,
         )
         parts: list[memoryview | bytes] = []
         bounds = [0]
@@ -504,6 +509,30 @@ class SubEntries:
             bounds.append(bounds[-1] + SUB_ENTRY.size + len(packed))
         entries = EncodedRows(np.frombuffer(b"".join(parts), np.uint8), np.array(bounds))
         return entries.frames(publisher_id, ids[start:stop], 0, stop - start, frame_max)
+
+
+def entry_numbers(ids: Places, most_rows: int) -> Places:
+    """Return a number for each row by its id; rows of different numbers are in different sub-entries.
+
+    A sub-entry ends where the lower 32 bits of an id are a multiple of `most_rows`. Those above may be a version, as in Spark.
+    """
+    before = ids - 1
+    return before >> ROW_BITS << ROW_BITS | (before & (1 << ROW_BITS) - 1) // most_rows
+
+
+def entry_cuts(ids: Places, sizes: Places, most_rows: int, most_bytes: int) -> list[int]:
+    """Return the index of the first row of each sub-entry, and the number of rows.
+
+    A sub-entry ends as in `entry_numbers`, and earlier before it exceeds `most_bytes`; a larger row has one of its own. So rows from the
+    begin of any sub-entry on are cut as all rows are, and each attempt to publish the same rows makes the same sub-entries.
+    """
+    ends, cuts, before = np.cumsum(sizes), [0], 0
+    for stop in (np.flatnonzero(np.diff(entry_numbers(ids, most_rows), append=-1)) + 1).tolist():
+        while cuts[-1] < stop:
+            fitting = int(np.searchsorted(ends, before + most_bytes, "right"))
+            cuts.append(max(cuts[-1] + 1, min(stop, fitting)))
+            before = int(ends[cuts[-1] - 1])
+    return cuts
 
 
 def encode_rows(

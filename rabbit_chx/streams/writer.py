@@ -17,6 +17,9 @@ higher, and does not store it. So a row that is sent again is stored once, under
 4. A row that earlier runs have stored is *known*: the broker drops it. The highest known row of each call is compared with the stored one.
    A difference is an error, and so is a row that retention has removed.
 
+What has an id is an *entry*: a row, or a sub-entry with the id of its last row. The broker stores or drops a sub-entry as a whole, so the
+rules hold if all attempts make the same sub-entries (`rows.entry_cuts`). A claimed id inside one of them shows that they do not.
+
 `StoredIds` answers what is stored, and draws the method. Without a name no ids are claimed, and a row may be stored more than once.
 """
 
@@ -31,7 +34,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from rabbit_chx.amqp.replies import is_transient, may_be_limit
 from rabbit_chx.errors import (
@@ -55,6 +57,7 @@ from rabbit_chx.words import plural
 if TYPE_CHECKING:
     from collections import deque
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
@@ -114,7 +117,7 @@ class RowColumns(NamedTuple):
 
 
 class Window:
-    """A sliding window over rows in the order of their ids: the sent and the confirmed rows. No I/O.
+    """A sliding window over rows, or sub-entries, in the order of their ids: the sent and the confirmed ones. No I/O.
 
     Attributes:
         is_unconfirmed: of each row, whether it is not confirmed.
@@ -188,7 +191,7 @@ class StreamWriter:
         name: the publisher reference; None for at-least-once.
         limits: the window and the time limits, and whether claimed ids are verified.
         reading: the arguments of the readers for the lookup of our rows: url, addresses, limits.
-        rows_per_id: the most rows that are sent under one id: those of a sub-entry, only without a name.
+        rows_per_id: the most rows that are sent under one id: those of a sub-entry.
 
     `counts` are those of the current call.
     """
@@ -216,10 +219,11 @@ class StreamWriter:
         self._connection_count = 0
         self._stored = StoredIds(stream, name, reading, proof=limits.proof)
         self._last_number = 0  # without a name, rows are numbered to match their confirms
-        self._rows = RowColumns(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64))
+        # Of each entry: its id, which is that of its last row, and the id of its first row.
+        self._ids = self._first_ids = np.empty(0, np.int64)
         self._encoded: EncodedRows | SubEntries | None = None
-        self._window = Window(self._rows.ids, limits.window)
-        # Of each row: whether it was not stored although the broker confirmed it, and so was sent under a further reference.
+        self._window = Window(self._ids, limits.window)
+        # Of each entry: whether it was not stored although the broker confirmed it, and so was sent under a further reference.
         self._is_repaired = np.empty(0, bool)
         self._last_progress_at = 0.0  # when rows were confirmed, or first sent with none in flight
         self._outage_began: float | None = None
@@ -246,12 +250,14 @@ class StreamWriter:
         self._encoded = encoded
         if self._name is None:
             count = len(encoded.rows)
-            rows = rows._replace(ids=np.arange(self._last_number + 1, self._last_number + count + 1))
+            self._ids = self._first_ids = np.arange(self._last_number + 1, self._last_number + count + 1)
             self._last_number += count
-        self._rows = rows
+        else:
+            ends = np.cumsum(encoded.rows)
+            self._ids, self._first_ids = rows.ids[ends - 1], rows.ids[ends - encoded.rows]
         self._stored.start_batch(rows.ids, rows.keys, rows.bodies)
-        self._window = Window(rows.ids, self._window_size)
-        self._is_repaired = np.zeros(len(rows.ids), bool)
+        self._window = Window(self._ids, self._window_size)
+        self._is_repaired = np.zeros(len(self._ids), bool)
         # If a connection was lost with the last earlier rows, that outage is over: all of them are confirmed.
         self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
 
@@ -267,6 +273,7 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
+            self._check_cuts()
             self._stored.compare_last()
             self._verify_claim()
             if self._connection and self._window.next == self._window.lowest < self._window.stop:
@@ -378,7 +385,7 @@ class StreamWriter:
             return 0
         assert self._connection is not None  # `poll` connects
         assert self._encoded is not None
-        ids = self._rows.ids.view(np.uint64)
+        ids = self._ids.view(np.uint64)
         if window.next == window.lowest:
             self._last_progress_at = time.monotonic()
         start, window.next = window.next, window.next + rows
@@ -427,12 +434,11 @@ class StreamWriter:
         assert self._encoded is not None  # rows were sent
         is_repaired = self._is_repaired[indices]
         self.counts.confirmed += int(self._encoded.rows[indices].sum())
-        self.counts.repaired += int(np.count_nonzero(is_repaired))
-        self.counts.known += int(
-            np.count_nonzero(~is_repaired & (indices < self._index_after(self._stored.known_id)))
-        )
+        is_known = ~is_repaired & (indices < self._index_after(self._stored.known_id))
+        self.counts.repaired += int(self._encoded.rows[indices[is_repaired]].sum())
+        self.counts.known += int(self._encoded.rows[indices[is_known]].sum())
         if self._window.lowest:
-            self._stored.confirmed_id = int(self._rows.ids[self._window.lowest - 1])
+            self._stored.confirmed_id = int(self._ids[self._window.lowest - 1])
 
     def _refusal_error(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
@@ -443,6 +449,17 @@ class StreamWriter:
         return ConnectionLostError(str(error), queue=self.stream)
 
     # -- verification of the claimed ids
+
+    def _check_cuts(self) -> None:
+        """Raise a MismatchError if the claimed id is inside a sub-entry: an earlier run has made others, and rows of them would be doubled."""
+        claimed_id = self._stored.claimed_id
+        index = self._index_after(claimed_id) - 1
+        if index >= 0 and claimed_id < self._ids[index]:
+            raise MismatchError(
+                f"stream {self.stream!r} has id {claimed_id} of {self._name!r}, inside the sub-entry of ids {self._first_ids[index]} to "
+                f"{self._ids[index]}: an earlier run has made other sub-entries; pass its sub_entry_rows, and end calls at the same ids",
+                queue=self.stream,
+            )
 
     def _verify_claim(self) -> None:
         """Send the rows up to the claimed id, and store those of them that are missing in the stream."""
@@ -472,7 +489,9 @@ class StreamWriter:
         is_claim_true = True
         if start < claimed:
             self._send_and_wait(level, start, claimed)
-            last_id = self._stored.find_last(claimed_id, *map(int, self._rows.ids[[start, claimed - 1]]))
+            last_id = self._stored.find_last(
+                claimed_id, int(self._first_ids[start]), int(self._ids[claimed - 1])
+            )
             is_claim_true = last_id >= claimed_id
             lost = max(start, self._index_after(last_id))
             if lost < claimed:
@@ -488,13 +507,13 @@ class StreamWriter:
         reference = f"{self._name}~{level}"
         if level > _MAX_REPAIRS:
             raise MismatchError(
-                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._rows.ids[start]} on under {level} references and "
+                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._first_ids[start]} on under {level} references and "
                 "has not stored them: is the stream cut short all the time? Look at the broker's log",
                 queue=self.stream,
             )
         _log.warning(
             "stream %s: the broker confirmed %d rows from id %d on that it has not stored; storing them as %s",
-            self.stream, stop - start, self._rows.ids[start], reference, extra={"queue": self.stream},
+            self.stream, stop - start, self._first_ids[start], reference, extra={"queue": self.stream},
         )  # fmt: skip
         self._declare(self._connection, level, reference)
         claimed_id = self._connection.publisher_sequence(reference, self.stream)
@@ -503,11 +522,11 @@ class StreamWriter:
 
     def _send_and_wait(self, publisher_id: int, start: int, stop: int) -> None:
         """Send rows, and wait for their confirms, which count only after the lookup."""
-        window = Window(self._rows.ids, self._window_size, start, stop)
+        window = Window(self._ids, self._window_size, start, stop)
         while not window.done:
             sent = self._send(publisher_id, window)
             self._collect(publisher_id, window, 0.0 if sent else _WAIT_S)
 
     def _index_after(self, row_id: int) -> int:
-        """Return the index after the last row with an id up to this one."""
-        return index_after(self._rows.ids, row_id)
+        """Return the index after the last entry that has a row with an id up to this one: a stored row, or a copy, proves its whole entry."""
+        return index_after(self._first_ids, row_id)

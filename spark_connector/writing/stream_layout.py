@@ -21,6 +21,7 @@ from rabbit_chx.routing.super_stream import are_names
 from rabbit_chx.streams.keys import check_stream_ring, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
+from rabbit_chx.streams.rows import ROW_BITS
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-#: Bits of an id for the number of the row in its stream. The version is in those above.
-ROW_BITS = 32
 _PAUSE_S = 0.5
 #: The last sort columns of `place_for_streams`; another order would be another layout.
 _SORT = ("key", "value")

@@ -20,11 +20,11 @@ from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
 from rabbit_chx.streams.publisher import FILTER_OVERHEAD, row_overhead
-from rabbit_chx.streams.rows import SUB_ENTRY
+from rabbit_chx.streams.rows import ROW_BITS, SUB_ENTRY
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
-from spark_connector.writing.stream_layout import ROW_BITS, call_with_retry, check_end, check_version, last_id
+from spark_connector.writing.stream_layout import call_with_retry, check_end, check_version, last_id
 from spark_connector.writing.tasks import Task, TaskCounter
 
 if TYPE_CHECKING:

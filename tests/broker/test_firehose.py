@@ -277,6 +277,21 @@ def test_what_a_killed_command_leaves_on_the_next_one_says_and_offers_to_switch_
     assert code == 0
 
 
+def test_the_sign_of_tracing_that_a_restart_has_switched_off_goes(
+    site: Traced, run: Callable[..., tuple[int, Any, str]]
+) -> None:
+    process = started(site)
+    process.kill()
+    process.wait()
+    site.until(lambda: all(each["name"] != "rabbit-chx.trace" for each in site.api.get("queues", site.name)))
+    site.api.put("vhosts", site.name, body={"tracing": False, **METADATA})  # as a restart leaves it
+    assert "still on" not in run("show", "orders")[2]
+    assert site.is_as_before()
+    site.api.put("vhosts", site.name, body={"tracing": True, **METADATA})  # by somebody else
+    run("check", "orders", "--yes")
+    assert site.is_on
+
+
 def test_a_lost_connection_switches_it_off(site: Traced) -> None:
     def cut() -> None:
         site.until(lambda: bool(site.is_on and site.api.get("consumers", site.name)))

@@ -24,6 +24,7 @@ from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChange
 _MOST_LOOKS = 20_000
 _TIMEOUT_S = 60.0
 _USER, _DELTA = 0, 1
+_SUB_ENTRIES = (None, 1, 7, 500)
 
 
 def _repeatable(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
@@ -98,16 +99,18 @@ def publish(seed: int) -> None:
     ids = sorted(chance.sample(range(1, 1_000), chance.randint(1, 200)))
     texts = list(map(str, ids))
     resent = 0
+    sub_entry_rows = also.choice(_SUB_ENTRIES)  # of all attempts with a name
     with running_broker() as broker, pytest.MonkeyPatch.context() as patch:
         _repeatable(patch, chance)
         broker.commands = (*broker.commands, Key.PUBLISH)
         patch.setattr(publisher_module, "_BATCH_ROWS", chance.choice([10, 40, 1_000]))
+        patch.setattr(publisher_module, "ENTRY_BYTES", also.choice([500, 4_000]))
         for _ in range(chance.randint(1, 3) if named else 1):
             broker.fault = _Trouble(chance, chance.randint(0, 12), chance.randint(0, 2) if named else 0)
             window = chance.choice([1, 7, 20, 500])
-            how: dict[str, Any] = (
-                {"name": "load"} if named else {"sub_entry_rows": also.choice([None, 1, 7, 500])}
-            )
+            how: dict[str, Any] = {"sub_entry_rows": sub_entry_rows if named else also.choice(_SUB_ENTRIES)}
+            if named:
+                how["name"] = "load"
             if not how.get("sub_entry_rows"):
                 how["filter_value"] = also.choice([None, "key"])
             with publisher(window=window, **how) as made:

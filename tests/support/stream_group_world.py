@@ -45,9 +45,9 @@ class TimedLog(RowLog):
         self._threads = threads
         self._times: list[int] = []
 
-    def take(self, reference: str | None, row_id: int, message: bytes) -> int:
+    def take(self, reference: str | None, row_id: int, messages: Iterable[bytes]) -> int:
         """Store a row with its time."""
-        needed = super().take(reference, row_id, message)
+        needed = super().take(reference, row_id, messages)
         self._times += [int(self._threads.time() * 1000)] * (len(self.log) - len(self._times))
         return needed
 

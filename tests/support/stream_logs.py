@@ -66,6 +66,8 @@ class ChunkLog:
 class RowLog:
     """A log that publishers write; each row is a chunk. It has the rules of de-duplication, and the flaw of the roll-over.
 
+    The rows of a sub-entry have one id, and are stored, committed and lost together.
+
     Attributes:
         log: the reference, the id and the message of each row; None for a chunk of the broker's own.
         claims: the last id of each reference, as the broker believes.
@@ -108,19 +110,29 @@ class RowLog:
 
     # -- what happens to it
 
-    def take(self, reference: str | None, row_id: int, message: bytes) -> int:
-        """Store a row unless its id is known, and return how many rows must be committed before it is confirmed."""
+    def take(self, reference: str | None, row_id: int, messages: Iterable[bytes]) -> int:
+        """Store a row or sub-entry unless its id is known, and return how many rows must be committed before it is confirmed."""
         if reference is None or row_id > self.claims.get(reference, 0):
-            self.log.append((reference, row_id, message))
+            self.log += [(reference, row_id, message) for message in messages]
             if reference is not None:
                 self.claims[reference] = row_id
         places = range(len(self.log), 0, -1)
         rows = zip(places, reversed(self.log), strict=True)
         return next((place for place, row in rows if row is not None and row[0] == reference), 0)
 
+    def end_of_entry(self, place: int) -> int:
+        """Return the place, or the end of the sub-entry that it is inside of."""
+        while 0 < place < len(self.log) and self._entry(place) == self._entry(place - 1) is not None:
+            place += 1
+        return place
+
+    def _entry(self, place: int) -> tuple[str, int] | None:
+        row = self.log[place]
+        return None if row is None or row[0] in (None, self.COPIES) else (str(row[0]), row[1])
+
     def crash(self, cut: int, *, flaw: bool) -> None:
         """Lose rows that are not committed; with the flaw the broker still believes that it has them."""
-        self.log = self.log[: max(cut, self.committed)]
+        self.log = self.log[: self.end_of_entry(max(cut, self.committed))]
         self.committed = len(self.log)
         if flaw:
             self.snapshot = dict(self.claims)

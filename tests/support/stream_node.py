@@ -163,13 +163,13 @@ class Session:
                 place += 2 + int.from_bytes(content[place : place + 2])
             messages, place = _entry_at(content, place)
             self.sent.append((reference, row_id))
-            needed = [self.stream.take(reference, row_id, message) for message in messages][-1]
+            needed = self.stream.take(reference, row_id, messages)
             self.unconfirmed.append((content[0], row_id, needed))
         assert place == len(content)
 
     def commit(self, rows: int) -> None:
         """Commit the first rows of the log."""
-        self.stream.committed = max(self.stream.committed, rows)
+        self.stream.committed = max(self.stream.committed, self.stream.end_of_entry(rows))
 
     def confirms(self) -> list[frames.Confirms]:
         """Return the confirms of rows that are committed, each once."""

@@ -11,7 +11,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from rabbit_chx.broker import firehose
-from rabbit_chx.broker.firehose import end_trace, left_trace
+from rabbit_chx.broker.firehose import end_trace, left_trace, traced_node
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, NotFoundError, UnreachableError
 from rabbit_chx.topology.ring_records import TRACE
 
@@ -62,16 +62,40 @@ def test_it_is_tried_again_and_what_stays_on_is_said(api: Mock, monkeypatch: pyt
 
 
 def test_tracing_is_left_on_if_a_sign_is_there_and_nobody_traces(api: Mock) -> None:
-    sign = {"arguments": {"switched-on-by": "me"}}
+    sign = {"arguments": {"switched-on-by": "me", "node": "rabbit@a"}}
+    here, there = {"node": "rabbit@a"}, {"node": "rabbit@b"}
     api.get_list.return_value = [{"name": "q"}]
-    api.get.side_effect = [sign, NEW]
+    api.get.side_effect = [sign, here, NEW]
     assert left_trace(api, "v") == "me"
-    api.get.side_effect = [sign, {**NEW, "tracing": False}]
-    assert left_trace(api, "v") is None
-    api.get.side_effect = [NotFoundError("no sign")]
-    assert left_trace(api, "v") is None
-    api.get.side_effect = [sign, AccessRefusedError("no administrator")]
-    assert left_trace(api, "v") is None
-    api.get.side_effect = [sign]
+    for answers in (
+        [NotFoundError("no sign")],
+        [sign, here, AccessRefusedError("no administrator")],
+        [sign, there],  # which has a switch of its own
+    ):
+        api.get.side_effect = answers
+        assert left_trace(api, "v") is None
+    api.get.side_effect = [sign, here]
     api.get_list.return_value = [{"name": TRACE}]
     assert left_trace(api, "v") is None
+    api.delete.assert_not_called()
+
+
+def test_a_sign_that_outlives_the_tracing_is_deleted(api: Mock) -> None:
+    """As after a restart, which switches tracing off: later tracing is that of others."""
+    sign = {"arguments": {"switched-on-by": "me", "node": "rabbit@a"}}
+    api.get_list.return_value = []
+    for outcome in (None, NotFoundError("another command was faster"), AccessRefusedError("no permission")):
+        api.get.side_effect = [sign, {"node": "rabbit@a"}, {**NEW, "tracing": False}]
+        api.delete.side_effect = outcome
+        assert left_trace(api, "v") is None
+        api.delete.assert_called_with("exchanges", "v", TRACE)
+
+
+def test_the_node_is_named_if_it_is_one_of_several(api: Mock) -> None:
+    api.get.return_value = {"node": "rabbit@a"}
+    api.get_list.return_value = [{"name": "rabbit@a"}]
+    assert traced_node(api) is None
+    api.get_list.return_value = [{"name": "rabbit@a"}, {"name": "rabbit@b"}]
+    assert traced_node(api) == "rabbit@a"
+    api.get_list.return_value = [{"name": "rabbit@a"}, {"name": "rabbit@b", "running": False}]
+    assert traced_node(api) is None

@@ -453,7 +453,7 @@ async def test_a_journal_whose_beginning_retention_has_removed(world: GroupWorld
     journal = TimedLog(world.threads)
     world.node.streams[JOURNAL] = journal
     for number in range(1, 60):
-        journal.take(None, number, b"\0Su\xa0\x02{}")
+        journal.take(None, number, [b"\0Su\xa0\x02{}"])
     journal.begins_at, journal.committed = 50, 59
     world.node.publish("s", 1)
     async with world.joined() as member:

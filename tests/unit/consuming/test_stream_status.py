@@ -31,7 +31,7 @@ class Site:
         body = JournalEntry(
             kind, member, at, 1.0, ("s",) if kind == "ready" else (), "s", f"of {member}"
         ).to_json(GROUP)
-        self.journal.take(None, 1, b"\0Su\xb0" + struct.pack(">I", len(body)) + body)
+        self.journal.take(None, 1, [b"\0Su\xb0" + struct.pack(">I", len(body)) + body])
         self.journal.committed += 1
 
     def status(self) -> tuple[StreamShare, list[StreamMember]]:

@@ -12,7 +12,7 @@ import pytest
 
 from rabbit_chx import Atom, ExchangeRef, HashRing, Release, jump_consistent_hash
 from rabbit_chx.errors import ContradictedError, InputError, NotDeterminedError
-from rabbit_chx.routing.observations import distinct_keys_needed
+from rabbit_chx.routing.observations import Observation, distinct_keys_needed
 
 RELEASES = ("3.8.9", "3.8.30", "3.10.5", "3.10.8", "3.12.4", "4.0.5", "4.2.6", "4.3.6")
 FOUR = [("q1", 1), ("q2", 20), ("q3", 4), ("q4", 5)]
@@ -152,6 +152,32 @@ def test_buckets_behind_the_bindings_whose_messages_are_lost_are_not_overlooked(
         NotDeterminedError, match="bucket 3, behind the last one of the bindings, may be a hole"
     ):
         HashRing.from_observations(bindings, arrived)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_traced_keys_show_ghost_buckets_and_name_holes(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311
+    runs = [("a", 1), ("b", 3), ("c", 2), ("gone", rng.randint(1, 3)), ("away", rng.randint(0, 9))]
+    rng.shuffle(runs)
+    bound = {"c": 2, "a": 1, "b": 3}
+    ring = HashRing.from_buckets([place for place, weight in runs for _ in range(weight)])
+    arrived = [(key, ring.destination_for(key)) for key in map(str, range(400))]
+    pairs = [Observation(key, place, is_traced=True) for key, place in arrived]
+    traced = HashRing.from_observations(bound, pairs)
+    assert traced == ring
+    assert traced.bindings == tuple((place, str(weight)) for place, weight in runs if place in bound)
+    with pytest.raises(ContradictedError, match="which is not bound"):
+        HashRing.from_observations(bound, arrived)
+    unnamed = [each if each.queue in bound else each._replace(queue=None) for each in pairs]
+    with pytest.raises(ContradictedError) as caught:
+        HashRing.from_observations(bound, unnamed)
+    lost = [str(number) for number, place in enumerate(ring.buckets) if place not in bound]
+    assert f"{len(lost)} bucket" in str(caught.value)
+    assert f" of {ring.bucket_count} " in str(caught.value)
+    assert f"({', '.join(lost[:8])}" in str(caught.value)
+    for some in (unnamed[:4], pairs[:9], pairs[:20]):
+        with pytest.raises(NotDeterminedError, match=r"cannot show which|buckets were not seen"):
+            HashRing.from_observations(bound, some)
 
 
 def test_holes_at_the_end_of_an_old_release_do_not_show() -> None:

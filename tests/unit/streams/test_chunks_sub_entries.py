@@ -43,7 +43,14 @@ def test_sub_entries_are_encoded_a_few_at_a_time(broker: Broker) -> None:
 def test_a_chunk_of_sub_entries_has_the_rows(codec: Codec) -> None:
     """A broker stores each entry as it was sent, without its id."""
     sub_entries = SubEntries(
-        KEYS, BODIES, exchange="x", most_rows=10, codec=codec, most_bytes=1 << 20, overhead=60
+        KEYS,
+        BODIES,
+        ids=np.arange(1, 101),
+        exchange="x",
+        most_rows=10,
+        codec=codec,
+        most_bytes=1 << 20,
+        overhead=60,
     )
     assert sub_entries.rows.tolist() == [10] * 10
     (frame,) = map(bytes, sub_entries.frames(7, np.arange(1, 11, dtype=np.uint64), 0, 10, 1 << 20))
@@ -105,9 +112,16 @@ def test_the_crc_of_any_size_is_that_of_castagnoli_bit_by_bit(size: int) -> None
 
 def test_a_sub_entry_ends_before_it_exceeds_its_bytes() -> None:
     entries = SubEntries(
-        KEYS, ["x" * 100] * 100, exchange="", most_rows=50, codec="none", most_bytes=1_000, overhead=60
+        KEYS,
+        ["x" * 100] * 100,
+        ids=np.arange(1, 101),
+        exchange="",
+        most_rows=50,
+        codec="none",
+        most_bytes=1_000,
+        overhead=60,
     )
-    assert entries.rows.tolist() == [6] * 10 + [6] * 6 + [4]
+    assert entries.rows.tolist() == ([6] * 8 + [2]) * 2
 
 
 # -- publishing

@@ -16,6 +16,7 @@ from rabbit_chx.errors import InputError, MismatchError, PublishError, RowError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.streams import rows
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import RowSample, StreamCounts, TaskReport
 from spark_connector.writing import stream_layout
@@ -79,7 +80,7 @@ def test_a_write_into_streams_without_rows_has_zero_counts() -> None:
 
 def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark runs no task for a frame without rows."""
-    monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << stream_layout.ROW_BITS) + 3)
+    monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << rows.ROW_BITS) + 3)
     once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
     plan = WritePlan.parse({"url": "amqp://h", **once}, SCHEMA)
     layout = stream_layout.StreamLayout.of(SuperStream(["s0", "s1"]), SCHEMA)

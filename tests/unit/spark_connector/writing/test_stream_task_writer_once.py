@@ -14,10 +14,11 @@ from stream_publishers import FRAME_MAX, Broker, running_broker
 
 from rabbit_chx.errors import InputError, MismatchError, PublishError, RowError
 from rabbit_chx.routing import SuperStream
+from rabbit_chx.streams.rows import ROW_BITS
 from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing import commit, stream_layout, stream_task_writer
 from spark_connector.writing.commit import commit_write
-from spark_connector.writing.stream_layout import ROW_BITS, StreamLayout
+from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
