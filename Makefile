@@ -251,6 +251,7 @@ bench: java $(STAMP) ## run the benchmarks; bench/README.md explains the results
 	$(BIN)/python bench/queue_for.py
 	$(BIN)/python bench/stream_rows.py
 	$(BIN)/python bench/peers.py
+	$(BIN)/python bench/profile.py
 
 build: $(STAMP) ## build the wheel and the source distribution in dist/
 	$(BIN)/python -m build
