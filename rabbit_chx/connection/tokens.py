@@ -29,7 +29,7 @@ from typing import NoReturn, TypeAlias, TypeVar
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import is_finite
-from rabbit_chx.connection.failures import no_token
+from rabbit_chx.connection.failures import no_token, start_thread
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
 from rabbit_chx.retry import Backoff
 
@@ -183,14 +183,16 @@ class TokenSecret(Secret):
             now = time.monotonic()
             if now < self._token.renew_at:
                 return None
-            call = self._call
-            if call is None:
-                call = Future()
-                self._set(_call=call, _call_ends_at=now + _CALL_S, _problem=None)
-                # The thread of a function that never returns must not keep the process alive.
-                threading.Thread(
-                    target=self._renew, args=(call,), name="rabbit_chx token", daemon=True
-                ).start()
+            if self._call is not None:
+                return self._call
+            call: Future[None] = Future()
+            self._set(_call=call, _call_ends_at=now + _CALL_S, _problem=None)
+        # The thread of a function that never returns must not keep the process alive.
+        thread = threading.Thread(target=self._renew, args=(call,), name="rabbit_chx token", daemon=True)
+        try:
+            start_thread(thread, self.name)
+        except UnreachableError as cause:
+            self._fail(call, cause)
         return call
 
     def _longest_wait_s(self, wait_s: float) -> float:

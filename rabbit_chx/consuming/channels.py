@@ -27,7 +27,7 @@ from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, learn_argument
-from rabbit_chx.consuming.waits import start_task, wait_unless_blocked
+from rabbit_chx.consuming.waits import LASTING, start_task, wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -50,8 +50,6 @@ _APPLIED_S = 10.0
 #: Seconds before a failed publish is repeated, and for the test whether publishers are blocked.
 _REPUBLISH_S = 1.0
 _BLOCKED_TEST_S = 0.01
-#: A failure to publish that comes so often is a warning.
-_LASTING = 3
 _MAX_CHANNELS = 65535
 _MAX_ARGUMENTS = 30  # of a queue, learned one by one
 _JOURNAL_PREFETCH = 200
@@ -510,7 +508,7 @@ class _Writer:
                     raise
                 failures += 1
                 _log.log(
-                    logging.WARNING if failures == _LASTING else logging.INFO,
+                    logging.WARNING if failures == LASTING else logging.INFO,
                     "%s; publishing to %s again in %g s",
                     error,
                     queue,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.delivery_limit import delivery_limit
+from rabbit_chx.amqp.replies import may_be_limit
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import connect_timeout_error
@@ -231,7 +232,7 @@ class Group(ABC):
         self._runners, self._turns = [], Turns()
         outage: Outage | None = None
         while not self._stop.is_set():
-            session = lost_at = None
+            session, lost_at, began = None, None, time.monotonic()
             try:
                 session = self._new_session(await self._connect(), handle)
                 await session.run(self._stop)
@@ -239,7 +240,8 @@ class Group(ABC):
                 raise
             except RabbitChxError as cause:
                 if session is not None:
-                    if session.is_up:
+                    is_steady = time.monotonic() - began >= self._retries.reconnect_timeout_s
+                    if session.is_up and (is_steady or not may_be_limit(cause)):
                         outage = None  # the connection had worked
                     lost_at = session.connection.lost_at
                     self._detach(session)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import pyarrow as pa
 
 from rabbit_chx.checks import check_whole, shown
+from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.waits import LoopWatch
 from rabbit_chx.errors import (
@@ -324,7 +325,8 @@ class StreamChannel:
         self._stored: int | None = None  # what the broker has
         self._handled: int | None = None
         self._stored_at = 0.0
-        threading.Thread(target=self._run, name=f"rabbit_chx stream {stream}", daemon=True).start()
+        thread = threading.Thread(target=self._run, name=f"rabbit_chx stream {stream}", daemon=True)
+        start_thread(thread, f"stream {stream!r}")
 
     # -- called by the event loop
 

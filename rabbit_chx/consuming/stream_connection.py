@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
 from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.consuming.journal import JournalEntry, entries_in
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.stream_channels import (
@@ -22,6 +23,7 @@ from rabbit_chx.consuming.stream_channels import (
     StreamReading,
     call_in,
 )
+from rabbit_chx.consuming.waits import LASTING
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -99,7 +101,8 @@ class JournalChannel:
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._closed: Callable[[RabbitChxError | None], None] | None = None
-        threading.Thread(target=self._run, name="rabbit_chx journal", daemon=True).start()
+        thread = threading.Thread(target=self._run, name="rabbit_chx journal", daemon=True)
+        start_thread(thread, f"the journal {journal!r}")
 
     async def abandon(self) -> None:
         """Let the thread end."""
@@ -224,7 +227,8 @@ class StreamGroupConnection:
         self._is_closed = True
         if self._journal is not None:
             await self._journal.abandon()
-        _in_background(self._close_publisher)
+        with suppress(UnreachableError):  # no thread is left, and the process closes it
+            _in_background(self._close_publisher)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*(channel.abandon() for channel in self._channels.values()))
@@ -348,6 +352,7 @@ class StreamGroupConnection:
         headers: Mapping[str, Any] | None = None,  # noqa: ARG002  # only slot hand-overs have any
     ) -> None:
         """Publish an entry, and repeat it until the broker has confirmed it. It may be stored twice."""
+        failures = 0
         async with self._writing:
             self._publishing_since = time.monotonic()
             try:
@@ -361,7 +366,9 @@ class StreamGroupConnection:
                         is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):
                             raise _explain(cause, queue) from None
-                        _log.info(
+                        failures += 1
+                        _log.log(
+                            logging.WARNING if failures == LASTING else logging.INFO,
                             "%s; publishing to %s again in %g s",
                             cause,
                             queue,
@@ -399,7 +406,7 @@ class StreamGroupConnection:
 
 
 def _in_background(function: Callable[[], object]) -> None:
-    threading.Thread(target=function, daemon=True).start()
+    start_thread(threading.Thread(target=function, daemon=True), "a StreamGroup")
 
 
 async def in_thread(function: Callable[[], _T]) -> _T:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from rabbit_chx.amqp.replies import may_be_limit
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
@@ -16,6 +17,8 @@ from rabbit_chx.retry import jitter
 
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0
+#: A failure to publish that comes so often is a warning.
+LASTING = 3
 #: A member that cannot write for so long, since the broker blocks publishers, goes on without.
 BLOCKED_S = 2.0
 
@@ -120,7 +123,9 @@ async def wait_to_reconnect(
     outage = outage or Outage(retries, cause, time.monotonic() if lost_at is None else lost_at)
     outage.last = cause
     # For a publisher a time-out means a blocking broker. For a consumer it means a missing response, after which a retry may succeed.
-    if not isinstance(cause, BrokerTimeoutError) and not outage.is_recoverable(cause):
+    # A vhost that is refused was open before: a limit of connections may be the reason, which the stream protocol does not tell.
+    may_pass = isinstance(cause, BrokerTimeoutError) or may_be_limit(cause)
+    if not may_pass and not outage.is_recoverable(cause):
         raise outage.end_error(cause) from cause
     wait_s = outage.retry.wait_s(time.monotonic(), jitter())
     if wait_s is None:

@@ -170,7 +170,7 @@ class Properties:
         flags = sum(PROPERTY_FLAGS[name] for name in present)
         self.constant = flags.to_bytes(2, "big") + b"".join(self._constants[name] for name in present)
         if len(self.constant) > MAX_PROPERTIES:
-            raise InputError(_too_long(self.constant))
+            raise InputError(too_large(self.constant))
 
     def with_headers(self, headers: Mapping[str, str]) -> Properties:
         """Return properties with further constant headers; a present header keeps its value."""
@@ -204,7 +204,7 @@ class Properties:
         joined = _join([head, *parts], rows)
         if max(map(len, joined)) > MAX_PROPERTIES:
             row, longest = next((i, piece) for i, piece in enumerate(joined) if len(piece) > MAX_PROPERTIES)
-            raise RowError(f"row {first_row + row}: {_too_long(longest)}")
+            raise RowError(f"row {first_row + row}: {too_large(longest)}")
         return joined
 
     def _column(self, name: str, values: Sequence[Any], first_row: int) -> list[bytes]:
@@ -243,7 +243,8 @@ def check_name(name: str) -> None:
         raise InputError(f"there is no message property {name!r:.60}: {hint}")
 
 
-def _too_long(properties: bytes, most: int = MAX_PROPERTIES) -> str:
+def too_large(properties: bytes, most: int = MAX_PROPERTIES) -> str:
+    """Return what is wrong with properties of more bytes than this."""
     return (
         f"the properties are {len(properties):,} bytes long; one frame holds {most:,}: "
         "shorten the headers, or move them to the body"
@@ -386,6 +387,11 @@ def exchange_name(exchange: str) -> bytes:
 _HEADER_BYTES = 12
 
 
+def longest_properties(frame_max: int) -> int:
+    """Return the most bytes of properties for frames of this size; the broker closes a connection with longer ones (501)."""
+    return frame_max - FRAME_OVERHEAD - _HEADER_BYTES
+
+
 class Encoder:
     """Encodes messages.
 
@@ -415,11 +421,11 @@ class Encoder:
         )
 
     def check(self, rows: Rows, first_row: int) -> None:
-        """Raise a RowError for properties that do not fit into a frame of this connection; the broker would close it with 501."""
-        most = self._chunk - _HEADER_BYTES
+        """Raise a RowError for properties that do not fit into a frame of this connection."""
+        most = longest_properties(self._chunk + FRAME_OVERHEAD)
         for row, properties in enumerate(rows.properties or (self._properties,)):
             if len(properties) > most:
-                raise RowError(f"row {first_row + row}: {_too_long(properties, most)}")
+                raise RowError(f"row {first_row + row}: {too_large(properties, most)}")
 
     def encode(self, rows: Rows) -> bytes:
         """Return the messages as bytes of the wire."""

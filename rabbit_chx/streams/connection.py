@@ -33,6 +33,7 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.frames import (
@@ -122,7 +123,11 @@ class StreamConnection:
         self._heartbeat_thread = threading.Thread(
             target=_keep_alive, args=args, name="rabbit_chx stream heartbeat", daemon=True
         )
-        self._heartbeat_thread.start()
+        try:
+            failures.start_thread(self._heartbeat_thread, self.where)
+        except UnreachableError:
+            self._transport.close()
+            raise
 
     def _open(self, settings: ConnectionSettings) -> None:
         self.where = settings.masked_url

@@ -12,11 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.checks import shown
-from rabbit_chx.connection.failures import interruption
+from rabbit_chx.connection.failures import interruption, start_thread
 from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import (
     InputError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.streams.chunks import Piece
@@ -225,9 +226,14 @@ class StreamReader:
         if self._pending is None:
             self._pending = Future()
             # A daemon: a program that ends does not wait for a batch, as it does for a thread of an executor.
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._take, args=(self._pending,), name="rabbit_chx next batch", daemon=True
-            ).start()
+            )
+            try:
+                start_thread(thread, repr(self))
+            except UnreachableError:
+                self._pending = None
+                raise
         try:
             batch = await shield(wrap_future(self._pending))
         except CancelledError:

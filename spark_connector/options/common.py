@@ -109,7 +109,7 @@ def _check_path(texts: Mapping[str, str], *, is_read: bool) -> None:
     given = {name.lower(): text for name, text in texts.items()}
     path = given.get("path") or given.get("paths") or ""
     is_of_table = any(name in _OF_TABLES or name.startswith(_TABLE_OPTION) for name in given)
-    if path and not is_of_table and ":/" not in path:  # Spark qualifies the location of a table
+    if path and not is_of_table:
         option, calls = ("stream", "load") if is_read else ("queue", "save, start")
         raise InputError(
             f"the path {quote_text(path)} ({calls}) names nothing on a broker: leave it out, and pass the option {option!r}"

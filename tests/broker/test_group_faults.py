@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 from unittest.mock import AsyncMock
 
 import pika
 import pytest
-from broker_alarms import disk_alarm, memory_alarm
 from canary import CANARY, canary_user
 from declared import with_login
 from group_stage import QUICK, GroupStage, Handled, eventually, in_order
@@ -28,8 +25,6 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
-#: An alarm of a broker during a block.
-Alarm: TypeAlias = Callable[[RunningBroker], AbstractContextManager[None]]
 #: A group that takes nobody for gone and no queue for stuck, even where this process gets little of a core.
 PATIENT = replace(QUICK, gone_s=30.0, watch_s=10.0, stop_s=60.0)
 
@@ -106,43 +101,6 @@ def test_all_queues_are_deleted(stage: GroupStage) -> None:
                 await running
 
     asyncio.run(story())
-
-
-@pytest.mark.own_broker
-@pytest.mark.restarts
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
-@pytest.mark.parametrize("alarm", [memory_alarm, disk_alarm])
-@pytest.mark.parametrize("had_members", [False, True], ids=["first start", "later start"])
-def test_a_group_that_starts_during_an_alarm_drains_its_queues(
-    *,
-    vhost: RunningBroker,
-    broker: RunningBroker,
-    alarm: Alarm,
-    had_members: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The alarm may end only when they are drained."""
-    stage = GroupStage(vhost.url, ["q.0", "q.1"])
-    stage.declare()
-
-    async def story() -> None:
-        if had_members:
-            stage.publish(5)
-            async with stage.member("a"):
-                await eventually(stage.all_handled, "all is handled before")
-        stage.publish(50)
-        with alarm(broker):
-            async with stage.member("a") as a, stage.member("b"):
-                await eventually(stage.all_handled, "all is handled in the alarm")
-                assert "the broker blocks publishers" in caplog.text
-                assert a.healthy()
-        async with stage.member("c"):
-            await asyncio.to_thread(stage.publish, 10)
-            await eventually(stage.all_handled, "all is handled after it")
-
-    asyncio.run(story())
-    assert len(stage.handled) == stage.sent * 2, "nothing is repeated"
-    assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
 @pytest.mark.chx_broker(">=3.9", "limits of users")

@@ -82,3 +82,15 @@ def test_each_unroutable_or_rejected_message_fails_its_own_future(
         large = publisher.submit("nowhere", "x" * 300_000)
         assert isinstance(error_of(large), errors.UnroutableError)
     assert len(list(taken(channel, "narrow.free"))) == 150
+
+
+def test_headers_that_do_not_fit_into_the_negotiated_frame_fail_their_message_only(
+    consumed: Consumed, vhost_url: str
+) -> None:
+    with SharedPublisher(f"{vhost_url}?frame_max=8192", "x") as publisher:
+        futures = [
+            publisher.submit("k", str(size), headers={"text": "x" * size}) for size in (8_000, 9_000, 30)
+        ]
+        assert [type(error_of(future)) for future in futures] == [type(None), errors.RowError, type(None)]
+        assert publisher.stats().reconnects == 0
+    assert sorted(message.body for message in consumed()) == [b"30", b"8000"]

@@ -7,12 +7,16 @@ from contextlib import closing
 from unittest.mock import AsyncMock
 
 import pytest
+from canary import CANARY, canary_user
+from declared import with_login
 from group_stage import QUICK, eventually, in_order
 from stream_group_stage import StreamGroupStage
 
 from rabbit_chx import StreamGroup
-from rabbit_chx.consuming import stream_channels, stream_connection
-from rabbit_chx.errors import MissingRowsError, NotFoundError
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker.management import Management
+from rabbit_chx.consuming import FailurePolicy, stream_channels, stream_connection
+from rabbit_chx.errors import MissingRowsError, NotFoundError, RabbitChxError
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker
 
@@ -118,3 +122,30 @@ def test_a_start_after_the_end_of_the_stream(
     with pytest.raises(MissingRowsError, match="ends at offset 10, before the start, 99"):
         asyncio.run(story())
     handle.assert_not_called()
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_limit_of_connections_that_lasts_is_a_warning_and_ends_the_run(
+    vhost: RunningBroker, most: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With four connections it has both streams for a moment each time, and no further one for its journal."""
+    stage = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
+    stage.declare()
+    management = Management(str(vhost.management_url))
+
+    async def story(url: str) -> None:
+        failures = FailurePolicy(reconnect_timeout_s=6.0)
+        async with StreamGroup(
+            url, streams=stage.queues, name="g", member="m", timing=QUICK, failures=failures
+        ) as group:
+            with pytest.raises(RabbitChxError, match="limits of connections; gave up after"):
+                await asyncio.wait_for(group.run(AsyncMock()), 120)
+
+    of_vhost = ConnectionSettings.from_uri(vhost.url).vhost
+    with canary_user(management, of_vhost, configure=".*", write=".*", read=".*") as user:
+        management.put("user-limits", user, "max-connections", body={"value": most})
+        asyncio.run(story(with_login(vhost.stream_url, user, CANARY)))
+    warnings = [
+        record.getMessage() for record in caplog.records if record.name == "rabbit_chx.consuming.waits"
+    ]
+    assert any("limits of connections" in warning for warning in warnings)

@@ -1,4 +1,4 @@
-"""A broker of the newest release in a container that a test configures by files, with a further plugin."""
+"""A broker in a container that a test configures by files, with a further plugin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rabbit_chx.testing import RunningBroker, containers
 
 @contextmanager
 def configured_container(
-    plugin: str, files: Mapping[str, bytes], ports: tuple[int, ...] = ()
+    plugin: str, files: Mapping[str, bytes], ports: tuple[int, ...] = (), *, series: str = "4.3"
 ) -> Iterator[tuple[RunningBroker, Mapping[int, int]]]:
     """Start the broker for a block; also return the ports of this machine, by those of the container.
 
@@ -20,9 +20,10 @@ def configured_container(
         plugin: a plugin to enable in addition to the usual ones.
         files: contents by their paths in /etc/rabbitmq, of which `conf.d` has the configuration.
         ports: further ports of the container.
+        series: the release.
     """
     containers.require_docker()
-    image = containers.official_image("4.3")
+    image = containers.official_image(series)
     containers.require_image(image)
     written = "".join(
         f"echo {base64.b64encode(content).decode()} | base64 -d >/etc/rabbitmq/{name}\n"

@@ -43,6 +43,7 @@ class Message:
         expires_at: the time at which it gets an error.
         is_sent: whether it was sent at least once.
         has_room: released when a message that waited is queued.
+        on_unread: called with an error that nobody can get: the await was cancelled, or its event loop is closed.
     """
 
     key: bytes
@@ -57,13 +58,14 @@ class Message:
     expires_at: float = math.inf
     is_sent: bool = False
     has_room: threading.Lock | None = None
+    on_unread: Callable[[BaseException], object] | None = None
 
     def __post_init__(self) -> None:
         self.size = len(self.key) + len(self.body) + len(self.properties) + _FRAMES_BYTES
 
 
-#: The future of a message and its error; None for a confirmed one.
-Outcome: TypeAlias = "tuple[Future[None] | asyncio.Future[None], RabbitChxError | None]"
+#: Messages and their error; None for confirmed ones.
+Outcome: TypeAlias = tuple[Message, RabbitChxError | None]
 #: Makes the error of a message.
 ErrorFor: TypeAlias = Callable[[Message], RabbitChxError]
 
@@ -76,7 +78,7 @@ class SharedStats:
         submitted: messages that the publisher took on.
         confirmed: messages that the broker acked and did not return.
         returned: messages that no queue took (UnroutableError).
-        nacked: messages that the broker refused: with basic.nack, or by closing the channel or the connection.
+        nacked: messages that the broker refused: with basic.nack, by closing the channel or the connection, or by smaller frames than their headers.
         failed: messages that got another error.
         unknown: those of the failed messages that may be in a queue (UnknownOutcomeError).
         in_flight: messages without an outcome.
@@ -342,11 +344,14 @@ def _pass_on(messages: Iterable[Message], error_for: ErrorFor | None) -> None:
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[Outcome]] = defaultdict(list)
     own: list[Outcome] = []
     for message in messages:
-        outcome = message.future, error_for and error_for(message)
+        outcome = message, error_for and error_for(message)
         (own if message.loop is None else by_loop[message.loop]).append(outcome)
     for loop, those in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody awaits
+        try:
             loop.call_soon_threadsafe(_complete_all, those)
+        except RuntimeError:  # the loop is closed, and nobody awaits
+            for message, error in those:
+                _drop(message, error)
     _complete_all(own)
 
 
@@ -359,13 +364,7 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         while left:
             try:
                 while left:
-                    future, error = left[0]
-                    if future.done():  # the await was cancelled
-                        pass
-                    elif error is None:
-                        future.set_result(None)
-                    else:
-                        future.set_exception(error)
+                    _complete(*left[0])
                     left.popleft()
             # SystemExit of a callback, Ctrl-C: the other futures must be done, too.
             except BaseException as cause:  # noqa: BLE001
@@ -375,6 +374,21 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         _here.completes = was_completing
     if interruption is not None and threading.current_thread() is threading.main_thread():
         raise interruption
+
+
+def _complete(message: Message, error: RabbitChxError | None) -> None:
+    if message.future.done():  # the await was cancelled
+        _drop(message, error)
+    elif error is None:
+        message.future.set_result(None)
+    else:
+        message.future.set_exception(error)
+
+
+def _drop(message: Message, error: RabbitChxError | None) -> None:
+    """Tell the error of a message that nobody awaits any more."""
+    if error is not None and message.on_unread is not None:
+        message.on_unread(error)
 
 
 _SLOTS, _SLOT_S = 6, 10.0

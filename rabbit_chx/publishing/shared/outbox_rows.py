@@ -1,6 +1,7 @@
 """The messages of an outbox as messages of a delivery, each with its own outcome. No I/O, no clock.
 
 - A confirm, a return and a refusal are outcomes of one message. Refusals are counted per message, and end no operation.
+- A message whose headers do not fit into the broker's frames is not sent.
 - A message of which a connection ended without an answer gets UnknownOutcomeError, if its next copy is returned or refused.
 - A message that closes the channel or the connection gets the error of the close, and so do open messages to the same missing exchange.
 """
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rabbit_chx.amqp.frames import Return
+from rabbit_chx.amqp.frames import FRAME_MAX, Return
 from rabbit_chx.connection.failures import unknown_outcome
 from rabbit_chx.connection.ledger import RowLedger
 from rabbit_chx.connection.session import OpenConnection
-from rabbit_chx.errors import NackedError, RabbitChxError, UnroutableError
+from rabbit_chx.errors import NackedError, RabbitChxError, RowError, UnroutableError
 from rabbit_chx.publishing.batches import BATCH_BYTES
 from rabbit_chx.publishing.closes import close_error
+from rabbit_chx.publishing.encoder import longest_properties, too_large
 from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.publish_report import unroutable_remedy
 from rabbit_chx.publishing.returns import Returns
@@ -41,6 +43,7 @@ class OutboxRows:
         self._returned: dict[int, Return] = {}  # by number, until they are acked
         self._in_doubt: set[int] = set()  # those of them that may be in a queue from before
         self._returns = Returns(self._ledger)
+        self._longest_properties = longest_properties(FRAME_MAX)
 
     # -- as `Source`
 
@@ -76,6 +79,7 @@ class OutboxRows:
         """Note the confirms and returns of this connection by message."""
         self._ledger = connection.session.ledger = RowLedger[RowBatch]()
         self._returned, self._in_doubt, self._returns = {}, set(), Returns(self._ledger)
+        self._longest_properties = longest_properties(connection.session.frame_max)
         connection.session.on_returned = self._on_returned
 
     def settle(self) -> None:
@@ -93,7 +97,11 @@ class OutboxRows:
         self._outbox.settle(confirmed)
 
     def pending(self, batch: RowBatch) -> RowBatch | None:
-        """Return the messages that have not expired."""
+        """Return the messages that have not expired; those with too long headers get their error."""
+        most, sizes = self._longest_properties, map(len, batch.rows.properties or ())
+        oversized = [number for number, size in zip(batch.numbers, sizes, strict=False) if size > most]
+        if oversized:
+            self._settle(oversized, "nacked", _frame_error(most), is_in_doubt=batch.may_be_stored)
         indices = self._outbox.find_open(batch.numbers)
         return batch.pick(indices) if indices else None
 
@@ -154,6 +162,13 @@ def _nack_error(message: Message) -> NackedError:
         "full and its overflow is reject-publish, or it has no majority of its nodes",
         exchange=exchange,
     )
+
+
+def _frame_error(most: int) -> ErrorFor:
+    def error(message: Message) -> RowError:
+        return RowError(too_large(message.properties, most), exchange=_exchange(message))
+
+    return error
 
 
 def _close_error(cause: RabbitChxError) -> ErrorFor:

@@ -153,6 +153,7 @@ class SharedPublisher(PublisherBase):
 
             - UnroutableError: no queue takes it.
             - NackedError: the broker refuses it (basic.nack).
+            - RowError: its headers do not fit into a frame of the broker. It was not sent.
             - Another BrokerRefusedError: the broker closes the channel or the connection over it, or refuses the login.
             - UnknownOutcomeError: it was sent and not answered in time. It may be in a queue.
             - UnreachableError: there was no connection in time. It was not sent.
@@ -181,7 +182,7 @@ class SharedPublisher(PublisherBase):
     ) -> None:
         """Publish a message, and wait until the broker has confirmed it. `key`, `body`, `exchange` and `properties` are as in `submit`.
 
-        A cancelled call does not cancel the message, unless it still waits for room.
+        A cancelled call does not cancel the message, unless it still waits for room; its error is then logged, as that of a future.
 
         Raises:
             RabbitChxError: as of the future that `submit` returns, or of `submit`.
@@ -191,6 +192,7 @@ class SharedPublisher(PublisherBase):
         future: asyncio.Future[None] = loop.create_future()
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             message = self._message(key, body, exchange, properties, trace, future=future, loop=loop)
+            message.on_unread = self._unread.hold
             if self._submit(message):
                 await future
                 return

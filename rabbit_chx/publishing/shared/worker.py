@@ -3,19 +3,22 @@
 *Outages.* A delivery that fails gives its error to every open message. The worker then begins another delivery: at once for messages, and
 without messages with pauses between its attempts, so that `Worker.is_healthy` recovers by itself.
 
-*Exit.* The daemon thread runs until the interpreter stops it, after the functions of `atexit`. One of them waits for open messages.
+*Exit.* The daemon thread runs until the interpreter stops it, after the functions of `atexit`. One of them waits for open messages. A process
+of `multiprocessing` does not call them, but finalizers of its own.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.util import Finalize
 from typing import Any
 
 from rabbit_chx.connection.blocking_connection import Connection, Waker
@@ -110,6 +113,8 @@ class Worker:
             self._waker.close()
             raise
         _WORKERS.add(self)
+        if multiprocessing.parent_process() is not None:
+            Finalize(None, _finish, exitpriority=0)
 
     def wake(self) -> None:
         """End a wait of the thread."""

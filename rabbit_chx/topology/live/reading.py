@@ -162,6 +162,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         denied_features=denied | {name for name, state in flags.items() if state == "disabled"},
         unclear_features=unclear,
         default_queue_type=_read_default_queue_type(api, vhost),
+        queues_left=_read_queues_left(api, vhost, all_queues),
         records=records_in(own),
         pending=next(
             (read_pending(entry.get("arguments") or {}) for entry in own if entry["name"] == PENDING_APPLY),
@@ -380,6 +381,17 @@ def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:
         return None
     default_type: str | None = answer.get("default_queue_type")
     return default_type
+
+
+def _read_queues_left(api: ManagementApi, vhost: str, queues: Sequence[Mapping[str, Any]]) -> int | None:
+    """Read how many queues the limit of a vhost leaves, beside the lock of an apply; None without a limit, or if the user may not read it."""
+    try:
+        listed = api.get_list("vhost-limits", vhost, fields={"value": {"max-queues?": float}})
+    except (AccessRefusedError, NotFoundError):
+        return None
+    most = next((entry["value"].get("max-queues", -1) for entry in listed), -1)
+    locked = any(entry.get("name") == APPLY_LOCK for entry in queues)
+    return None if most < 0 else int(most) - len(queues) - (not locked)
 
 
 def _without_rings(topology: LiveTopology, names: Collection[str]) -> LiveTopology:

@@ -6,7 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from typing import NamedTuple
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
@@ -559,6 +559,26 @@ def _find_deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None
     return None
 
 
+def _limit_refusals(
+    compared: Comparison, changes: Sequence[PlannedChange], rings: Iterable[KeyMapPlan]
+) -> Iterator[Finding]:
+    """Yield the refusal of more queues than the limit of the vhost permits, which the broker would refuse one by one (406)."""
+    facts = compared.live.facts
+    if facts.queues_left is None:
+        return
+    steps = {"create": 1, "delete": -1}
+    counts = accumulate(steps.get(change.action, 0) for change in changes if change.kind == "queue")
+    added = max(counts, default=0)
+    has_mark = facts.mark.stamp.identity is not None or not any(ring.is_ring for ring in rings)
+    room = max(0, facts.queues_left - (not has_mark))
+    if added > room:
+        own = "the lock" if has_mark else "the lock and the mark"
+        message = f"the plan adds {plural(added, 'queue')}, and the limit of the vhost (max-queues) leaves room for {room} beside {own} of an apply"
+        yield Finding(
+            "limit", message, f"delete queues that nobody needs, or raise max-queues by {added - room}"
+        )
+
+
 # -- all refusals of a plan
 
 
@@ -681,6 +701,7 @@ def refusals_of(
     refusals = (
         *_cluster_refusals(compared, changes),
         *vhost_refusals(compared.wanted, compared.live),
+        *_limit_refusals(compared, changes, rings),
         *(external_refusal(one) for one in external if one.subject.kind != "binding"),
         *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
         *(hole_refusal(name) for name in remade if name not in resets),

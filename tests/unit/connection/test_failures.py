@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+from pathlib import Path
 
 import pytest
 
+import rabbit_chx
 from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection import failures
@@ -85,3 +87,12 @@ def test_the_remedy_for_a_certificate_is_that_of_its_fault(code: int, words: str
     assert f"the broker's certificate is not accepted ({words}): " in said
     assert remedy in said
     assert ("cacertfile" in said) is (code == 20)
+
+
+@pytest.mark.parametrize("package", ["connection", "consuming", "publishing", "streams"])
+def test_each_thread_is_started_where_a_system_without_threads_is_named(package: str) -> None:
+    sources = [path.read_text() for path in (Path(rabbit_chx.__file__).parent / package).rglob("*.py")]
+    made = sum(source.count("threading.Thread(") for source in sources)
+    started = sum(source.count("start_thread(") - source.count("def start_thread(") for source in sources)
+    assert made == started > 0
+    assert not any(").start()" in source for source in sources)

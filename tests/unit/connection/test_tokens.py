@@ -377,3 +377,15 @@ def test_commands_that_give_no_token(command: str, kind: type[Exception], messag
     with pytest.raises(kind, match=message) as caught:
         tokens.token_command(command, "TOKENS")()
     assert "hidden" not in str(caught.value)
+
+
+def test_without_a_further_thread_a_valid_token_stays_and_none_is_an_error(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = TokenSecret(counting(clock))
+    assert secret.current().reveal() == "token-0"
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    clock[0] += 90.0
+    assert secret.current().reveal() == "token-0"
+    with pytest.raises(UnreachableError, match=r"no token \(.*starts no further thread .*ulimit -u"):
+        TokenSecret(counting(clock)).current()

@@ -51,3 +51,11 @@ def test_a_broker_before_3_11_is_refused() -> None:
     reading: Any = SimpleNamespace(open_any=lambda: broker)
     with pytest.raises(errors.InputError, match=r"RabbitMQ 3\.10.* upgrade to 3\.11 or newer"):
         asyncio.run(StreamGroupConnection.open(reading, 5))
+
+
+async def test_without_a_further_thread_a_call_is_an_error_that_may_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+    with pytest.raises(errors.UnreachableError, match="a StreamGroup: the system starts no further thread"):
+        await in_thread(lambda: 1)

@@ -11,7 +11,7 @@ import pytest
 from amqp_broker import ACK, confirm, returned
 from scripted_delivery import A, ScriptedConnection
 
-from rabbit_chx.errors import ConnectionLostError, UnknownOutcomeError, UnroutableError
+from rabbit_chx.errors import ConnectionLostError, RowError, UnknownOutcomeError, UnroutableError
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Encoder
 from rabbit_chx.publishing.options import Limits, Retries
@@ -137,3 +137,23 @@ def test_a_message_in_doubt_that_is_returned_may_be_in_a_queue() -> None:
     assert (error.exchange, error.reply_code) == ("x", 312)
     stats = outbox.stats(0, 0)
     assert (stats.returned, stats.failed, stats.unknown) == (0, 1, 1)
+
+
+def test_a_message_whose_headers_do_not_fit_into_the_frames_of_the_connection_is_not_sent() -> None:
+    outbox = Outbox(100, 1 << 20, 10.0, lambda: 0.0)
+    rows, connection = OutboxRows(outbox, 100, 0.0), ScriptedConnection(A)
+    connection.session.frame_max = 4096
+    most = 4096 - 8 - 12
+    futures: list[Future[None]] = [Future() for _ in range(3)]
+    for future, size in zip(futures, (most, most + 1, 2), strict=True):
+        outbox.submit(Message(b"k", b"b", b"p" * size, b"x", future, 0.0))
+    rows.attach(connection)
+    batch = rows.take()
+    assert batch is not None
+    pending = rows.pending(batch)
+    assert pending is not None
+    assert list(pending.numbers) == [0, 2]
+    with pytest.raises(RowError, match=r"^the properties are 4,077 bytes long; one frame holds 4,076:"):
+        futures[1].result(0)
+    assert not futures[0].done()
+    assert (outbox.counts["nacked"], outbox.counts["unknown"]) == (1, 0)

@@ -269,6 +269,21 @@ def test_at_exit_a_warning_counts_the_rest(peer: Peer) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_at_the_end_of_a_process_of_multiprocessing_open_messages_are_sent(peer: Peer) -> None:
+    """It calls no functions of `atexit`."""
+    at = f"ConnectionSettings(host={peer.settings.host!r}, port={peer.settings.port})"
+    child = f"[p.submit('k', str(i)) for p in [SharedPublisher({at}, 'orders')] for i in range(10)]"
+    done = ended(
+        sys.executable,
+        "-c",
+        "import multiprocessing\nfrom rabbit_chx import SharedPublisher\nfrom rabbit_chx.amqp import ConnectionSettings\n"
+        f"made = multiprocessing.get_context('fork').Process(target=lambda: {child})\nmade.start()\nmade.join()\n",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert peer.bodies == [str(i) for i in range(10)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_after_a_fork_the_child_gets_an_error(peer: Peer) -> None:
     done = run_program(
         peer,

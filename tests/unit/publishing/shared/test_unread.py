@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from concurrent.futures import wait
@@ -9,7 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from amqp_broker import nack, unroutable
+from amqp_broker import nack, nothing, unroutable
 from scripted_peer import Peer
 
 from rabbit_chx import errors
@@ -124,3 +125,23 @@ def test_no_more_than_three_exchanges_are_named(caplog: pytest.LogCaptureFixture
         kept.flush()
     assert told(caplog)[-1].count("'") == 2 * 3
     assert kept._dropped == {}
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["cancelled", "its loop is closed"])
+def test_the_error_of_a_publish_that_nobody_awaits_is_logged(
+    *, peer: Peer, is_closed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer.answer = nothing
+    publisher = SharedPublisher(peer.settings, "orders")
+
+    async def publish() -> None:
+        call = asyncio.ensure_future(publisher.publish("k", "b"))
+        await asyncio.sleep(0)
+        call.cancel()
+        if not is_closed:
+            await asyncio.to_thread(publisher.close, 0.1)
+            await asyncio.sleep(0)  # the loop completes what the thread has passed on
+
+    asyncio.run(publish())
+    publisher.close(0.1)
+    assert [line.split(",")[0].startswith("1 message ended") for line in told(caplog)] == [True]

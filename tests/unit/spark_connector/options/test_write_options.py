@@ -46,14 +46,17 @@ def test_a_ring_may_be_in_a_file_and_a_report_path_may_be_a_uri(tmp_path: Path) 
         assert options_of(reportPath=text).report_path == f"{tmp_path}/the report/"
 
 
-@pytest.mark.parametrize("name", [*ADDED_BY_SPARK, "queryName", "checkpointLocation", "option.exchange"])
+@pytest.mark.parametrize(
+    "name",
+    [*ADDED_BY_SPARK.keys() - {"path", "paths"}, "queryName", "checkpointLocation", "option.exchange"],
+)
 def test_names_that_spark_adds_are_not_options(name: str) -> None:
-    assert options_of(**{name: "file:/x" if name.startswith("path") else "x"}) == options_of()
+    assert options_of(**{name: "x"}) == options_of()
 
 
 def test_a_path_is_refused_and_that_of_a_table_is_not() -> None:
     """`save`, `start` and `load` take the name of a queue, and Spark passes it as a path."""
-    for path in ("orders", "/orders"):
+    for path in ("orders", "/orders", "s3://orders", "file:/orders", "dbfs:/orders"):
         with pytest.raises(
             InputError, match=f"the path '{path}' .* leave it out, and pass the option 'queue'"
         ):
@@ -62,7 +65,8 @@ def test_a_path_is_refused_and_that_of_a_table_is_not() -> None:
             ReadOptions.parse({"path": path})
     with pytest.raises(InputError, match="the path 'orders'"):
         WriteOptions.parse({"path": "orders", "checkpointLocation": "c"})
-    assert options_of(path="orders", provider="rabbitmq") == options_of()
+    for path in ("orders", "s3://warehouse/orders"):
+        assert options_of(path=path, provider="rabbitmq") == options_of()
 
 
 def test_a_table_without_options_is_told_what_helps() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -131,6 +132,41 @@ def test_a_plan_refuses_queues_whose_feature_flag_is_disabled() -> None:
     (refusal,) = plan(wanted, live=live).refusals
     assert "queue quorum is of type quorum, and the feature flag quorum_queue" in refusal.message
     assert refusal.fix == "run rabbitmqctl enable_feature_flag quorum_queue"
+
+
+_PLAIN_QUEUES = "[[queues]]\nname = 'q{1..3}'\n"
+_RING = "[[exchanges]]\nname = 'x'\ntype = 'x-consistent-hash'\nring = [{ queue = 'q{1..3}' }]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        (_PLAIN_QUEUES, 5, None),  # one queue is there, and an apply declares its lock
+        (_PLAIN_QUEUES, 4, "adds 3 queues, .* room for 2 beside the lock of an apply; .*raise.* by 1"),
+        (_PLAIN_QUEUES, 0, "room for 0 .* by 3"),
+        (_PLAIN_QUEUES, -1, None),
+        (_PLAIN_QUEUES + _RING, 6, None),
+        (_PLAIN_QUEUES + _RING, 5, "room for 2 beside the lock and the mark of an apply; .*raise.* by 1"),
+        ("owns = ['old']\n" + _PLAIN_QUEUES, 4, "room for 2"),  # what goes does so after what comes
+        ("[[exchanges]]\nname = 'x'\n", 0, None),  # nothing is added
+    ],
+)
+def test_a_plan_refuses_more_queues_than_the_limit_of_the_vhost(
+    text: str, most: int, expected: str | None
+) -> None:
+    there = Topology(queues=(QueueDefinition("old"),))
+    limits = [{"vhost": "/", "value": {"max-queues": most, "max-connections": 1}}]
+    live = Listing(there, {"vhost-limits": lambda _: limits}).live()
+    refusals = plan(Topology.from_toml(text), live).refusals
+    said = [f"{refusal.message}; {refusal.fix}" for refusal in refusals if refusal.kind == "limit"]
+    assert len(said) == (expected is not None)
+    assert expected is None or re.search(expected, said[0]), said
+
+
+@pytest.mark.parametrize("answer", [AccessRefusedError("no"), NotFoundError("no"), []], ids=str)
+def test_without_a_limit_that_is_readable_nothing_is_refused(answer: Any) -> None:
+    live = Listing(Topology(), {"vhost-limits": Mock(side_effect=[answer])}).live()
+    assert live.facts.queues_left is None
 
 
 @pytest.mark.parametrize(
