@@ -64,7 +64,7 @@ class Message:
         self.size = len(self.key) + len(self.body) + len(self.properties) + _FRAMES_BYTES
 
 
-#: Messages and their error; None for confirmed ones.
+#: A message and its error; None for a confirmed one.
 Outcome: TypeAlias = tuple[Message, RabbitChxError | None]
 #: Makes the error of a message.
 ErrorFor: TypeAlias = Callable[[Message], RabbitChxError]
@@ -364,7 +364,13 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         while left:
             try:
                 while left:
-                    _complete(*left[0])
+                    message, error = left[0]
+                    if message.future.done():  # the await was cancelled
+                        _drop(message, error)
+                    elif error is None:
+                        message.future.set_result(None)
+                    else:
+                        message.future.set_exception(error)
                     left.popleft()
             # SystemExit of a callback, Ctrl-C: the other futures must be done, too.
             except BaseException as cause:  # noqa: BLE001
@@ -374,15 +380,6 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
         _here.completes = was_completing
     if interruption is not None and threading.current_thread() is threading.main_thread():
         raise interruption
-
-
-def _complete(message: Message, error: RabbitChxError | None) -> None:
-    if message.future.done():  # the await was cancelled
-        _drop(message, error)
-    elif error is None:
-        message.future.set_result(None)
-    else:
-        message.future.set_exception(error)
 
 
 def _drop(message: Message, error: RabbitChxError | None) -> None:
