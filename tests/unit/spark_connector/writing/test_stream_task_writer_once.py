@@ -302,7 +302,7 @@ def test_a_version_in_sub_entries_that_is_half_written_is_completed(whole_frames
     ],
 )
 def test_a_version_is_written_in_the_same_sub_entries_or_refused_before_a_row_is_sent(
-    whole_frames: Broker, before: dict[str, str], now: dict[str, str], words: str, verify: str
+    whole_frames: Broker, before: dict[str, Any], now: dict[str, Any], words: str, verify: str
 ) -> None:
     """Also into a stream that has no rows of the version yet."""
     run(verify=verify, **before)
