@@ -1,7 +1,8 @@
 """Measure Spark and streams, both ways: confirmed rows per second into four streams, and rows per second out of them.
 
 In: the same rows over AMQP through the hash exchange, over the stream protocol at least once, and exactly once, with the shuffle and
-the sort that it needs, without and with `verify=full`, which reads everything back. Out: the sum of the sizes of all values, compared with the same
+the sort that it needs: as single rows, in sub-entries, and with `verify=full`, which reads everything back. Beside them the bytes of the
+segments on disk. Out: the sum of the sizes of all values, compared with the same
 rows in Parquet files. All in turns, in one run; a run counts only if every row is there.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
 import tempfile
 import time
 from collections import defaultdict
@@ -33,7 +35,10 @@ WAYS_IN = (
     "AMQP, through the exchange",
     AT_LEAST_ONCE,
     "stream protocol, exactly once",
-    "the same, verify=full",
+    "the same, sub-entries of 10",
+    "the same, sub-entries of 100",
+    "the same, sub-entries of 100, lz4",
+    "exactly once, verify=full",
 )
 
 
@@ -60,7 +65,7 @@ def ways_in(
     def write(frame: DataFrame, **options: str | int) -> None:
         frame.write.format("rabbitmq").options(**by_ring, **options).mode("append").save()
 
-    def once(verify: str) -> None:
+    def once(**options: str | int) -> None:
         placed = place_for_streams(rows, ring, key="key")
         write(
             placed,
@@ -68,16 +73,26 @@ def ways_in(
             delivery="exactly-once",
             appId="bench",
             version=next(versions),
-            verify=verify,
+            **options,
         )
 
     ways = (
         lambda: write(rows, url=place.url),
         lambda: write(rows, url=place.stream_url),
-        lambda: once("tail"),
-        lambda: once("full"),
+        once,
+        lambda: once(subEntryRows=10),
+        lambda: once(subEntryRows=100),
+        lambda: once(subEntryRows=100, compression="lz4"),
+        lambda: once(verify="full"),
     )
     return dict(zip(WAYS_IN, ways, strict=True))
+
+
+def on_disk(place: RunningBroker) -> int:
+    """Return the bytes of the segments of the streams on the node."""
+    script = "cat /var/lib/rabbitmq/mnesia/*/stream/*orders-*/*.segment | wc -c"
+    command = [*(place.ring_via or ()), "sh", "-c", script]
+    return int(subprocess.run(command, check=True, capture_output=True).stdout)  # our own broker
 
 
 def read(frame: DataFrame) -> int:
@@ -125,8 +140,11 @@ def main() -> None:
     """Measure, and print two tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows and rounds, for a look")
-    quick = parser.parse_args().quick
-    few, many, rounds = (50_000, 500_000, 1) if quick else (300_000, 5_000_000, 5)
+    parser.add_argument("--writes", action="store_true", help="only writes, in 3 rounds: about 3 minutes")
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    few, many, rounds = (50_000, 500_000, 1) if quick else (300_000, 5_000_000, 3 if arguments.writes else 5)
+    disk: dict[str, int] = {}
     rates_in: dict[str, list[float]] = defaultdict(list)
     rates_out: dict[str, list[float]] = defaultdict(list)
     with find_broker() as found, temporary_vhost(found) as place, tempfile.TemporaryDirectory() as folder:
@@ -140,21 +158,25 @@ def main() -> None:
             for name in WAYS_IN:
                 rate = measured(ways_in(small, place, declared(place), versions)[name], few)
                 check(read(streams.load()), few)
+                disk[name] = on_disk(place)
                 if of_round:  # the first one starts the Python workers
                     rates_in[name].append(rate)
-        ways_in(large, place, declared(place), versions)[AT_LEAST_ONCE]()
-        large.write.parquet(f"{folder}/rows")
+        if not arguments.writes:
+            ways_in(large, place, declared(place), versions)[AT_LEAST_ONCE]()
+            large.write.parquet(f"{folder}/rows")
         ways_out = {
             'read.format("rabbitmq")': lambda: read(streams.load()),
             "read.parquet": lambda: read(spark.read.parquet(f"{folder}/rows")),
         }
-        for _ in range(rounds):
+        for _ in range(0 if arguments.writes else rounds):
             for name, work in ways_out.items():
                 rates_out[name].append(measured(work, many))
         spark.stop()
         print(f"\n{place.origin}; {CORES} cores, {BODY_BYTES}-byte bodies, {rounds} rounds")
     print(show("in", few, rates_in))
-    print(show("out", many, rates_out))
+    print("\n".join(f"{name}: {size:,} bytes on disk" for name, size in disk.items()))
+    if rates_out:
+        print(show("out", many, rates_out))
 
 
 if __name__ == "__main__":

@@ -93,6 +93,8 @@ def main() -> None:
             "StreamPublisher, 4 streams, Arrow columns": lambda: over_streams(arrow=True, **four),
             "StreamPublisher, 1 stream": lambda: over_streams(**one),
             "StreamPublisher, 1 stream, each row once": lambda: over_streams(name="bench", **one),
+            "the same, sub-entries of 10": lambda: over_streams(name="bench", sub_entry_rows=10, **one),
+            "the same, sub-entries of 100": lambda: over_streams(name="bench", sub_entry_rows=100, **one),
         }
         rates: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(rounds):

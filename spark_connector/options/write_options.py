@@ -263,7 +263,7 @@ class WriteOptions:
     )
     sub_entry_rows: int | None = field_of(
         _WRITER["sub_entry_rows"],
-        meaning="maximum number of rows of a [sub-entry](../streams/python.md#sub-entries); by default rows are single; not with `exactly-once`",
+        meaning="maximum number of rows of a [sub-entry](../streams/python.md#sub-entries); by default rows are single; with `exactly-once` it and `compression` are the same whenever a version is written",
         only="streams",
     )
     compression: Codec = field_of(_WRITER["compression"], only="streams")
@@ -389,11 +389,6 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if options.compression != "none" and options.sub_entry_rows is None:
         raise InputError(
             f"option 'compression' is {options.compression!r}, and needs the option 'subEntryRows': set it, such as to 100"
-        )
-    if options.sub_entry_rows is not None and options.exactly_once:
-        raise InputError(
-            "option 'subEntryRows' is for at-least-once: the rows of a sub-entry have one id, so each row would be stored once only if "
-            "every attempt made the same sub-entries; leave it out"
         )
     check_exclusive(subEntryRows=options.sub_entry_rows, filterValueColumn=options.filter_value_column)
     if options.app_id is not None and len(options.app_id.encode()) > _LONGEST_APP_ID:

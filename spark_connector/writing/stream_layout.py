@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.amqp.replies import is_transient, may_be_limit
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
+from rabbit_chx.errors import (
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    RabbitChxError,
+)
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import are_names
+from rabbit_chx.streams.chunks import CODECS
 from rabbit_chx.streams.keys import check_stream_ring, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
@@ -36,6 +43,9 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
+#: What a stream remembers of a version's sub-entries: a version, 3 bits of a codec, 16 bits of rows; and a bit above all offsets.
+_FORM, _FORM_BITS, _SIZE_BITS = 1 << 62, 19, 16
+_FORM_NAME = "/sub-entries"
 #: The last sort columns of `place_for_streams`; another order would be another layout.
 _SORT = ("key", "value")
 _WRITTEN = ("key", "routing_key", "value")
@@ -157,10 +167,11 @@ def _check_streams(connection: StreamConnection, layout: StreamLayout, options: 
         keys = connection.binding_keys(options.super_stream, layout.streams)
         if are_names(keys):
             _log.warning("%s", named_keys_text(options.super_stream))
-    if options.app_id is not None and options.version is not None and not options.skip_stale:
+    if options.app_id is not None and options.version is not None:
         name = layout.name(options.app_id)
-        for stream in layout.streams:
+        for stream in () if options.skip_stale else layout.streams:
             check_version(stream, options.version, connection.publisher_sequence(name, stream))
+        check_form(connection, layout, name, options.version, options)
 
 
 def check_version(stream: str, version: int, last_id: int) -> None:
@@ -171,6 +182,45 @@ def check_version(stream: str, version: int, last_id: int) -> None:
             f"{version} and drop them: pass a higher version for new rows, or set onStaleVersion to skip to leave old ones out",
             queue=stream,
         )
+
+
+def check_form(
+    connection: StreamConnection, layout: StreamLayout, name: str, version: int, options: WriteOptions
+) -> int:
+    """Return what a stream remembers of sub-entries like these; an InputError if a stream has rows of this version in other ones.
+
+    It is kept as the offset of a reader, which the broker stores beside the ids, and never removes, since it is above all offsets. It has the
+    last version that was written in sub-entries, their rows and their codec. A version without it is of single rows. All streams are
+    checked: one may have no rows of the version yet.
+    """
+    rows = options.sub_entry_rows or 0
+    form = _FORM | version << _FORM_BITS | CODECS.index(options.compression) << _SIZE_BITS | rows
+    for stream in layout.streams:
+        stored = connection.query_offset(name + _FORM_NAME, stream) or 0
+        is_of_version = stored >> _FORM_BITS == form >> _FORM_BITS
+        if not is_of_version:
+            is_single = connection.publisher_sequence(name, stream) >> ROW_BITS == version and stored < form
+        if (is_of_version and stored != form) or (not is_of_version and rows and is_single):
+            before = "single rows"
+            if is_of_version:
+                codec = CODECS[stored >> _SIZE_BITS & 7]
+                before = f"subEntryRows {stored & (1 << _SIZE_BITS) - 1} and compression {codec}"
+            raise InputError(
+                f"stream {stream!r} has version {version} of {name!r} with {before}, and subEntryRows is now {rows or 'not set'} and compression "
+                f"{options.compression}: set them as before, or write another version",
+                queue=stream,
+            )
+    return form
+
+
+def store_form(connection: StreamConnection, stream: str, name: str, form: int) -> None:
+    """Let a stream remember the sub-entries of a version, unless it does, or has a later one."""
+    reference = name + _FORM_NAME
+    if (connection.query_offset(reference, stream) or 0) >= form:
+        return
+    connection.store_offset(reference, stream, form)
+    if connection.query_offset(reference, stream) != form:
+        raise ConnectionLostError(f"stream {stream!r} has no leader that stores offsets", queue=stream)
 
 
 def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> None:

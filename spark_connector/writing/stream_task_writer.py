@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -19,12 +20,20 @@ import pyarrow.compute as pc
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
+from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.publisher import FILTER_OVERHEAD, row_overhead
 from rabbit_chx.streams.rows import ROW_BITS, SUB_ENTRY
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
-from spark_connector.writing.stream_layout import call_with_retry, check_end, check_version, last_id
+from spark_connector.writing.stream_layout import (
+    call_with_retry,
+    check_end,
+    check_form,
+    check_version,
+    last_id,
+    store_form,
+)
 from spark_connector.writing.tasks import Task, TaskCounter
 
 if TYPE_CHECKING:
@@ -139,14 +148,24 @@ class StreamTaskWriter:
             return
         check_version(stream, version, before)
         first = (version << ROW_BITS) + 1
-        rows = 0
+        rows, entries = 0, self._options.sub_entry_rows
         hashes = array("q")  # grows without a copy
         is_full = self._options.verify == "full"
-        pieces = self._sort(batches) if self._sorts else _pieces(self._counter.messages(batches))
+        pieces = (
+            self._sort(batches) if self._sorts else _pieces(self._counter.messages(batches), entries or 1)
+        )
         piece = next(pieces, None)
         if piece is not None:
+            self._retry(lambda: self._check_form(stream, name, version))
             exchange, proof = self._options.target, self._options.verify != "off"
-            with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
+            with self._open(
+                stream=stream,
+                name=name,
+                exchange=exchange,
+                proof=proof,
+                sub_entry_rows=entries,
+                compression=self._options.compression,
+            ) as publisher:
                 for some, publisher.compares_known in _mark_last(chain((piece,), pieces)):
                     keys, bodies = some.keys, some.bodies
                     self._check_rows(some, rows)
@@ -199,6 +218,12 @@ class StreamTaskWriter:
 
     def _last_id(self, stream: str, name: str) -> int:
         return self._retry(lambda: last_id(self._addresses(), stream, name))
+
+    def _check_form(self, stream: str, name: str, version: int) -> None:
+        with closing(open_any(settings_of(self._addresses()))) as connection:
+            form = check_form(connection, self._layout, name, version, self._options)
+            if self._options.sub_entry_rows:
+                store_form(connection, stream, name, form)
 
     def _check_rows(self, piece: _Piece, before: int) -> None:
         """Check that rows are those of the task's stream, in the order of each attempt; the `before` rows before them were sent."""
@@ -318,24 +343,44 @@ class _Piece(NamedTuple):
             )
         )
 
+    @classmethod
+    def joined(cls, pieces: Sequence[_Piece]) -> _Piece:
+        """Return the rows of pieces."""
+        columns = zip(*pieces, strict=True)
+        return cls(
+            *(
+                None
+                if column[0] is None
+                else pa.chunked_array([chunk for each in column for chunk in each.chunks])
+                for column in columns
+            )
+        )
+
+    def slice(self, start: int, rows: int | None = None) -> _Piece:
+        """Return so many rows from `start` on, or all."""
+        return _Piece(*(None if column is None else column.slice(start, rows) for column in self))
+
     @property
     def sort_columns(self) -> list[Any]:
         """The columns that order the rows, the first one first."""
         return [*([] if self.order is None else [self.order]), self.keys, self.bodies]
 
 
-def _pieces(messages: Iterator[Messages]) -> Iterator[_Piece]:
-    held: list[Messages] = []
+def _pieces(messages: Iterator[Messages], multiple: int = 1) -> Iterator[_Piece]:
+    """Yield the rows in pieces of a multiple of rows, the last one excepted: sub-entries do not depend on the batches of Arrow."""
+    held: list[_Piece] = []
     rows = size = 0
     for some in messages:
-        held.append(some)
+        held.append(_Piece.of([some]))
         rows += len(some)
         size += some.keys.nbytes + some.bodies.nbytes
-        if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
-            yield _Piece.of(held)
-            held, rows, size = [], 0, 0
+        if (rows >= _PIECE_ROWS or size >= _PIECE_BYTES) and rows >= multiple:
+            piece, end = _Piece.joined(held), rows - rows % multiple
+            yield piece.slice(0, end)
+            held, rows = [piece.slice(end)], rows - end
+            size = held[0].keys.nbytes + held[0].bodies.nbytes
     if rows:
-        yield _Piece.of(held)
+        yield _Piece.joined(held)
 
 
 def _first_unsorted(columns: Sequence[Any]) -> int | None:  # Arrow has no types

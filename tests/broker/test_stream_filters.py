@@ -83,9 +83,16 @@ def test_rows_without_a_filter_value_are_read_only_on_demand(
 
 @pytest.mark.usefixtures("connection")
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_sub_entries_are_read_by_rstream(vhost: RunningBroker, codec: Codec) -> None:
-    with StreamPublisher(vhost.stream_url, stream="s", sub_entry_rows=100, compression=codec) as publisher:
-        assert publisher.publish_many(KEYS[:1_000], BODIES[:1_000]).complete
+@pytest.mark.parametrize("name", [None, "load"])
+def test_sub_entries_are_read_by_rstream(vhost: RunningBroker, codec: Codec, name: str | None) -> None:
+    """With a name and ids they are published twice, and stored once."""
+    ids = None if name is None else range(1, 1_001)
+    for known in (0,) if name is None else (0, 1_000):
+        with StreamPublisher(
+            vhost.stream_url, stream="s", name=name, sub_entry_rows=100, compression=codec
+        ) as publisher:
+            report = publisher.publish_many(KEYS[:1_000], BODIES[:1_000], ids=ids)
+        assert (report.confirmed, report.known) == (1_000, known)
     found: list[str] = []
 
     async def consume() -> None:

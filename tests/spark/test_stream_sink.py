@@ -105,6 +105,24 @@ def test_each_row_is_stored_once(spark: SparkSession, url: str, options: dict[st
         publish(placed(spark), options)
 
 
+def test_each_row_is_stored_once_in_sub_entries(
+    spark: SparkSession, url: str, options: dict[str, Any]
+) -> None:
+    options |= {"subEntryRows": 100, "compression": "lz4"}
+    for known in (0, ROWS):
+        report = publish(placed(spark), options)
+        assert found(url) == expected(ROWS)
+        assert report.streams is not None
+        assert (report.streams.known, report.streams.verified) == (known, ROWS)
+    for other in {"subEntryRows": 50}, {"compression": "gzip"}, {"subEntryRows": None, "compression": None}:
+        with pytest.raises(
+            InputError, match="with subEntryRows 100 and compression lz4, and subEntryRows is now"
+        ):
+            publish(placed(spark), options | other)
+    assert found(url) == expected(ROWS)
+    assert publish(placed(spark), options | {"version": 2, "subEntryRows": 50}).confirmed == ROWS
+
+
 def test_rows_that_are_bad_or_not_placed_are_refused(
     spark: SparkSession, url: str, options: dict[str, object]
 ) -> None:

@@ -36,6 +36,7 @@ FAULT_AT = 45_000
 #: All rows of the second task, and the rows that a task has seen when it fails.
 SEEN_AT, FAILS_AT = 30_000, 45_000
 PAUSE_S = 0.3
+SUB_ENTRIES = {"subEntryRows": "100", "compression": "lz4"}
 PATH = "Spark into streams, exactly once"
 ALARM_S = 15.0
 #: The broker has noticed the alarm, and what was on its way has arrived.
@@ -101,23 +102,31 @@ def expect_each_once(run: SparkRun, site: StreamSite, record: Judge, *, fault: s
 
 
 @pytest.mark.representative
-def test_killed_workers_store_each_row_once(run: SparkRun, site: StreamSite, record: Judge) -> None:
+@pytest.mark.parametrize("entries", [{}, SUB_ENTRIES], ids=["single", "sub-entries"])
+def test_killed_workers_store_each_row_once(
+    run: SparkRun, site: StreamSite, record: Judge, entries: dict[str, str]
+) -> None:
+    run.options |= entries
     begin(run, site)
     run.meet(workers_killed(run), FAULT_AT)
     assert run.end_unharmed().error is None
     assert any(task["attempt"] for task in run.report["tasks"])
     assert run.report["streams"]["known"] > 0
-    words = "the Python workers of tasks killed (SIGKILL)"
+    words = f"the Python workers of tasks killed (SIGKILL){', in sub-entries' if entries else ''}"
     expect_each_once(run, site, record, fault=words, promise=ONCE)
 
 
 @pytest.mark.representative
-def test_a_killed_broker_stores_each_row_once(run: SparkRun, site: StreamSite, record: Judge) -> None:
+@pytest.mark.parametrize("entries", [{}, SUB_ENTRIES], ids=["single", "sub-entries"])
+def test_a_killed_broker_stores_each_row_once(
+    run: SparkRun, site: StreamSite, record: Judge, entries: dict[str, str]
+) -> None:
+    run.options |= entries
     begin(run, site)
     run.meet(killed(site), FAULT_AT)
     assert run.end_unharmed().error is None
     assert not any(task["attempt"] for task in run.report["tasks"])
-    words = "broker killed (SIGKILL) and started again"
+    words = f"broker killed (SIGKILL) and started again{', in sub-entries' if entries else ''}"
     expect_each_once(run, site, record, fault=words, promise=ON_THE_SAME_TASK)
 
 

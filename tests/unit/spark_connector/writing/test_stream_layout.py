@@ -128,6 +128,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, last_id: int = 0, frame_max: int =
         "metadata": lambda _streams: None,
         "binding_keys": lambda _name, streams: tuple(map(str, range(len(streams)))),
         "publisher_sequence": lambda _name, _stream: last_id,
+        "query_offset": lambda _name, _stream: None,
         "close": lambda: None,
         "frame_max": frame_max,
     }

@@ -242,3 +242,77 @@ def test_the_first_micro_batch_has_the_version_1() -> None:
     assert StreamTaskWriter(plan, Task(batch_id=6))._version() == 7
     with pytest.raises(InputError, match="does not report the number of the micro-batch"):
         StreamTaskWriter(plan, Task(write_id="query"))._version()
+
+
+# -- sub-entries
+
+
+@pytest.fixture
+def whole_frames(broker: Broker) -> Broker:
+    """A broker whose frames have any sub-entry."""
+    broker.frame_max = 1 << 20
+    return broker
+
+
+@pytest.mark.parametrize("piece_rows", [1, 10, 16, 1_000])
+def test_sub_entries_are_those_of_the_rows_whatever_the_batches_are(
+    whole_frames: Broker, monkeypatch: pytest.MonkeyPatch, piece_rows: int
+) -> None:
+    monkeypatch.setattr(stream_task_writer, "_PIECE_ROWS", piece_rows)
+    for version in 1, 2:
+        run(version, subEntryRows="7", compression="zstd")
+        sent = [row_id for _, row_id in whole_frames.writers[-1].sent]
+        assert sent == [(version << ROW_BITS) + row for row in (7, 14, 21, 28, 35, 40)]
+    assert whole_frames.rows["s1"].ids == ids() + ids(2)
+
+
+def test_a_version_in_sub_entries_that_is_half_written_is_completed(whole_frames: Broker) -> None:
+    def die(_connection: object) -> None:
+        if len(whole_frames.rows["s1"].log) > 20:
+            raise KeyboardInterrupt
+
+    whole_frames.fault = die
+    with pytest.raises(KeyboardInterrupt):
+        run(subEntryRows="7", verify="full")
+    stored = len(whole_frames.rows["s1"].log)
+    whole_frames.fault = lambda _connection: None
+    report = run(subEntryRows="7", verify="full")
+    assert counts(report).known == stored
+    assert counts(report).verified == ROWS
+    assert whole_frames.rows["s1"].ids == ids()
+
+
+@pytest.mark.parametrize("verify", ["tail", "off"])
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ({"subEntryRows": "7"}, {"subEntryRows": "14"}, "subEntryRows 7 and compression none, and .* now 14"),
+        ({"subEntryRows": "7"}, {}, "subEntryRows 7 and compression none, and subEntryRows is now not set"),
+        ({}, {"subEntryRows": "7"}, "single rows, and subEntryRows is now 7"),
+        (
+            {"subEntryRows": "7"},
+            {"subEntryRows": "7", "compression": "gzip"},
+            "compression none, and .* now 7 and compression gzip",
+        ),
+        (
+            {"subEntryRows": "7", "compression": "lz4"},
+            {"subEntryRows": "7", "compression": "zstd"},
+            "compression lz4, and .* compression zstd",
+        ),
+    ],
+)
+def test_a_version_is_written_in_the_same_sub_entries_or_refused_before_a_row_is_sent(
+    whole_frames: Broker, before: dict[str, Any], now: dict[str, Any], words: str, verify: str
+) -> None:
+    """Also into a stream that has no rows of the version yet."""
+    run(verify=verify, **before)
+    writers = len(whole_frames.writers)
+    for partition, keys in (1, KEYS), (0, OF_S0[:ROWS]):
+        with pytest.raises(InputError, match=words):
+            run(verify=verify, partition=partition, keys=keys, **now)
+    assert len(whole_frames.writers) == writers
+    assert not whole_frames.rows["s0"].log
+    run(verify=verify, **before)
+    run(2, verify=verify, **now)
+    run(2, verify=verify, **now)
+    assert whole_frames.rows["s1"].ids == ids() + ids(2)
