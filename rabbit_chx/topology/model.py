@@ -358,6 +358,7 @@ class BrokerFacts:
         unclear_features: the deprecated features of which the management API does not tell whether the broker denies them.
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
+        can_trace: True if the user has the tag ``administrator``, which tracing takes.
         partitions: the partitions of super streams in the order that the stream protocol shows, by the name of the exchange, if they were
             requested.
         records: the records of rings, by the names of the exchanges that contain them.
@@ -379,6 +380,7 @@ class BrokerFacts:
     unclear_features: frozenset[str] = frozenset()
     exchange_types: frozenset[str] = frozenset()
     default_queue_type: str | None = None
+    can_trace: bool = False
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
