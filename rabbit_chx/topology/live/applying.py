@@ -412,9 +412,12 @@ def _apply_checked(
         if is_refused:
             keeper.finish_after_refusal()
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
-        if not done and not has_begun and is_refused and not isinstance(error, _QueueLeftError):
+        if (
+            not done and not has_begun and is_refused
+        ):  # the first operation was refused, so nothing has changed
             keeper.drop_plan()
-            raise  # the first operation was refused, so nothing has changed
+            if not isinstance(error, _QueueLeftError):
+                raise
         applied = _make_result(done, {}, plan, tally, keeper)
         raise ApplyError(
             Fix(
