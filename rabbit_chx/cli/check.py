@@ -343,7 +343,7 @@ def _say_unknown_orders(report: CheckReport) -> bool:
     streams = [name for ended in checks for name, why in ended.unordered.items() if why == UNNUMBERED]
     if rings:
         what = f"the order of {listed([*rings])} is not known, and what depends on it was not checked: "
-        say(Fix(what, know_rings(rings)))
+        say(Fix(what, know_rings(rings, can_trace=all(ended.can_trace for ended in checks))))
     if streams:
         say(
             f"the order of the partitions of {listed(streams)} is not known: open the stream port to this host"

@@ -359,6 +359,7 @@ class BrokerFacts:
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
         queues_left: how many further queues the limit of the vhost permits, beside the lock of an apply; None without a limit.
+        can_trace: True if the user has the tag ``administrator``, which tracing takes.
         partitions: the partitions of super streams in the order that the stream protocol shows, by the name of the exchange, if they were
             requested.
         records: the records of rings, by the names of the exchanges that contain them.
@@ -381,6 +382,7 @@ class BrokerFacts:
     exchange_types: frozenset[str] = frozenset()
     default_queue_type: str | None = None
     queues_left: int | None = None
+    can_trace: bool = False
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)

@@ -306,7 +306,12 @@ def test_a_lost_connection_switches_it_off(site: Traced) -> None:
     assert site.is_as_before()
 
 
-def test_a_user_without_the_tag_gets_one_sentence(site: Traced) -> None:
+def test_a_user_with_the_tag_is_told_of_it(run: Callable[..., tuple[int, Any, str]]) -> None:
+    for command in (("check", "orders"), ("record", "orders")):
+        assert "rabbit-chx record orders --trace 10" in run(*command)[2]
+
+
+def test_a_user_without_the_tag_gets_one_sentence(site: Traced, capsys: pytest.CaptureFixture[str]) -> None:
     user = f"plain-{site.name}"
     site.api.put("users", user, body={"password": "p", "tags": "management"})
     site.api.put("permissions", site.name, user, body=dict.fromkeys(("configure", "write", "read"), ".*"))
@@ -327,6 +332,11 @@ def test_a_user_without_the_tag_gets_one_sentence(site: Traced) -> None:
         ):
             live.trace("orders", 1)
         assert main([*for_user.command("check", "orders", "--trace", "1", "--yes")]) == 77
+        capsys.readouterr()
+        assert main([*for_user.command("check", "orders")]) == 3
+        said = capsys.readouterr().err
+        assert "--ring-via" in said
+        assert "--trace" not in said
     finally:
         site.api.delete("users", user)
     assert site.is_as_before()

@@ -88,6 +88,7 @@ class TopologyCheck:
         objects: the number of objects of the topology that were compared.
         observed: the number of observed keys that were compared, by exchange.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
+        can_trace: True if the user may trace the vhost.
     """
 
     findings: tuple[Finding, ...]
@@ -101,6 +102,7 @@ class TopologyCheck:
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     observed: Mapping[str, int] = field(default_factory=dict)
+    can_trace: bool = False
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -236,6 +238,7 @@ def check(
         if wanted is None
         else sum(map(len, (wanted.exchanges, wanted.queues, wanted.bindings, wanted.policies))),
         {name: compared for name, (compared, _) in seen.items()},
+        live.facts.can_trace,
     )
 
 
@@ -463,7 +466,11 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> Ha
         raise InputError(
             Fix(
                 f"the ring of {name!r} {how}, so its order is not certain: ",
-                remedy or know_rings({name: find_live_ring(live, live.exchange(name), name).ring}),
+                remedy
+                or know_rings(
+                    {name: find_live_ring(live, live.exchange(name), name).ring},
+                    can_trace=live.facts.can_trace,
+                ),
             ),
             exchange=name,
         )

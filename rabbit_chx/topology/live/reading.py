@@ -149,6 +149,7 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         release=release,
     )
     denied, unclear = _read_denied_features(api)
+    of_vhost = _read_vhost(api, vhost)
     operators = objects.read(
         PolicyDefinition, api.get_list("operator-policies", vhost, fields=_POLICY), "operator policy"
     )
@@ -163,8 +164,9 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
         denied_features=denied | {name for name, state in flags.items() if state == "disabled"},
         unclear_features=unclear,
-        default_queue_type=_read_default_queue_type(api, vhost),
         queues_left=_read_queues_left(api, vhost, all_queues),
+        default_queue_type=of_vhost.get("default_queue_type"),
+        can_trace=bool(of_vhost),
         records=records_in(own),
         pending=next(
             (read_pending(entry.get("arguments") or {}) for entry in own if entry["name"] == PENDING_APPLY),
@@ -375,14 +377,13 @@ def _entry_faults(model: type[ListedObject], entry: Mapping[str, Any]) -> Iterat
             yield name, f"its {name} is {value!r:.60}: {fault[0]}"
 
 
-def _read_default_queue_type(api: ManagementApi, vhost: str) -> str | None:
-    """Read the default queue type of a vhost; None if the release has none, or if the user may not read it."""
+def _read_vhost(api: ManagementApi, vhost: str) -> dict[str, Any]:
+    """Read the vhost itself; empty if the user lacks the tag administrator."""
     try:
-        answer = api.get("vhosts", vhost, fields={"default_queue_type?": str})
+        found: dict[str, Any] = api.get("vhosts", vhost, fields={"default_queue_type?": str})
     except (AccessRefusedError, NotFoundError):
-        return None
-    default_type: str | None = answer.get("default_queue_type")
-    return default_type
+        return {}
+    return found
 
 
 def _read_queues_left(api: ManagementApi, vhost: str, queues: Sequence[Mapping[str, Any]]) -> int | None:

@@ -61,6 +61,8 @@ _UNNUMBERED = (
     "bind each partition once with a number of its own as x-stream-partition-order, by which clients order them; the streams of the super stream "
     "show the queues of real keys"
 )
+#: How long a trace is that a message names, in seconds.
+_TRACED_S = 10.0
 #: How to go on without an order that is certain.
 REMAKE_RINGS = Fix(
     "pass ",
@@ -83,8 +85,8 @@ _POLICY_KEYS = {
 }  # fmt: skip
 
 
-def know_rings(rings: Mapping[str, KeyMap]) -> Fix:
-    """Return how to learn the queues of keys in rings whose order is not known, by what each ring permits.
+def know_rings(rings: Mapping[str, KeyMap], *, can_trace: bool = False) -> Fix:
+    """Return how to learn the queues of keys in rings whose order is not known, by what each ring permits, and the user: `can_trace`.
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
@@ -101,15 +103,20 @@ def know_rings(rings: Mapping[str, KeyMap]) -> Fix:
     read = Fix("pass ", READ_RINGS, ", such as 'docker exec NAME' or 'kubectl exec POD --'")
     if not seen:
         return read
+    name = (seen[0] if len(rings) == 1 else "EXCHANGE",)
     observed = CommandLine(
         "record",
         "HashRing.from_observations(bindings, pairs)",
-        (seen[0] if len(rings) == 1 else "EXCHANGE",),
+        name,
         (Argument("observed", "FILE"),),
     )
+    traced = CommandLine("record", "Broker.trace(exchange, seconds)", name, (Argument("trace", _TRACED_S),))
+    asked = Fix("the broker shows it, while messages are published: `", traced, "`; or ") if can_trace else ""
     return Fix(
         read,
-        "; where nobody can run rabbitmqctl, real keys and the queues that received them show it: ",
+        "; where nobody can run rabbitmqctl, ",
+        asked,
+        "real keys and the queues that received them show it: ",
         observed,
     )
 
@@ -311,12 +318,12 @@ def hole_refusal(exchange: str) -> Finding:
     return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
 
 
-def unknown_order_refusal(ring: KeyMapPlan, *, is_remade: bool = False) -> Finding:
+def unknown_order_refusal(ring: KeyMapPlan, *, is_remade: bool = False, can_trace: bool = False) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
     name = ring.exchange
     message = f"the ring of {name} was not read but is {ring.before.ground}, so its order is not certain"
     if not ring.is_reset:
-        return Finding("order", message, know_rings({name: ring.before}))
+        return Finding("order", message, know_rings({name: ring.before}, can_trace=can_trace))
     override = allow_moved(1.0)
     done = "all members are unbound, and those of the topology bound in their order"
     if is_remade:
@@ -671,7 +678,7 @@ def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     if ring.is_reset:
         yield unknown_order_refusal(ring, is_remade=ring.exchange in compared.redeclared)
     elif ring.needs_order and not ring.before.ground.is_certain:
-        yield unknown_order_refusal(ring)
+        yield unknown_order_refusal(ring, can_trace=compared.live.facts.can_trace)
     if ring.is_over_limit and not ring.is_reset:
         yield movement_refusal(ring, is_default=compared.limits[ring.exchange] is None)
 

@@ -313,7 +313,10 @@ def test_no_message_advises_what_this_user_cannot_run_or_what_has_just_been_refu
     said = " ".join(f"{out} {errors}".split())
     for advised in re.findall(r"rabbit-chx (record|repair|apply|arrange|plan)((?: [^ :;`]+)*)", said):
         words = [advised[0], *shlex.split(advised[1])]
-        assert words[: len(typed)] != typed or {"--allow", "--observed"} & {*words}, (said, "what was typed")
+        assert words[: len(typed)] != typed or {"--allow", "--observed", "--trace"} & {*words}, (
+            said,
+            "what was typed",
+        )
         if words[0] == "record":
             assert {"--observed", "--ring-via", "--from", "--trace"} & {*words}, said
             assert not (has_slots and "--observed" in words), said
