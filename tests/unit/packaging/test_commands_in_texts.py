@@ -77,7 +77,7 @@ def test_an_option_without_its_command_is_one_of_each_command_that_prints_it() -
         if getattr(call.func, "id", "") == "Argument"
         for argument in texts(call.args[:1])
     }
-    inside = {"ignore", "observed", "write"}  # only within a command
+    inside = {"ignore", "observed", "trace", "write"}  # only within a command
     assert named.keys() - inside == ALONE.keys(), named
     for argument, printing in ALONE.items():
         assert all(option_of(argument) in OPTIONS[command] for command in printing), argument

@@ -215,8 +215,11 @@ def test_consumers_that_the_management_api_does_not_list_yet_are_waited_for() ->
     mover = Watched(looks=10)
     assert len(mover.apply(_THREE, _IN_ORDER).handed_over) == 2
     assert mover.told[:10] == ["pause"] * 10
-    for never, pauses in ((Watched(looks=99), 14), (Watched(looks=99, consumers=0), 0)):
-        with pytest.raises(PlanRefusedError, match="has no consumer"):
+    for never, pauses, says in (
+        (Watched(looks=99), 14, "has consumers that the user cannot list"),
+        (Watched(looks=99, consumers=0), 0, "has no consumer"),
+    ):
+        with pytest.raises(PlanRefusedError, match=says):
             never.apply(_THREE, _IN_ORDER)
         assert never.told.count("pause") == pauses
 
