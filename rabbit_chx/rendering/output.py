@@ -97,7 +97,7 @@ class ConsoleOutput:
             words: makes its texts those of the reader.
         """
         written = False
-        for block in _unfold(document.blocks(words)):
+        for block in unfold(document.blocks(words)):
             if isinstance(block, Verbatim) and not self._stream.isatty():
                 write_utf8(self._stream, block.text)
                 continue
@@ -181,12 +181,12 @@ class JsonOutput:
         self._stream.flush()
 
 
-def _unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
+def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield the blocks of sections one by one, each section with its title before them."""
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
-            yield from _unfold(block.parts)
+            yield from unfold(block.parts)
         elif not isinstance(block, Data):
             yield block
 
