@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rabbit_chx.rendering.document import Batch, Document, Table
+from rabbit_chx.rendering.document import Batch, Document, Facts, Table
 from rabbit_chx.rendering.output import find_commands, unfold, write_utf8
 from rabbit_chx.rendering.pictures import MOST_BARS
 from rabbit_chx.rendering.table import printable
@@ -57,7 +57,7 @@ class HtmlOutput:
 def body_of(document: Document, words: Callable[[str], str] = str) -> dict[str, Any]:
     """Return what the template ``blocks.html`` needs for the blocks of a document: the blocks, their pictures, and the colour of each name in them."""
     blocks = list(document.blocks(words))
-    pictures = {id(table): table.pictures() for table in unfold(blocks) if isinstance(table, Table)}
+    pictures = {id(block): block.pictures() for block in unfold(blocks) if isinstance(block, (Facts, Table))}
     names = dict.fromkeys(
         name for drawn in pictures.values() for picture in drawn for name in picture.names()
     )

@@ -127,7 +127,7 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
     shown = seen.shown(name)
     assert shown.map is not None
     document = report = show_report({name: shown})
-    arguments = dict(shown.arguments or {})
+    arguments, found = dict(shown.arguments or {}), _found(state, vhost, name)
     values: dict[str, Any] = {
         "vhost": vhost,
         "asked": asked,
@@ -139,10 +139,8 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         "routed": None,
         "changed": None,
         "file": "",
-        "found": None,
+        "found": found.document() if found.findings else None,
     }
-    if (found := _found(state, vhost, name)).findings:
-        values["found"] = found.document()
     if any(asked.keys):
         document = values["routed"] = _route(shown.map, arguments, asked)
     if any(asked.added) or any(asked.removed) or asked.to_release:
@@ -206,7 +204,9 @@ def _found(
         if vhost in (None, name)
     }
     exchanges = () if exchange is None else (exchange,)
-    return CheckReport(state.address, checks, exchanges, state.time_s, all_vhosts=vhost is None)
+    return CheckReport(
+        state.address, checks, exchanges, state.time_s, all_vhosts=vhost is None, is_drawn=False
+    )
 
 
 def consumers_choices(state: BrokerState) -> list[tuple[str, str]]:
