@@ -37,6 +37,8 @@ _PAGE = 100
 _WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
 #: A command in a sentence. It ends before a semicolon, a backtick, a parenthesis, a comma with a blank, or the end of the text.
 _COMMAND = re.compile(rf"rabbit-chx (?!completion)[a-z]+(?: {_WORD})*")
+#: The same, perhaps in backticks.
+_QUOTED = re.compile(rf"(`?)({_COMMAND.pattern})\1")
 #: The same with what divides it from the rest of the sentence; not in a code span or in parentheses.
 _ALONE = re.compile(rf"(?<![`(])((?>{_COMMAND.pattern}))(?![`)])[,;]?[ ]?")
 #: What no line break may divide: a command, and a number from its unit.
@@ -192,11 +194,11 @@ def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Ve
 
 
 def find_commands(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a text, and whether each is a command."""
+    """Yield the pieces of a text, and whether each is a command; without the backticks around commands."""
     end = 0
-    for found in _COMMAND.finditer(text):
+    for found in _QUOTED.finditer(text):
         yield text[end : found.start()], False
-        yield found[0], True
+        yield found[2], True
         end = found.end()
     yield text[end:], False
 

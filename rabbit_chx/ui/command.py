@@ -70,7 +70,7 @@ def ui(
 
         from rabbit_chx.ui.app import Pages
     except ModuleNotFoundError as error:
-        raise missing_extra("the browser's pages", str(error.name), "ui") from None
+        raise missing_extra("a page in the browser", str(error.name), "ui") from None
     if host not in _LOOPBACK and not token:
         raise InputError(
             f"--host {host:.80} can be reached from other machines, and the pages show names and rates to all: pass --token, too"

@@ -323,7 +323,8 @@ def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Itera
     messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
     command = CommandLine("check", "rabbit_chx.topology.check", (exchange,), (Argument("trace", "60"),))
     fix = Fix(
-        "one key, or few keys, may be the cause: ", command, " names them; it takes the tag administrator"
+        "one key, or few keys, may be the cause: a user with the tag administrator gets their names with ",
+        command,
     )
     for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
         share = shares.get(queue, 0.0)
