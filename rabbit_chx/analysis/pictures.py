@@ -9,7 +9,7 @@ from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering.pictures import MOST_FLOWS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
 from rabbit_chx.routing import SlotTable
-from rabbit_chx.words import percent
+from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
@@ -43,7 +43,7 @@ def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[
         for part in sorted(shares, key=lambda part: -part.share)
     ]
     strip = Strip(
-        f"the {len(places):,} {key_map.traits.part}s in order", [_name(place) for place in places], notes
+        f"{plural(len(places), key_map.traits.part)} in order", [_name(place) for place in places], notes
     )
     return strip, Bars("share of all keys", bars)
 

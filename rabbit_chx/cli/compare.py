@@ -14,10 +14,9 @@ from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, com
 from rabbit_chx.cli.inputs import (
     STDIN,
     TopologyInput,
-    expand_ranges,
+    change_map,
     hashed_value,
     parse_bindings,
-    parse_unbind,
 )
 from rabbit_chx.cli.ring_argument import RingArgument, RingInput, parse_ring, say_ignored, say_unpinned
 from rabbit_chx.cli.ring_options import (
@@ -132,19 +131,13 @@ def _compared(
 
 
 def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
-    for text in expand_ranges(removed):
-        source = source.unbind(*parse_unbind(text, source))
-    bindings = parse_bindings(added)
+    source, bindings = change_map(source, removed, ()), parse_bindings(added)
     if isinstance(source, HashRing):
         say_ignored(source.release, bindings, source)
-    for destination, key in bindings:
-        source = source.bind(destination, key)
-    return source
+    return change_map(source, (), bindings)
 
 
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
-    if not isinstance(source, HashRing) or not isinstance(changed, HashRing):
-        return None
     from rabbit_chx.topology.planning.proposals import find_least_moved
 
     return find_least_moved(source, changed)

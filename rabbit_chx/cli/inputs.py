@@ -435,6 +435,15 @@ def parse_unbind(text: str, source: KeyMap) -> tuple[Destination, str | None]:
     return bound_destination(name, source), weight
 
 
+def change_map(source: KeyMap, removed: Sequence[str], added: Sequence[tuple[Destination, str]]) -> KeyMap:
+    """Return a key map without some bindings, and then with others."""
+    for text in expand_ranges(removed):
+        source = source.unbind(*parse_unbind(text, source))
+    for destination, key in added:
+        source = source.bind(destination, key)
+    return source
+
+
 def parse_header(text: str) -> tuple[str, Any]:
     """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, because a value may contain one."""
     name, equals, value = text.partition("=")

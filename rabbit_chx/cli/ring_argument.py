@@ -342,14 +342,9 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
 
 def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     """Return the hash exchange of that name in a topology file; without a name, the only one."""
-    from rabbit_chx.topology.modulus import is_super_stream
-    from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+    from rabbit_chx.topology.modulus import hashes
 
-    hashing = {
-        exchange.name: exchange
-        for exchange in file.topology.exchanges
-        if exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream(exchange)
-    }
+    hashing = {exchange.name: exchange for exchange in file.topology.exchanges if hashes(exchange)}
     if not hashing:
         raise InputError(
             f"{file.name} does not contain a hash exchange: pass a file with one of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"

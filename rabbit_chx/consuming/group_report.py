@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import finding_as_json, moment_as_json, moment_text
 from rabbit_chx.consuming.status import MemberStatus
-from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
 from rabbit_chx.rendering import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.words import plural
+
+if TYPE_CHECKING:
+    from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
 
 _READY = Metric("rabbit_chx_group_ready_messages", "The number of messages of a queue that wait.")
 _ACTIVE = Metric(
@@ -105,6 +108,9 @@ def stream_group_report(
     ignored_entries: int = 0,
 ) -> Document:
     """Return the streams and members of a StreamGroup; `address` is the broker's host and port."""
+    # It needs pyarrow, which is not installed where only queues are consumed.
+    from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
+
     counts = f"{plural(len(streams), 'stream')}, {plural(len(members), 'member')}"
     facts = [("stream group", group), ("vhost", vhost), ("group", counts)]
     of_group = {"broker": address, "vhost": vhost, "group": group}

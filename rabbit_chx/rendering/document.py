@@ -43,9 +43,15 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and their values, for people."""
+    """Names and their values, for people.
+
+    Attributes:
+        pairs: the names, each with its value.
+        pictures: makes pictures of them, for a form that can draw.
+    """
 
     pairs: Sequence[tuple[str, str]]
+    pictures: Callable[[], Sequence[Picture]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +245,7 @@ def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Bloc
         elif isinstance(part, Lines):
             yield Lines(map(words, part.texts))
         elif isinstance(part, Facts):
-            yield Facts([(name, words(value)) for name, value in part.pairs])
+            yield replace(part, pairs=[(name, words(value)) for name, value in part.pairs])
         elif isinstance(part, Section):
             inner = _blocks(part.parts, words)
             if part.title:

@@ -7,13 +7,13 @@ stretch to any width; what they show is in their tooltips, in the legend and in 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rabbit_chx.rendering.document import Batch, Block, Document, Section, Table
-from rabbit_chx.rendering.output import find_commands, write_utf8
+from rabbit_chx.rendering.document import Batch, Document, Facts, Table
+from rabbit_chx.rendering.output import find_commands, unfold, write_utf8
 from rabbit_chx.rendering.pictures import MOST_BARS
 from rabbit_chx.rendering.table import printable
 
@@ -50,34 +50,19 @@ class HtmlOutput:
         write_utf8(self._stream, page.render(title=title, style=style, **body_of(document, words)))
 
     def show_each(self, batch: Batch) -> None:
-        """Raise an error: incremental results do not have a page.
-
-        Args:
-            batch: the results.
-
-        Raises:
-            TypeError: always.
-        """
+        """Raise a TypeError: incremental results do not have a page."""
         raise TypeError(f"{batch.name} does not have a page")
 
 
 def body_of(document: Document, words: Callable[[str], str] = str) -> dict[str, Any]:
     """Return what the template ``blocks.html`` needs for the blocks of a document: the blocks, their pictures, and the colour of each name in them."""
     blocks = list(document.blocks(words))
-    pictures = {id(table): table.pictures() for table in _tables(blocks)}
+    pictures = {id(block): block.pictures() for block in unfold(blocks) if isinstance(block, (Facts, Table))}
     names = dict.fromkeys(
         name for drawn in pictures.values() for picture in drawn for name in picture.names()
     )
     colours = {name: number % _COLOURS for number, name in enumerate(filter(None, names))}
     return {"blocks": blocks, "look": {"pictures": pictures, "colours": colours}}
-
-
-def _tables(blocks: Iterable[Block]) -> Iterator[Table]:
-    for block in blocks:
-        if isinstance(block, Section):
-            yield from _tables(block.parts)  # type: ignore[arg-type]
-        elif isinstance(block, Table):
-            yield block
 
 
 @cache
@@ -102,7 +87,7 @@ def environment(*folders: Path) -> Environment:
         undefined=StrictUndefined,
     )
     made.filters |= {
-        "kind": _kind,
+        "kind": lambda value: type(value).__name__,
         "id": id,
         "pieces": find_commands,
         "percent": percent,
@@ -111,10 +96,6 @@ def environment(*folders: Path) -> Environment:
     }
     made.globals |= {"MOST_BARS": MOST_BARS, "MOST_NAMES": _MOST_NAMES}
     return made
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
 
 
 def _cell(value: object) -> str:

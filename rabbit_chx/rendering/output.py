@@ -37,6 +37,8 @@ _PAGE = 100
 _WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
 #: A command in a sentence. It ends before a semicolon, a backtick, a parenthesis, a comma with a blank, or the end of the text.
 _COMMAND = re.compile(rf"rabbit-chx (?!completion)[a-z]+(?: {_WORD})*")
+#: The same, perhaps in backticks.
+_QUOTED = re.compile(rf"(`?)({_COMMAND.pattern})\1")
 #: The same with what divides it from the rest of the sentence; not in a code span or in parentheses.
 _ALONE = re.compile(rf"(?<![`(])((?>{_COMMAND.pattern}))(?![`)])[,;]?[ ]?")
 #: What no line break may divide: a command, and a number from its unit.
@@ -97,7 +99,7 @@ class ConsoleOutput:
             words: makes its texts those of the reader.
         """
         written = False
-        for block in _unfold(document.blocks(words)):
+        for block in unfold(document.blocks(words)):
             if isinstance(block, Verbatim) and not self._stream.isatty():
                 write_utf8(self._stream, block.text)
                 continue
@@ -181,22 +183,22 @@ class JsonOutput:
         self._stream.flush()
 
 
-def _unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
+def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield the blocks of sections one by one, each section with its title before them."""
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
-            yield from _unfold(block.parts)
+            yield from unfold(block.parts)
         elif not isinstance(block, Data):
             yield block
 
 
 def find_commands(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a text, and whether each is a command."""
+    """Yield the pieces of a text, and whether each is a command; without the backticks around commands."""
     end = 0
-    for found in _COMMAND.finditer(text):
+    for found in _QUOTED.finditer(text):
         yield text[end : found.start()], False
-        yield found[0], True
+        yield found[2], True
         end = found.end()
     yield text[end:], False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TypeAlias
 
 #: The most bars, and the most places on a side of flows. The table has them all.
@@ -63,12 +63,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Shares beside each other, the first `MOST_BARS` of them.
-
-    Attributes:
-        title: what is drawn.
-        bars: the shares.
-    """
+    """Shares beside each other, the first `MOST_BARS` of them."""
 
     title: str
     bars: Sequence[Bar]
@@ -124,7 +119,10 @@ class Flows:
 
     def bands(self) -> list[Band]:
         """Return the flows as areas, the largest that move, and what stays."""
-        tops, bottoms = _edges(self.before()), _edges(self.after())
+        tops, bottoms = (
+            dict(zip(totals, accumulate(totals.values(), initial=0.0), strict=False))
+            for totals in (self.before(), self.after())
+        )
         placed: list[Band] = []
         for source in self.before():
             for target in self.after():
@@ -158,12 +156,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Cells of equal size in order, such as slots.
-
-    Attributes:
-        title: what is drawn.
-        cells: the cells.
-    """
+    """Cells of equal size in order, such as slots."""
 
     title: str
     cells: Sequence[Cell]
@@ -174,12 +167,3 @@ class Grid:
 
 
 Picture: TypeAlias = "Strip | Bars | Flows | Grid"
-
-
-def _edges(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the share at the left of each place."""
-    edges, left = {}, 0.0
-    for name, share in totals.items():
-        edges[name] = left
-        left += share
-    return edges

@@ -14,6 +14,7 @@ from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     PARTITION_ORDER,
     SUPER_STREAM,
@@ -100,6 +101,11 @@ def share_of_partitions(before: Sequence[Place], after: Sequence[Place]) -> floa
 def is_super_stream(exchange: ExchangeDefinition) -> bool:
     """Return True if an exchange is that of a super stream."""
     return exchange.type == "direct" and exchange.arguments.get(SUPER_STREAM) is True
+
+
+def hashes(exchange: ExchangeDefinition) -> bool:
+    """Return True if an exchange maps keys to destinations by a hash."""
+    return exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream(exchange)
 
 
 def _partition_order(binding: BindingDefinition) -> tuple[int, float]:

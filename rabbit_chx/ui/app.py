@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from rabbit_chx.analysis.wording import moment_text
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
 from rabbit_chx.cli.printed import in_words, to_type
@@ -32,7 +33,6 @@ from rabbit_chx.ui.pages import (
     exchange_page,
     findings_page,
     index_page,
-    time_text,
 )
 from rabbit_chx.ui.shared_reading import SharedReading
 from rabbit_chx.ui.state import BrokerState, read_state
@@ -115,7 +115,7 @@ class Pages:
                 if values["choices"]
                 else "No queue of an exchange that hashes has consumers."
             )
-            return Page("Consumers", Document("", [line]), "list.html", values)
+            return Page("Consumers", Document("", [line]), values=values)
         if state.vhost(vhost).topology.exchange(exchange) is None:
             raise NotFoundError(
                 f"there is no exchange {exchange!r:.80} in vhost {vhost!r:.80}", exchange=exchange
@@ -123,7 +123,7 @@ class Pages:
         seen = self._group(vhost, exchange).look()
         if seen.value is None:
             raise InputError(seen.error)
-        return Page(f"Consumers of {exchange}", seen.value, "list.html", values)
+        return Page(f"Consumers of {exchange}", seen.value, values=values)
 
     def _group(self, vhost: str, exchange: str) -> SharedReading[Document]:
         found = self._groups.pop((vhost, exchange), None)
@@ -164,21 +164,25 @@ class Pages:
         try:
             made = page(seen.value, request)
             if is_json:
-                return JSONResponse(made.document.as_json(in_words), headers=_age_of(seen.age_s()))
+                return JSONResponse(made.document.as_json(in_words), headers={"Age": str(int(seen.age_s()))})
         except RabbitChxError as error:
             return self._problem(request, in_words(Fix(str(error))), _status_of(error))
-        body = made.values.get("report") or body_of(made.document, in_words)
+        bodies = {
+            name: body_of(value, in_words)
+            for name, value in made.values.items()
+            if isinstance(value, Document)
+        }
+        report = bodies.get("report") or body_of(made.document, in_words)
         query = [(name, value) for name, value in request.query_params.multi_items() if name != "format"]
         return self._html(
             request,
             made.template,
-            **{name: value for name, value in made.values.items() if name != "report"},
-            **body,
+            **{**made.values, **bodies, **report},
             title=made.title,
             error=seen.error,
             age_s=seen.age_s(),
             address=self._at.address,
-            read_at=time_text(seen.value.time_s),
+            read_at=moment_text(seen.value.time_s),
             json_address=f"?{urlencode([*query, ('format', 'json')])}",
         )
 
@@ -216,10 +220,6 @@ def _static(request: Request) -> Response:
         raise HTTPException(404)
     path, type_ = _STATIC[name]
     return Response(path.read_bytes(), media_type=type_)
-
-
-def _age_of(seconds: float) -> dict[str, str]:
-    return {"Age": str(int(seconds))}
 
 
 def _status_of(error: RabbitChxError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import sys
@@ -69,7 +70,7 @@ def ui(
 
         from rabbit_chx.ui.app import Pages
     except ModuleNotFoundError as error:
-        raise missing_extra("the browser's pages", str(error.name), "ui") from None
+        raise missing_extra("a page in the browser", str(error.name), "ui") from None
     if host not in _LOOPBACK and not token:
         raise InputError(
             f"--host {host:.80} can be reached from other machines, and the pages show names and rates to all: pass --token, too"
@@ -105,22 +106,17 @@ def ui(
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-            0
-        ]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
+        [(family, *_, place), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(place, family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual)
+    except socket.gaierror as error:
         raise InputError(f"--host {host!r:.80} is no address of this machine: {error.strerror}") from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
-        listening.listen(_BACKLOG)
     except OSError as error:
-        listening.close()
         raise InputError(
-            f"port {port} of {host} cannot be used: {error.strerror}; pass another --port, or --port 0 for a free one"
+            f"port {port} of {host} cannot be used: {os.strerror(error.errno or 0)}; pass another --port, or --port 0 for a free one"
         ) from None
-    return listening
 
 
 def _open(address: str) -> None:

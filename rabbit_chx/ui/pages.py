@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -15,30 +14,26 @@ from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import hashes_text, rate_text, ring_text
 from rabbit_chx.analysis.route_report import Answer, route_report
 from rabbit_chx.analysis.simulation import simulate
-from rabbit_chx.cli.inputs import hashed_value, parse_bindings, parse_header_type, parse_unbind
+from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
 from rabbit_chx.cli.ring_options import parse_release
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering.html import body_of
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
-from rabbit_chx.topology.live.reading import PublishRates
+from rabbit_chx.topology import Topology
 from rabbit_chx.topology.live_rings import make_members
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, RingMember
-from rabbit_chx.topology.objects.toml_values import toml_value
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
+from rabbit_chx.topology.planning.proposals import find_least_moved
 from rabbit_chx.topology.reports.check_report import CheckReport
 from rabbit_chx.topology.reports.exchange_report import (
-    ShownExchange,
     list_moduli,
     list_report,
     list_rings,
     show_report,
-    uneven_traffic,
 )
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.words import listed, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
     from rabbit_chx.rendering import Document
-    from rabbit_chx.routing.bindings import Place
     from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.ui.state import BrokerState, VhostState
 
@@ -78,16 +73,12 @@ def index_page(state: BrokerState) -> Page:
     rows = [
         _row(name, vhost, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing
     ]
-    values = {
-        "rows": rows,
-        "many": len(state.vhosts) > 1,
-        "nothing": "No exchange hashes in the vhosts of this user.",
-    }
+    values = {"rows": rows, "many": len(state.vhosts) > 1}
     return Page("Exchanges that hash", document, "index.html", values)
 
 
 def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
-    shown = ShownExchange.of_topology(vhost.topology, exchange, vhost.rates[exchange])
+    shown = vhost.shown(exchange)
     assert shown.map is not None  # of a topology only what hashes is shown
     strip, _ = draw_map(shown.map)
     names = dict.fromkeys(filter(None, strip.names()))
@@ -102,23 +93,9 @@ def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
         "members": plural(len(shown.map.destinations), "member"),
         "ground": ring_text(shown.map),
         "rate": "" if shown.rates.exchange is None else f"{rate_text(shown.rates.exchange)} messages/s",
-        "loaded": most_loaded(exchange, shown.map, shown),
+        "loaded": shown.most_loaded,
         "findings": listed(list(dict.fromkeys(found))) if found or is_checked else None,
     }
-
-
-def most_loaded(exchange: str, key_map: KeyMap, shown: ShownExchange) -> str:
-    """Return the queue with the most traffic, and its share of the keys; empty without traffic."""
-    traffic = shown.traffic
-    if not traffic:
-        return ""
-    queue = max(traffic, key=traffic.__getitem__)
-    share = key_map.shares().get(queue, 0.0)
-    has_more = any(queue in found.names for found in uneven_traffic(exchange, key_map, shown.rates))
-    more = ", more than its share" if has_more else ""
-    return (
-        f"{queue} has {percent(traffic[queue], 1)} of the traffic and {percent(share, 1)} of the keys{more}"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,36 +124,29 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         InputError: what is asked is not valid.
     """
     seen = state.vhost(vhost)
-    shown = ShownExchange.of_topology(seen.topology, name, seen.rates.get(name, PublishRates(None, {})))
+    shown = seen.shown(name)
     assert shown.map is not None
-    document = show_report({name: shown})
-    arguments = dict(shown.arguments or {})
+    document = report = show_report({name: shown})
+    arguments, found = dict(shown.arguments or {}), _found(state, vhost, name)
     values: dict[str, Any] = {
         "vhost": vhost,
-        "exchange": name,
-        "keys": asked.keys,
-        "key_type": asked.key_type or "longstr",
+        "asked": asked,
+        "report": report,
         "types": FIELD_TYPES,
         "has_types": "hash-header" in arguments,
         "hashes": f"a key: the {hashes_text(arguments)}",
         "has_ring": isinstance(shown.map, HashRing),
-        "added": asked.added,
-        "removed": asked.removed,
-        "to_release": asked.to_release,
         "routed": None,
         "changed": None,
         "file": "",
-        "found": None,
+        "found": found.document() if found.findings else None,
     }
-    if findings := [finding for finding in seen.check.findings if finding.exchange == name]:
-        values["found"] = body_of(_findings_document(state, vhost, findings, (name,)))
     if any(asked.keys):
-        document = routed = _route(shown.map, arguments, asked)
-        values["routed"] = body_of(routed)
+        document = values["routed"] = _route(shown.map, arguments, asked)
     if any(asked.added) or any(asked.removed) or asked.to_release:
         document, changed = _change(shown.map, asked)
-        values |= {"changed": body_of(document), "file": _file_lines(name, changed)}
-    return Page(name, document, "exchange.html", values | {"report": body_of(show_report({name: shown}))})
+        values |= {"changed": document, "file": _file_lines(name, changed)}
+    return Page(name, document, "exchange.html", values)
 
 
 def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> Document:
@@ -188,26 +158,18 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> Do
     for key in asked.keys:
         message = hashing.message(hashed_value(hashing, key))
         how = exchange.explain(**message) if isinstance(exchange, ConsistentHashExchange) else None
-        place: Place = exchange.route(**message) if how is None else how.destination
+        place = exchange.route(**message) if how is None else how.destination
         answers.append(Answer.of(key, key_map, place, {}, how))
     return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed)
 
 
 def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap]:
-    from rabbit_chx.topology.planning.proposals import find_least_moved
-
-    changed = key_map
-    for text in filter(None, ",".join(asked.removed).split(",")):
-        changed = changed.unbind(*parse_unbind(text.strip(), changed))
-    for destination, key in parse_bindings(
-        [text.strip() for text in ",".join(asked.added).split(",") if text.strip()]
-    ):
-        changed = changed.bind(destination, key)
+    added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
+    removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
+    changed = change_map(key_map, removed, added)
+    least = find_least_moved(key_map, changed) if added or removed else None
     if (release := parse_release(asked.to_release or None)) is not None:
         changed = changed.with_release(release)
-    least = None
-    if isinstance(key_map, HashRing) and isinstance(changed, HashRing) and not asked.to_release:
-        least = find_least_moved(key_map, changed)
     simulation = simulate(key_map, changed=changed)
     return compare_report(simulation, is_determined=not key_map.ground.is_assumed, least=least), changed
 
@@ -217,45 +179,34 @@ def _file_lines(name: str, key_map: KeyMap) -> str:
     if not isinstance(key_map, HashRing):
         return ""
     bound = key_map.bindings
-    members = make_members(key_map.buckets) if bound is None else [RingMember(*each) for each in bound]
-    lines = ["[[exchanges]]", f"name = {toml_value(name)}", f"type = {toml_value(HASH_EXCHANGE)}", "ring = ["]
-    for member in members:
-        kind, named = (
-            ("queue", member.destination)
-            if isinstance(member.destination, str)
-            else ("exchange", member.destination.name)
-        )
-        lines.append(f"  {{ {kind} = {toml_value(named)}, weight = {member.weight} }},")
-    return "\n".join([*lines, "]"])
+    members = make_members(key_map.buckets) if bound is None else (RingMember(*each) for each in bound)
+    return Topology(exchanges=(ExchangeDefinition(name, HASH_EXCHANGE, ring=tuple(members)),)).to_toml()
 
 
 def findings_page(state: BrokerState, vhost: str | None, exchange: str | None, kinds: Sequence[str]) -> Page:
     """Return the page of all findings, or of those of a vhost, of an exchange or of some kinds."""
-    checks = {
-        name: replace(
-            seen.check,
-            findings=tuple(
-                finding
-                for finding in seen.check.findings
-                if exchange in (None, finding.exchange) and (not kinds or finding.kind in kinds)
-            ),
-        )
-        for name, seen in state.vhosts.items()
-        if vhost in (None, name)
-    }
-    report = CheckReport(state.address, checks, (), state.time_s, all_vhosts=vhost is None)
     every = dict.fromkeys(finding.kind for seen in state.vhosts.values() for finding in seen.check.findings)
     choices = [(f"/findings?{urlencode({'kind': kind})}", kind) for kind in every]
     if kinds or exchange or vhost:
         choices.insert(0, ("/findings", "all"))
-    return Page("Findings", report.document(), "list.html", {"choices": choices})
+    return Page("Findings", _found(state, vhost, exchange, kinds).document(), values={"choices": choices})
 
 
-def _findings_document(
-    state: BrokerState, vhost: str, findings: Sequence[Finding], exchanges: tuple[str, ...]
-) -> Document:
-    check = replace(state.vhosts[vhost].check, findings=tuple(findings))
-    return CheckReport(state.address, {vhost: check}, exchanges, state.time_s).document()
+def _found(
+    state: BrokerState, vhost: str | None, exchange: str | None, kinds: Sequence[str] = ()
+) -> CheckReport:
+    def is_asked(finding: Finding) -> bool:
+        return exchange in (None, finding.exchange) and (not kinds or finding.kind in kinds)
+
+    checks = {
+        name: replace(seen.check, findings=tuple(filter(is_asked, seen.check.findings)))
+        for name, seen in state.vhosts.items()
+        if vhost in (None, name)
+    }
+    exchanges = () if exchange is None else (exchange,)
+    return CheckReport(
+        state.address, checks, exchanges, state.time_s, all_vhosts=vhost is None, is_drawn=False
+    )
 
 
 def consumers_choices(state: BrokerState) -> list[tuple[str, str]]:
@@ -267,17 +218,5 @@ def consumers_choices(state: BrokerState) -> list[tuple[str, str]]:
         )
         for name, seen in state.vhosts.items()
         for exchange in seen.hashing
-        if (count := sum(_consumers_of(seen, exchange.name)))
+        if (count := seen.shown(exchange.name).consumers)
     ]
-
-
-def _consumers_of(seen: VhostState, exchange: str) -> Iterator[int]:
-    shown = ShownExchange.of_topology(seen.topology, exchange, seen.rates[exchange])
-    for place in () if shown.map is None else shown.map.destinations:
-        if isinstance(place, str):
-            yield shown.rates.backlogs.get(place, (0, 0, 0))[2] or 0
-
-
-def time_text(seconds: float) -> str:
-    """Return a time in seconds since 1970 as the time of the day, UTC."""
-    return time.strftime("%H:%M:%S UTC", time.gmtime(seconds))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.topology import LiveTopology, TopologyCheck, check
 from rabbit_chx.topology.live.reading import PublishRates, read_rates
-from rabbit_chx.topology.modulus import is_super_stream
+from rabbit_chx.topology.modulus import hashes
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.reports.exchange_report import ShownExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.cli.broker_options import BrokerAddresses
@@ -30,6 +31,11 @@ class VhostState:
     topology: LiveTopology
     check: TopologyCheck
     rates: Mapping[str, PublishRates]
+
+    def shown(self, exchange: str) -> ShownExchange:
+        """Return what is known about an exchange."""
+        rates = self.rates.get(exchange, PublishRates(None, {}))
+        return ShownExchange.of_topology(self.topology, exchange, rates)
 
     @property
     def hashing(self) -> list[ExchangeDefinition]:
@@ -55,11 +61,6 @@ class BrokerState:
             known = ", ".join(self.vhosts) or "none"
             raise NotFoundError(f"no exchange hashes in vhost {name!r:.80}; those with one: {known:.300}")
         return self.vhosts[name]
-
-
-def hashes(exchange: ExchangeDefinition) -> bool:
-    """Return True if an exchange maps keys to destinations by a hash."""
-    return exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream(exchange)
 
 
 def read_state(at: BrokerAddresses) -> BrokerState:

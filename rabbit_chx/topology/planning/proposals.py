@@ -271,8 +271,10 @@ class LeastMoved(NamedTuple):
     by_slots: float | None
 
 
-def find_least_moved(before: HashRing, after: HashRing) -> LeastMoved:
-    """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards."""
+def find_least_moved(before: KeyMap, after: KeyMap | None) -> LeastMoved | None:
+    """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards; None without rings."""
+    if not isinstance(before, HashRing) or not isinstance(after, HashRing):
+        return None
     members = make_members(after.buckets)
     weights = {member.destination: member.weight for member in members}
     if not before.bucket_count or len(weights) != len(members):

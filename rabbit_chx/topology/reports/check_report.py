@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
+from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.topology.checking.check import TopologyCheck
@@ -50,6 +52,7 @@ class CheckReport:
         file: the topology file; None without a file.
         all_vhosts: True if each finding names its vhost.
         ignored: the kinds of findings that the user accepts: they are not counted.
+        is_drawn: True if the report has pictures of its rings.
     """
 
     address: str
@@ -59,6 +62,7 @@ class CheckReport:
     file: str | None = None
     all_vhosts: bool = False
     ignored: tuple[str, ...] = ()
+    is_drawn: bool = True
 
     @property
     def ended(self) -> dict[str, TopologyCheck]:
@@ -156,7 +160,8 @@ class CheckReport:
                 *(("order", text) for text in self._orders()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
-            ]
+            ],
+            pictures=lambda: list(self._draw()) if self.is_drawn else (),
         )
         lines = list(_fold_findings(findings, words))
         for (vhost, exchange, fix), alike in groupby(
@@ -180,6 +185,20 @@ class CheckReport:
             yield Line(
                 Fix(f"and {counts.total():,} more ({kinds}): ", Argument("output", "json"), " shows them all")
             )
+
+    def _draw(self) -> Iterator[Picture]:
+        """Yield the pictures of the first rings whose order is known, those with findings before the others."""
+        found = {(vhost, finding.exchange) for vhost, finding in self.findings}
+        rings = [
+            ((vhost, name), ring)
+            for vhost, check in self.ended.items()
+            for name, ring in check.rings.items()
+            if not ring.ground.is_assumed
+        ]
+        for (vhost, name), ring in sorted(rings, key=lambda each: each[0] not in found)[:_MOST_SHOWN]:
+            named = f"{name} in vhost {vhost}" if self.all_vhosts else name
+            for picture in draw_map(ring):
+                yield replace(picture, title=f"{named}: {picture.title}")
 
     def _gauges(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""

@@ -274,6 +274,23 @@ class ShownExchange:
         """The share of the last messages that each queue got, by whatever exchange; empty if none were published to this one."""
         return {} if self.map is None else _traffic(self.map, self.rates)
 
+    @property
+    def consumers(self) -> int:
+        """The number of consumers of its queues."""
+        queues = () if self.map is None else self.map.destinations
+        return sum(self.rates.backlogs.get(str(queue), _NO_BACKLOG)[2] or 0 for queue in queues)
+
+    @property
+    def most_loaded(self) -> str:
+        """The queue with the most traffic, and its share of the keys; empty without traffic."""
+        if self.map is None or not self.traffic:
+            return ""
+        queue, share = max(self.traffic.items(), key=lambda each: each[1])
+        found = uneven_traffic(self.name, self.map, self.rates)
+        more = ", more than its share" if any(queue in each.names for each in found) else ""
+        keys = percent(self.map.shares().get(queue, 0.0), 1)
+        return f"{queue} has {percent(share, 1)} of the traffic and {keys} of the keys{more}"
+
     def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
         """Return the load of a place, which has that of `places`, its messages per second, its state if it does not run, and its backlog."""
         sample, rates, load = self.sample, self.rates, None
@@ -306,7 +323,8 @@ def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Itera
     messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
     command = CommandLine("check", "rabbit_chx.topology.check", (exchange,), (Argument("trace", "60"),))
     fix = Fix(
-        "one key, or few keys, may be the cause: ", command, " names them; it takes the tag administrator"
+        "one key, or few keys, may be the cause: a user with the tag administrator gets their names with ",
+        command,
     )
     for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
         share = shares.get(queue, 0.0)

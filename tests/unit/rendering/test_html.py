@@ -147,3 +147,9 @@ def test_a_grid_shows_the_load_as_depth() -> None:
 def test_incremental_results_have_no_page() -> None:
     with pytest.raises(TypeError, match="rows does not have a page"):
         HtmlOutput(io.StringIO()).show_each(Batch("rows", Table([], [])))
+
+
+def test_a_command_in_backticks_is_marked_without_them() -> None:
+    shown = body(Line("run `rabbit-chx plan f` or rabbit-chx check; see `f`"))
+    marked = [f'<code class="command">rabbit-chx {name}</code>' for name in ("plan f", "check")]
+    assert f"<p>run {marked[0]} or {marked[1]}; see `f`</p>" in shown
