@@ -50,7 +50,7 @@ class HtmlOutput:
         write_utf8(self._stream, page.render(title=title, style=style, **body_of(document, words)))
 
     def show_each(self, batch: Batch) -> None:
-        """Raise a TypeError: incremental results do not have a page."""
+        """Raise a TypeError: the incremental results of a `batch` do not have a page."""
         raise TypeError(f"{batch.name} does not have a page")
 
 
