@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -582,8 +581,4 @@ def why_nothing_hashes(
     where = f"vhost {vhosts[0]} has" if len(vhosts) == 1 else f"the {len(vhosts)} vhosts of the user have"
     why = f"{where} no exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
     others = sorted({str(entry["vhost"]) for entry in exchanges if entry.get("type") == HASH_EXCHANGE})
-    return (
-        f"{why}: vhost {others[0]} has one, pass --vhost {shlex.quote(others[0])}"
-        if others
-        else f"{why}: declare one"
-    )
+    return f"{why}: pass the vhost {others[0]!r}, which has one" if others else f"{why}: declare one"

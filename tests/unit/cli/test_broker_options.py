@@ -179,7 +179,7 @@ NONE = "no exchange of type x-consistent-hash or x-modulus-hash:"
         )),
         (["/"], TYPES, LISTED, f"vhost / has {NONE} declare one"),
         (["/", "b"], TYPES, LISTED, f"the 2 vhosts of the user have {NONE} declare one"),
-        (["/"], TYPES, [*LISTED, ORDERS], f"""vhost / has {NONE} vhost it's has one, pass --vhost 'it'"'"'s'"""),
+        (["/"], TYPES, [*LISTED, ORDERS], f"""vhost / has {NONE} pass the vhost "it's", which has one"""),
         (["/"], [], LISTED, f"vhost / has {NONE} declare one"),
     ],
     ids=["permission", "plugin", "vhost", "vhosts", "another-vhost", "types-not-listed"],
