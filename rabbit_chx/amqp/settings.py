@@ -29,7 +29,8 @@ Protocol = Literal["amqp", "stream"]
 
 _SCHEMES = {"amqp": ("amqp", "amqps"), "stream": ("rabbitmq-stream", "rabbitmq-stream+tls")}
 
-_MIN_FRAME_MAX = 4096
+#: RabbitMQ 4.1 and later close a connection with smaller frames, without a reason (4,096 is the minimum of AMQP).
+_MIN_FRAME_MAX = 8192
 MAX_TIMEOUT_S = 86_400.0
 _MASK = "***"
 
@@ -155,7 +156,7 @@ class ConnectionSettings:
         heartbeat_s: requested heartbeat in seconds; 0 disables heartbeats, None selects the default of the connection.
         connection_timeout_s: seconds within which the connection must be open.
         channel_max: most channels per connection; None for the broker's limit.
-        frame_max: largest frame in bytes, 4096 or more; None for the broker's limit.
+        frame_max: largest frame in bytes, 8192 or more; None for the broker's limit.
         auth_mechanisms: SASL mechanisms in order of preference; the first that the broker offers is used.
         connection_name: the name that the management UI shows.
         protocol: AMQP 0-9-1, or the stream protocol with the default ports 5552, and 5551 with TLS.

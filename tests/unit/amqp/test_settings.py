@@ -25,7 +25,7 @@ SETTINGS = ConnectionSettings(
     connection_name="nightly load",
 )
 OUT_OF_RANGE = [
-    *(("port", 0), ("heartbeat_s", -1), ("channel_max", 65536), ("frame_max", 4095)),
+    *(("port", 0), ("heartbeat_s", -1), ("channel_max", 65536), ("frame_max", 8191)),
     *(("connection_timeout_s", seconds) for seconds in (0.0, float("nan"), float("inf"))),
 ]
 
