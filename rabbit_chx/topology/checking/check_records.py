@@ -46,9 +46,8 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
 def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield a finding if other programs bound or unbound members since the record of a ring was written."""
     record = next((each for each in records_here(checked.live, checked.name) if each.is_final), None)
-    if record is None or is_sharded(
-        checked.exchange, checked.live
-    ):  # the plugin binds and unbinds its shards
+    # The plugin binds and unbinds the shards of a sharded exchange.
+    if record is None or is_sharded(checked.exchange, checked.live):
         return
     recorded, bound = {*(record.state.bindings or ())}, {member.binding for member in checked.bound}
     changes = [

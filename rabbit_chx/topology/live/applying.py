@@ -412,9 +412,8 @@ def _apply_checked(
         if is_refused:
             keeper.finish_after_refusal()
         has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
-        if (
-            not done and not has_begun and is_refused
-        ):  # the first operation was refused, so nothing has changed
+        # The first operation was refused, so nothing has changed.
+        if not done and not has_begun and is_refused:
             keeper.drop_plan()
             if not isinstance(error, _QueueLeftError):
                 raise

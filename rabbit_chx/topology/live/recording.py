@@ -300,8 +300,8 @@ class RingKeeper:
                 self._store.make_mark()
                 self._begin_ring(name, parts[name])
             except _NOT_STORED as error:
-                if has_records and isinstance(error, MismatchError):
-                    # Nothing would prove a record. The former ones would be those of other rings.
+                if has_records and isinstance(error, MismatchError) and not self._store.mark.doubt:
+                    # For no user anything would prove a record, and the former ones would be of other rings.
                     self._store.perform([gone for each in parts for gone in self._store.deletions(each)])
                 elif has_records:
                     self.finish_after_refusal()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -493,6 +494,22 @@ def test_where_the_mark_loses_its_messages_a_plan_is_applied_without_records() -
     assert note.endswith("keeps 1 of its 2 messages, because of policy short (max-length)")
     assert site.model.rings["x"].buckets == ("b",)
     assert not client.live().facts.records
+
+
+def test_who_may_not_count_the_mark_deletes_no_record_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = recorded_site(NEWEST, "b", "a")
+    records = site.client().live().facts.records
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            ModelClient, "count", Mock(side_effect=errors.AccessRefusedError("no read", reply_code=403))
+        )
+        client = site.client(has_source=True)
+        with pytest.raises(
+            errors.AccessRefusedError, match="no read; the record of the ring of x cannot be updated"
+        ):
+            client.applied(plan(ring_file("b"), client.live()), ALL)
+    assert site.model.rings["x"].buckets == ("b", "a")
+    assert site.client().live().facts.records == records
 
 
 def test_who_may_not_declare_records_applies_without_them_and_replaces_none() -> None:
