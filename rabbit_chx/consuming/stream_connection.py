@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
-from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.amqp.replies import is_transient, may_be_limit
 from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.consuming.journal import JournalEntry, entries_in
 from rabbit_chx.consuming.ownership import DeliveredMessage
@@ -362,6 +362,9 @@ class StreamGroupConnection:
                     except RabbitChxError as error:
                         cause = error.__cause__ if isinstance(error, PublishError) else error
                         assert isinstance(cause, RabbitChxError)  # for mypy
+                        if isinstance(cause.__cause__, RabbitChxError) and may_be_limit(cause.__cause__):
+                            # No alarm, which ends by itself: the next session is the one that may find a connection free, or gives up.
+                            raise cause.__cause__ from None
                         # During a disk alarm the broker refuses new publishers with PRECONDITION_FAILED (tested with 4.3.6).
                         is_alarm = cause.reply_code == Code.PRECONDITION_FAILED
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):

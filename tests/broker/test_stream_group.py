@@ -124,8 +124,6 @@ def test_a_start_after_the_end_of_the_stream(
     handle.assert_not_called()
 
 
-# On a busy machine a limit of one is not always found: a journal that cannot be opened in time is taken for one that an alarm blocks.
-@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 4])
 def test_a_limit_of_connections_that_lasts_is_a_warning_and_ends_the_run(
     vhost: RunningBroker, most: int, caplog: pytest.LogCaptureFixture

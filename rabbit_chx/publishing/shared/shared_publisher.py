@@ -193,7 +193,10 @@ class SharedPublisher(PublisherBase):
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             message = self._message(key, body, exchange, properties, trace, future=future, loop=loop)
             message.on_unread = self._unread.hold
-            if self._submit(message):
+            is_queued, is_asleep = self._outbox.submit(message)
+            if is_asleep:  # once for all tasks of this round of the loop: the thread would begin with the first message alone
+                loop.call_soon(self._worker.wake)
+            if is_queued:
                 await future
                 return
             timer = loop.call_later(self._block_s, self._give_up, message)

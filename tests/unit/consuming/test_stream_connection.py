@@ -6,7 +6,7 @@ import asyncio
 import threading
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -59,3 +59,18 @@ async def test_without_a_further_thread_a_call_is_an_error_that_may_pass(
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     with pytest.raises(errors.UnreachableError, match="a StreamGroup: the system starts no further thread"):
         await in_thread(lambda: 1)
+
+
+async def test_a_limit_of_connections_is_not_taken_for_an_alarm_that_blocks_the_journal() -> None:
+    """The publisher of the journal has connected before, so it tries again first; then the session ends, and `run` counts the outage."""
+    refused = errors.BrokerRefusedError("no access to the vhost", reply_code=530)
+    gave_up = errors.ConnectionLostError("no access to the vhost; gave up after 9 attempts")
+    gave_up.__cause__ = refused
+    failed = errors.PublishError("nothing is confirmed", None)
+    failed.__cause__ = gave_up
+    connection = StreamGroupConnection(MagicMock(), 5)
+    connection._publisher = Mock(publish_many=Mock(side_effect=failed))
+    with pytest.raises(errors.BrokerRefusedError, match="no access") as raised:
+        await asyncio.wait_for(connection.publish("journal", b"alive"), 5)
+    assert raised.value is refused
+    assert not await connection.is_blocked()
