@@ -71,7 +71,7 @@ class KnownColumn:
         name: the name in lower case; users may write it in any case.
         types: the names of the types in the documents.
         recipe: returns the SQL that an error advises for a column of this name and type.
-        meaning: one line for the documents.
+        meaning: one line for the documents; empty if the name says it.
         convert: returns the values of a message property, of a column of Arrow.
         find_fault: returns the rows whose values the broker would refuse, of a name and a column of Arrow; None if it takes each value.
     """
@@ -120,7 +120,7 @@ def _bad_expirations(name: str, column: Any) -> Fault:
     )
 
 
-def _text(name: str, meaning: str, find_fault: Callable[[str, Any], Fault] | None = None) -> KnownColumn:
+def _text(name: str, meaning: str = "", find_fault: Callable[[str, Any], Fault] | None = None) -> KnownColumn:
     return KnownColumn(name, "string", (StringType,), for_text, meaning, find_fault=find_fault)
 
 
@@ -140,7 +140,7 @@ def _time(name: str, meaning: str) -> KnownColumn:
 
 
 _KEY = "the routing key, at most 255 bytes of UTF-8; required without `routingKey` and `queue`; also called `routing_key`"
-_HEADERS = "costs the most time: use `headersConst` for headers that are the same in every row"
+_HEADERS = "for headers that are the same in every row use `headersConst`, which is faster"
 
 #: Every column; those after `headers` are message properties of the same name.
 COLUMNS: tuple[KnownColumn, ...] = (
@@ -148,14 +148,14 @@ COLUMNS: tuple[KnownColumn, ...] = (
     _bytes("key", _KEY),
     _text("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
     KnownColumn("headers", "map<string,string>", (MapType,), for_headers, _HEADERS),
-    _text("message_id", "id of the message, for consumers that drop repeats"),
-    _text("correlation_id", "joins a reply to its request"),
-    _text("content_type", "such as `application/json`"),
-    _text("content_encoding", "such as `gzip`"),
-    _text("type", "the kind of message"),
-    _text("app_id", "the sender"),
-    _text("reply_to", "reply queue"),
-    _text("expiration", "milliseconds in a queue until it expires, as a text of digits", _bad_expirations),
+    _text("message_id", "by which consumers drop repeats"),
+    _text("correlation_id"),
+    _text("content_type"),
+    _text("content_encoding"),
+    _text("type"),
+    _text("app_id"),
+    _text("reply_to"),
+    _text("expiration", "milliseconds in a queue, as a text of digits", _bad_expirations),
     _whole("priority", 0, 255, "0 to 255"),
     _time("timestamp", "whole seconds on the wire"),
     _whole("delivery_mode", 1, 2, "1 or 2; null means that of `persistent`"),

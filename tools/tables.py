@@ -90,8 +90,12 @@ def _dotted(numbers: Numbers) -> str:
 
 
 def spark_columns() -> str:
-    """Return the columns that a written DataFrame may have."""
-    return "\n".join(f"- `{column.name}` ({column.types}): {column.meaning}" for column in COLUMNS)
+    """Return the columns that a written DataFrame may have. Strings whose names say what they are share a line."""
+    lines = [
+        f"- `{column.name}`{_type_of(column.types)}: {column.meaning}" for column in COLUMNS if column.meaning
+    ]
+    others = ", ".join(f"`{column.name}`" for column in COLUMNS if not column.meaning)
+    return "\n".join([*lines, f"- {others}: properties of AMQP"])
 
 
 def options() -> str:
@@ -114,10 +118,16 @@ def _option_lists(options: Iterable[Option]) -> str:
     groups: dict[str, list[str]] = {}
     for option in options:
         heading = option.heading or heading  # that of the options before
-        type_ = option.kind.text_label or option.kind.label
-        default = f", default `{option.default_text}`" if option.default_text else ""
-        groups.setdefault(heading, []).append(f"- `{option.spark_name}` ({type_}{default}): {option.meaning}")
+        default = f"default `{option.default_text}`" if option.default_text else ""
+        type_ = _type_of(option.kind.text_label or option.kind.label, default)
+        groups.setdefault(heading, []).append(f"- `{option.spark_name}`{type_}: {option.meaning}")
     return "\n\n".join(f"### {heading}\n\n" + "\n".join(group) for heading, group in groups.items())
+
+
+def _type_of(label: str, default: str = "") -> str:
+    """Return a type and a default in brackets; the page says that others are strings."""
+    said = ", ".join(filter(None, ("" if label == "string" else label, default)))
+    return f" ({said})" if said else ""
 
 
 #: The field that all kinds of entries have.
@@ -139,22 +149,6 @@ def topology_fields() -> str:
                 if isinstance(inner, EntryType)
             ]
     return "\n\n".join(parts)
-
-
-def topology_field_names() -> str:
-    """Return the fields of each kind of entry of a topology file, without their meanings."""
-    kinds = {name: kind for name, kind in FILE.fields.items() if isinstance(kind, EntryType)}
-    lists = {
-        f"`[[{name}]]`, each entry of `{list_}`": inner
-        for name, kind in kinds.items()
-        for list_, inner in kind.fields.items()
-        if isinstance(inner, EntryType)
-    }
-    entries = {f"`[[{name}]]`": kind for name, kind in kinds.items()} | lists
-    return "\n".join(
-        f"- {entry}: {', '.join(f'`{name}`' for name in kind.fields if name != 'owner')}"
-        for entry, kind in {"the file": FILE, **entries}.items()
-    )
 
 
 def _fields(type_: EntryType) -> str:

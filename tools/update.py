@@ -30,7 +30,6 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "options of queues": tables.queue_options,
     },
     "docs/reference/support.md": {"releases": release_table.releases},
-    "docs/reference/topology.md": {"fields": tables.topology_field_names},
     "docs/reference/commands/README.md": {"commands": tables.command_list},
     "tests/README.md": {"mutants": mutations.table},
 }

@@ -238,10 +238,7 @@ ADDRESS_OPTIONS = (
     Option("password", TEXT, "if `url` has none; see [Secrets](../spark/write.md#secrets)"),
     Option("passwordEnv", TEXT, "environment variable of the executors with the password"),
     Option("passwordFile", TEXT, "path of a file with the password on every executor"),
-    Option(
-        "tokenCommand", TEXT,
-        "command on every executor that prints an OAuth 2 token, as JWT or as JSON with `access_token` and `expires_in`",
-    ),
+    Option("tokenCommand", TEXT, "command on every executor that prints an [OAuth 2 token](../operate/security.md#oauth-2-tokens)"),
     Option("tls", FLAG, "with `host`: use TLS; in a `url` write `amqps://` or `rabbitmq-stream+tls://`"),
     Option("tlsCaFile", TEXT, "PEM file of the trusted authorities; by default those of the system"),
     Option("tlsCertFile", TEXT, "PEM file of the client's certificate"),

@@ -153,8 +153,7 @@ class ReadOptions:
     super_stream: str | None = option(TEXT, "instead: all streams of a super stream")
     routing: StreamRouting | None = option(
         one_of(*get_args(StreamRouting)),
-        "with `superStream` and `pushFilters=keys` or `replay`: how clients route, by `hash` or by binding `key`; required if the binding keys "
-        "are not 0, 1, ...",
+        "with `pushFilters=keys` or `replay`: how clients route to `superStream`; required if the binding keys are not 0, 1, ...",
         only="batch",
     )
     exchange: str | None = option(
@@ -177,8 +176,8 @@ class ReadOptions:
     )
     starting_offsets: Bound | None = option(
         _OFFSETS,
-        "`earliest` (default of batches), `latest` (default of new queries), or an offset for each stream: "
-        '`{"orders-0": 23, "orders-1": -2}`, -2 is earliest, -1 latest',
+        "`earliest` (default of batches), `latest` (default of new queries), or an offset for each stream, -2 is earliest, -1 latest: "
+        '`{"orders-0": 23}`',
         heading="Start and end",
     )
     starting_timestamp: datetime | None = option(
@@ -191,28 +190,27 @@ class ReadOptions:
     ending_timestamp: datetime | None = option(_MOMENT, "instead: exclusive end", only="batch")
     fail_on_data_loss: bool = option(
         FLAG,
-        "fail if rows are no longer in the stream; with `false` the query continues and warns with their number",
+        "fail if rows are no longer in the stream; `false` warns with their number",
         default=True,
     )
     push_filters: str = option(
         one_of("none", "exact", "keys"),
-        "`exact`: skip streams and offsets by filters on `stream`, `offset` and `timestamp`; `keys`: also on `key`; see "
-        "[Filter pushdown](../spark/streams.md#filter-pushdown)",
+        "see [Filter pushdown](../spark/streams.md#filter-pushdown)",
         default="none", only="batch",
     )
     ring: KeyMap | None = option(
         RING,
-        "with `exchange` and `pushFilters=keys`: JSON of the `HashRing`, `SlotTable` or `ModulusHashExchange`, or the path of such a file",
+        "with `exchange` and `pushFilters=keys`: as for a write",
         only="batch",
     )
     min_partitions: int | None = option(
         COUNT,
-        "minimum number of tasks of a batch; if it exceeds the number of streams, streams are split by offsets",
+        "minimum number of tasks of a batch, for which streams are split by offsets",
         heading="Batch size",
     )
     max_offsets: int | None = option(
         COUNT,
-        "maximum number of offsets of a micro-batch, divided among the streams by their backlog; slightly more than rows",
+        "maximum number of offsets (slightly more than rows) of a micro-batch, divided among the streams by backlog",
         only="streaming", spark="maxOffsetsPerTrigger",
     )
     max_bytes: int | None = option(
@@ -386,7 +384,7 @@ class QueueOptions:
     )
     exchange: str | None = option(
         TEXT,
-        "instead of `queue`: all queues (not streams) bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
+        "instead of `queue`: all queues bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
     )
     management_url: ManagementUrl | None = option(
         MANAGEMENT_URL, "management API, to read the bindings of `exchange`",

@@ -151,7 +151,7 @@ class WriteOptions:
     )
     queue: str = option(
         TEXT,
-        "instead of `exchange`: the queue, which must exist; a column `key` is not needed, and not published",
+        "instead of `exchange`: the queue, which must exist; a column `key` is not published",
         default="", only="amqp",
     )
     allow_exchange_column: bool = option(FLAG, "allow the column `exchange`", default=False, only="amqp")
@@ -212,66 +212,64 @@ class WriteOptions:
     )
     ring_via: str | None = option(
         TEXT,
-        "instead of `ring`: command prefix that runs `rabbitmqctl` on a broker node, such as `docker exec NAME`, `kubectl exec POD --`, or `env` "
-        "on the node; the driver reads the ring before and after the write or micro-batch",
+        "instead of `ring`: prefix that runs `rabbitmqctl` on a broker node, such as `docker exec NAME`, `kubectl exec POD --`, or `env` on the "
+        "node; the ring is read before and after the write or micro-batch",
     )
     routing: str | None = option(
         one_of("exchange", "client", *get_args(StreamRouting)),
-        "`client` instead of `exchange`: see [Routing in the client](../spark/write.md#routing-in-the-client); needs `ringVia`. With `superStream`: "
-        "`hash` (default), or `key`: `key` is the binding key of a partition, as for AMQP clients",
+        "`client` instead of `exchange`: [routing in the client](../spark/write.md#routing-in-the-client), with `ringVia`. With `superStream`: "
+        "`hash` (default), or `key`, which is the binding key of a partition",
     )
     super_stream: str = option(
         TEXT,
-        "instead of `exchange`: the super stream; rows are placed as by the clients for Java, .NET and Go (murmur3)",
+        "instead of `exchange`: rows are placed as by the clients for Java, .NET and Go (murmur3)",
         default="", heading="Into streams",
     )
     exactly_once: bool = option(
         either("at-least-once", "exactly-once"),
-        "`exactly-once` needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`; see "
-        "[exactly once](../spark/streams.md#write)",
+        "[exactly once](../spark/streams.md#write) needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`",
         default=False, spark="delivery",
     )
     app_id: str | None = option(
-        TEXT,
-        "with `exactly-once`: name of the job, the same in each run; for a streaming query by default its id",
-        only="exactly-once",
+        TEXT, "name of the job, the same in each run; of a streaming query by default its id",
+        only="exactly-once", heading="Exactly once",
     )
     version: int | None = option(
         whole(1, MAX_VERSION),
-        "with `exactly-once`: number of the batch, from 1; increases with each batch, and is the same if the batch is repeated; in `foreachBatch` the batch id plus 1, since batch ids count from 0",
+        "number of the batch, from 1; increases with each batch, and is the same if the batch is repeated; in `foreachBatch` the batch id plus 1",
         only="exactly-once",
     )
     verify: str = option(
         one_of("tail", "full", "off"),
-        "with `exactly-once`: [verification](../spark/streams.md#write) of stored rows", default="tail",
+        "[verification](../spark/streams.md#write) of stored rows", default="tail",
         only="exactly-once",
     )
     order_by: str | None = option(
         TEXT,
-        "column by which the rows of each stream are ordered, before key and value; as `order_by` of `place_for_streams`",
+        "column that orders the rows of each stream, before key and value; as `order_by` of `place_for_streams`",
         only="exactly-once",
     )
     skip_stale: bool = option(
-        either("fail", "skip"), "with `exactly-once`: reaction to a stream that has rows of a later version",
+        either("fail", "skip"), "reaction to a stream that has rows of a later version",
         default=False, only="exactly-once", spark="onStaleVersion",
     )
-    window: int = field_of(options_of(WriteLimits)["window"], only="streams")
+    window: int = field_of(options_of(WriteLimits)["window"], only="streams", heading="Into streams")
     filter_value_column: str | None = option(
         TEXT,
-        "column (string or binary) with the [filter value](../streams/python.md#filters) of each row, may be `key`; null: no filter",
+        "column with the [filter value](../streams/python.md#filters) of each row, may be `key`; null: no filter",
         only="streams",
     )
     sub_entry_rows: int | None = field_of(
         _WRITER["sub_entry_rows"],
-        meaning="maximum number of rows of a [sub-entry](../streams/python.md#sub-entries); by default rows are single; with `exactly-once` it and `compression` are the same whenever a version is written",
+        meaning="maximum number of rows of a [sub-entry](../streams/python.md#sub-entries); by default rows are single",
         only="streams",
     )
     compression: Codec = field_of(_WRITER["compression"], only="streams")
     node_addresses: Mapping[str, str] = field_of(NODE_ADDRESSES, only="streams")
     management_url: ManagementUrl | None = option(
         MANAGEMENT_URL,
-        "with `exactly-once`: `http[s]://host:15672`, to count the publisher names of each stream; by default with the login of `url`",
-        only="exactly-once",
+        "`http[s]://host:15672`, to count the publisher names of each stream; by default with the login of `url`",
+        only="exactly-once", heading="Exactly once",
     )
     connection_name: str = option(
         _NAME_PATTERN, "name of the connection in the management UI; also `{write}` and `{batch}`",
@@ -279,7 +277,7 @@ class WriteOptions:
     )
     report_path: str | None = option(
         _REPORT_PATH,
-        "local file or folder on the driver for the report as JSON; a streaming query needs a folder, which is created",
+        "local file or folder on the driver for the report as JSON; a streaming query needs a folder",
     )
     # fmt: on
 

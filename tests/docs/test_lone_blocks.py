@@ -38,7 +38,6 @@ PAGES = [
 #: Pages with other blocks, and what runs or reads those.
 OTHERS = {
     "docs/operate/change-an-exchange.md": "typed from top to bottom",
-    "docs/publish/frameworks.md": "Airflow is not installed",
     "docs/operate/managed-brokers.md": "typed from top to bottom",
     "docs/operate/sharding.md": "test_sharding_page.py applies the file of the page first",
     "docs/testing.md": "a test file of a user",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
-from blocks import ROOT, console_examples, page, run_command, run_doctest
+from blocks import console_examples, page, run_command, run_doctest
 
 from rabbit_chx import Topology
-from rabbit_chx.errors import TopologyError
 
 PAGE = "docs/reference/topology.md"
-DEFINITIONS = ROOT / "tests/unit/topology/file/definitions/whole-4.3.6.json"
 
 
 def files(path: str = PAGE) -> list[str]:
@@ -25,7 +22,7 @@ def files(path: str = PAGE) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        (PAGE, ("topology.toml", "mistakes.toml", "orders.toml", "prod.toml")),
+        (PAGE, ("topology.toml", "orders.toml", "prod.toml")),
         ("docs/operate/upgrades.md", ("topology.toml",)),
     ],
 )
@@ -34,7 +31,6 @@ def test_the_answers_are_those_of_the_library(
 ) -> None:
     for name, text in zip(names, files(path), strict=False):
         (tmp_path / name).write_text(text)
-    shutil.copy(DEFINITIONS, tmp_path / "definitions.json")
     monkeypatch.chdir(tmp_path)
     run_doctest(path)
     ((command, printed),) = console_examples(page(path))
@@ -43,13 +39,11 @@ def test_the_answers_are_those_of_the_library(
 
 
 def test_the_files_are_read() -> None:
-    whole, mistakes, orders, values, *others = files()
+    whole, orders, values, *others = files()
     assert len(others) == 3
     Topology.from_toml(orders, variables=tomllib.loads(values))
     for text in (whole, *others):
         Topology.from_toml(text)
-    with pytest.raises(TopologyError):
-        Topology.from_toml(mistakes)
 
 
 def test_the_ranges_expand_as_on_the_page() -> None:

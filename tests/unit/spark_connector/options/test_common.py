@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from ast import literal_eval
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,9 @@ def test_every_option_has_a_name_and_a_default_that_can_be_written(known: tuple[
     assert len(set(names)) == len(names)
     for option in known:
         assert option.meaning
-        assert f"- `{option.spark_name}` (" in page("docs/reference/spark-options.md")
+        assert re.search(
+            rf"^- `{option.spark_name}`[ :]", page("docs/reference/spark-options.md"), re.MULTILINE
+        )
         if option.default_text:
             assert read_option(option, option.default_text) == option.default
 
