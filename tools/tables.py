@@ -326,7 +326,7 @@ def first_sentence(value: object) -> str:
 
 
 def levels() -> str:
-    """Return a row for each package or module with the first sentence of its docstring, the top level first."""
+    """Return a row for each package with what its docstring says it is, and for the modules of a level; the top level first."""
     return "\n".join(["| level | package | |", "| --- | --- | --- |", *_level_rows()])
 
 
@@ -335,15 +335,18 @@ def _level_rows() -> Iterator[str]:
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
     for level, layer in zip(range(len(layers), 0, -1), layers, strict=True):
-        for package in layer.split("|"):
-            path = _ROOT / package.strip().replace(".", "/")
-            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-            name = f"{path.relative_to(_ROOT)}{'/' if path.is_dir() else '.py'}"
-            yield f"| {level} | [`{name}`](../../{name.removesuffix('/')}) | {_summary(file)} |"
+        paths = [_ROOT / package.strip().replace(".", "/") for package in layer.split("|")]
+        for folder in filter(Path.is_dir, paths):
+            name = folder.relative_to(_ROOT)
+            yield _line((str(level), f"[`{name}/`](../../{name})", _summary(folder / "__init__.py")))
+        modules = [path.relative_to(_ROOT).with_suffix(".py") for path in paths if not path.is_dir()]
+        if modules:
+            links = ", ".join(f"[`{module.name}`](../../{module})" for module in modules)
+            yield _line((str(level), links, ""))
 
 
 def _summary(file: Path) -> str:
-    """Return the first sentence of the module's docstring, in Markdown."""
+    """Return the first sentence of the module's docstring, in Markdown, up to the colon that details follow."""
     docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    paragraph = " ".join(docstring.partition("\n\n")[0].removesuffix("::").split())
-    return re.sub(r"``([^`]+)``", r"`\1`", paragraph).replace("|", "\\|")
+    first = re.match(r"(?:``[^`]+``: )?.*?(?=: |\.(?: |$)|$)", " ".join(docstring.split()))
+    return re.sub(r"``([^`]+)``", r"`\1`", first[0] if first else "").replace("|", "\\|")

@@ -25,7 +25,7 @@ PAGE = "docs/testing.md"
 def test_the_snippets_run(run_pytest: RunPytest) -> None:
     need("docker")
     blocks = python_blocks(PAGE)
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     said = run_pytest("\n".join(blocks), "--chx-broker", "4.3", CI="true")
     assert "rabbit_chx: RabbitMQ 4.3." in said
     assert f"{sum(block.count('def test_') for block in blocks)} passed" in said
