@@ -45,10 +45,14 @@ def test_two_rings_in_the_same_order_give_each_key_queues_of_the_same_number() -
 
 
 def test_the_file_of_slots_is_read() -> None:
-    file, without_slots = re.findall(
+    file, lists, without_slots = re.findall(
         r"^```toml\n(.*?)^```$", page("docs/operate/slots.md"), re.DOTALL | re.MULTILINE
     )
     assert Topology.from_toml(file).exchanges[0].slots == 64
+    weights = 'members = [{ queue = "events.{1..4}", weight = 1 }]\n'
+    assert weights in file
+    assert Topology.from_toml(file).slots("events").provenance == "assumed"
+    assert Topology.from_toml(file.replace(weights, lists)).slots("events").provenance == "replayed"
     live = live_of(Topology.from_toml(file.replace("slots = 64", "slots = 8")))
     wanted = Topology.from_toml(f'{without_slots}[[queues]]\nname = "events.{{1..4}}"\ntype = "quorum"\n')
     made = plan(wanted, live)
