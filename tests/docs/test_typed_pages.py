@@ -17,11 +17,11 @@ from rabbit_chx.testing import RunningBroker
 @pytest.mark.parametrize(
     "name",
     [
-        "change-an-exchange",
         pytest.param(
-            "managed-brokers",  # of which only AMQP and the management API are known
-            marks=pytest.mark.chx_broker(">=4.3", "x-modulus-hash without a plugin"),
+            "change-an-exchange",
+            marks=pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group"),
         ),
+        "managed-brokers",  # of which only AMQP and the management API are known
     ],
 )
 def test_the_page_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path, name: str) -> None:
