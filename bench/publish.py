@@ -300,6 +300,16 @@ class RawSocket:
             low = self._read_acks(low, ahead)
         return sent
 
+    def follow(self, wire: bytes, messages: int, window: int) -> None:
+        """Send one message many times, the next ones as soon as the window has room, and wait for the last confirm."""
+        sent = low = 0
+        ahead: set[int] = set()
+        while low < messages:
+            if room := min(window + low + len(ahead), messages) - sent:
+                self._socket.sendall(wire * room)
+                sent += room
+            low = self._read_acks(low, ahead)
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()

@@ -1,7 +1,7 @@
 """Compare `SharedPublisher` with other ways to publish one message per request: rate and latency.
 
 Each worker (a thread or a task) publishes a message of 100 bytes, waits for its confirm, and publishes the next one. The ways take turns on
-one broker. A run counts only if every message is in the queue.
+one broker. A run counts only if every message is in the queue. After each comparison of tasks comes the limit: bytes that are encoded before.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import aio_pika
 import pika
+from publish import RawSocket, ready_made
 
 from rabbit_chx import SharedPublisher
 from rabbit_chx.rendering import TableColumn, render_table
@@ -187,6 +188,18 @@ def aio_tasks(url: str, workers: int, messages: int, *, pace: bool = False) -> R
     return asyncio.run(run())
 
 
+def ready_made_rate(url: str, unanswered: int, messages: int) -> float:
+    """Send bytes that are encoded before, each message after the confirm of another one: the limit of any client, in messages per second."""
+    ((wire, _),) = ready_made("", [QUEUE], BODY)
+    connection = RawSocket(url)
+    try:
+        begin = time.perf_counter()
+        connection.follow(wire, messages, unanswered)
+        return messages / (time.perf_counter() - begin)
+    finally:
+        connection.close()
+
+
 def round_trips(url: str, count: int = 200) -> Run:
     """Passive declarations, one after the other: what a round trip takes."""
     with ExitStack() as stack:
@@ -263,6 +276,10 @@ def main() -> None:
                         "aio-pika": partial(aio_tasks, url, workers, count),
                     }
                     compared(f"{kind} queue, tasks: {workers}", tasks, runs, counted)
+                    limit = statistics.median(ready_made_rate(url, workers, count) for _ in range(runs))
+                    print(f"ready-made bytes, {workers} unanswered: {limit:,.0f} messages/s")
+                    with ExitStack() as own:
+                        pika_channel(own, url).queue_purge(QUEUE)
                 alone: dict[str, Way] = {
                     "SharedPublisher, one thread": partial(shared_threads, url, 1, lonely),
                     "pika, one thread": partial(pika_lock, url, 1, lonely),

@@ -77,11 +77,8 @@ def test_a_page_has_few_words(document: str) -> None:
 
 
 def test_all_pages_have_few_words() -> None:
-    """A page that is not needed is not read. What tools/update.py writes, such as the list of options, is looked up, and not read."""
-    documents = ["README.md", *(path for path in EVERYWHERE if path.startswith("docs/"))]
-    made = re.compile(r"<!-- [\w ]+: made by.*?<!-- end of", re.DOTALL)
-    written = sum(len(part.split()) for path in documents for part in made.findall(page(path)))
-    assert sum(map(words, documents)) - written <= 31_000
+    """A page that is not needed is not read. Everything counts here, also code and what tools/update.py writes."""
+    assert sum(len(page(path).split()) for path in EVERYWHERE if path.startswith("docs/")) <= 33_000
 
 
 #: Pages say rejected, failed or not allowed.
