@@ -113,7 +113,7 @@ def test_the_same_files_are_packed_into_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "vectors-1" / "b.json").read_text() == "two"
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     clone, wheels = tmp_path / "clone", tmp_path / "wheels"
