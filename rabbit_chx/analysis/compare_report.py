@@ -135,7 +135,7 @@ def _change_facts(
         is_one_release = simulation.ring.release == change.ring.release
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
-        fewest = f"; minimum {percent(minimum)}" if shares.moved and is_one_release else ""
+        fewest = f"; at least {percent(minimum)} in any order" if shares.moved and is_one_release else ""
         yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.traits.hashes}{fewest}"
     if simulation.sample and change.messages:
         messages = simulation.sample.messages

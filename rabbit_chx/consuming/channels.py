@@ -568,7 +568,7 @@ class _Writer:
 def _journal_refusal(refusal: BrokerRefusedError, journal: str) -> BrokerRefusedError:
     """Return a refusal of the journal with its remedies."""
     needs = (
-        ": the user needs the permissions read and write on it and write on the default exchange, and configure where it is not declared "
+        ": the user needs the permissions read on it and write on the default exchange, and configure where it is not declared "
         "yet"
         if isinstance(refusal, AccessRefusedError)
         else ""

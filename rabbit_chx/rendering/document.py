@@ -162,11 +162,13 @@ class Gauge:
         name: its name, of ``[a-zA-Z_:][a-zA-Z0-9_:]*``.
         help: its description, with its unit.
         samples: labels and value, one for each set of labels.
+        only_grows: whether it is a counter.
     """
 
     name: str
     help: str
     samples: Sequence[tuple[Mapping[str, str], float]]
+    only_grows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,7 +378,7 @@ def metrics_text(metrics: Iterable[Gauge]) -> str:
     lines: list[str] = []
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {_escape_help(metric.help)}")
-        lines.append(f"# TYPE {metric.name} gauge")
+        lines.append(f"# TYPE {metric.name} {'counter' if metric.only_grows else 'gauge'}")
         for labels, value in metric.samples:
             pairs = ",".join(f'{name}="{_escape_label(text)}"' for name, text in labels.items())
             lines.append(f"{metric.name}{{{pairs}}} {value!r}" if pairs else f"{metric.name} {value!r}")

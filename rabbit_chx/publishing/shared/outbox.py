@@ -111,10 +111,15 @@ class SharedStats:
         from rabbit_chx.rendering.document import Gauge
         from rabbit_chx.rendering.output import metrics_text
 
-        values = {re.sub("_s$", "_seconds", name): value for name, value in asdict(self).items()}
+        present = {"in_flight", "in_flight_bytes", "p50_s", "p99_s"}
         return metrics_text(
-            Gauge(f"rabbit_chx_publisher_{name}", f"{name} of SharedStats", ((labels, value),))
-            for name, value in values.items()
+            Gauge(
+                f"rabbit_chx_publisher_{re.sub('_s$', '_seconds', name)}",
+                f"{name} of SharedStats",
+                ((labels, value),),
+                only_grows=name not in present,
+            )
+            for name, value in asdict(self).items()
             if value is not None
         )
 

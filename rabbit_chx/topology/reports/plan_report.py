@@ -149,7 +149,7 @@ def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Blo
     if matrix is not None and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
-        figures = f"{figures}; minimum {percent(least)}"
+        figures = f"{figures}; at least {percent(least)} in any order"
     facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
     over = ring.handed_over
     if over:

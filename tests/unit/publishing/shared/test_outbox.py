@@ -69,6 +69,8 @@ def test_only_messages_that_were_sent_and_failed_are_unknown() -> None:
 def test_stats_are_metrics_of_prometheus() -> None:
     text = SharedStats(submitted=3, confirmed=2, p99_s=0.25).to_prometheus(exchange='a"b')
     assert 'rabbit_chx_publisher_confirmed{exchange="a\\"b"} 2\n' in text
+    assert "# TYPE rabbit_chx_publisher_confirmed counter\n" in text
+    assert "# TYPE rabbit_chx_publisher_in_flight gauge\n" in text
     assert 'rabbit_chx_publisher_p99_seconds{exchange="a\\"b"} 0.25\n' in text
     assert "p50" not in text, "without a confirm there is none"
     assert "rabbit_chx_publisher_submitted 0\n" in SharedStats().to_prometheus()
