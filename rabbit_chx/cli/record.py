@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import click
 
+from rabbit_chx.cli.applying import check_permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -89,15 +90,17 @@ def record(
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
         if not names:
             raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
+        hashing = [live_hash_exchange(live, name).name for name in names]
+        check_permissions(at, opened, hashing, is_record=True)
         if observed.observed is not None or tracing.trace is not None:
-            name = live_hash_exchange(live, exchanges[0]).name
+            name = hashing[0]
             pairs = (
                 read_observed(observed, live, name)
                 if tracing.trace is None
                 else traced_keys(opened, live, name, tracing, is_compared=False)
             )
             live = with_observed_ring(live, name, pairs)
-        rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
+        rings = {name: certain_ring(live, name) for name in names}
         made = {name: make_record_of(live, name) for name in rings}
         stored = {
             name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]
