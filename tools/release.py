@@ -132,7 +132,12 @@ def _try_example(readme: str, wheel: Path) -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         printed = subprocess.run(
-            ["bash", "-eu", "-c", script],  # as a shell is by default, without pipefail: `compare` answers 1 if keys move
+            [
+                "bash",
+                "-eu",
+                "-c",
+                script,
+            ],  # as a shell is by default, without pipefail: `compare` answers 1 if keys move
             cwd=folder,
             env=environment,
             check=True,

@@ -370,7 +370,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
     alternate: str | None = None
-    means = Means()
+    means, doubt = Means(), ""
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
@@ -392,11 +392,10 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
             return _ring_of_past(live, moment)
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
-            doubt = (
-                Fix(f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}, means))
-                if source.ground.is_assumed
-                else ""
-            )
+            if source.ground.is_assumed:
+                doubt = Fix(
+                    f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}, means)
+                )
             return RingInput(source, {}, is_live=True, doubt=doubt, alternate=alternate, exchange=exchange)
         ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults | live.dead_ends
         means = live.means if ring.ground.is_assumed else means
@@ -407,7 +406,6 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
     unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
-    doubt: str = ""
     if ring.ground.is_assumed:
         remedy = know_rings({exchange: ring}, means)
         doubt = Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", remedy)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pika
 import pytest
-from exchange_types import CHX
+from exchange_types import CHX, FANOUT
 from publishing_support import through
 from shop import Shop, declare
 from taken import taken
@@ -110,7 +110,7 @@ def test_it_waits_for_a_broker_that_is_starting(
 def test_an_exchange_in_the_ring_that_leads_to_no_queue_is_named(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shop.channel.exchange_declare("nowhere", "fanout")
+    shop.channel.exchange_declare("nowhere", FANOUT)
     shop.channel.exchange_declare("half", CHX)
     shop.channel.exchange_bind("nowhere", "half", "1")
     shop.channel.queue_bind("q1", "half", "1")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from rabbit_chx.cli.app import app
+from tables import commands
+
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 
+#: The commands by their names.
+_COMMANDS = {name: context.command for name, context in commands()}
 #: A command of another user, in a message.
 _OF_ANOTHER = re.compile(r"^(?P<command>.*?) \(as a user with [^)]*\)$")
 #: An option in plain text.
@@ -62,7 +65,7 @@ class Heard:
                 found.append(self._said[words])
                 left = left.replace(words, " ")
         verbs = re.findall(r"rabbit-chx (\w+)", left)
-        assert not {*verbs} & {*app.list_commands(None)}, ("a command that is no part of a Fix", left)
+        assert not {*verbs} & {*_COMMANDS}, ("a command that is no part of a Fix", left)
         for option in dict.fromkeys(_OPTION.findall(left)):
             value = _VALUES.get(option, ())
             assert value or option in flags_of(command), (f"an option that {command} lacks", option, left)
@@ -72,8 +75,12 @@ class Heard:
 
 def flags_of(command: str) -> set[str]:
     """Return the options of a command that take no value."""
-    found = app.get_command(None, command)
-    return {name for option in found.params if getattr(option, "is_flag", False) for name in option.opts}
+    return {
+        name
+        for option in _COMMANDS[command].params
+        if getattr(option, "is_flag", False)
+        for name in option.opts
+    }
 
 
 @contextmanager
@@ -81,8 +88,8 @@ def heard() -> Iterator[Heard]:
     """Hear what is put into words within a block."""
     hearing, worded = Heard(), Fix.worded
 
-    def hear(fix, words):
-        def noted(part):
+    def hear(fix: Fix, words: Callable[[CommandLine | Argument], str]) -> str:
+        def noted(part: CommandLine | Argument) -> str:
             text = words(part)
             hearing.hear(part, text)
             return text

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
+from typing import cast
 from unittest.mock import patch
 
 import pika
@@ -331,7 +332,7 @@ class Advised:
         self._made = 0
         self._api.put("users", self._name, body={"password": CANARY, "tags": user.tag})
         self._results: dict[tuple[tuple[str, ...], ...], Ran] = {}
-        self._places, self._unchanged = ExitStack(), None
+        self._places, self._unchanged = ExitStack(), cast("Place | None", None)
         self.wrong: list[str] = []
         self.followed = 0
 
