@@ -29,7 +29,7 @@ from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, make_record_of
-from rabbit_chx.topology.live_rings import live_hash_exchange
+from rabbit_chx.topology.live_rings import live_hash_exchange, none_lasts
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, limits_of, records_of
 
@@ -100,7 +100,9 @@ def record(
                 else traced_keys(opened, live, name, tracing, is_compared=False)
             )
             live = with_observed_ring(live, name, pairs)
-        rings = {name: certain_ring(live, name) for name in names}
+        means = live.facts.means
+        remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
+        rings = {name: certain_ring(live, name, remedy) for name in names}
         made = {name: make_record_of(live, name) for name in rings}
         stored = {
             name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]

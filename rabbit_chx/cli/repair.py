@@ -26,6 +26,7 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
+from rabbit_chx.result_fields import to_json
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -143,7 +144,8 @@ class RepairReport:
         fields = {
             "state": self.state,
             "exchange": self.exchange,
-            "plan": self.plan,
+            # Its text is JSON, which no option of the command line is in any more.
+            "plan": {**to_json(self.plan), "refusals": refusals_as_json(self.plan.refusals)},
             "refusals": refusals_as_json(self.refusals),
             "done": len(self.changes),
             "ring": self.ring,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
+from command_line import CALL
 from tables import commands
 
 from rabbit_chx.fixes import Argument, CommandLine, Fix
@@ -23,6 +24,8 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 _VALUES = {
     "--management-url": ("http://user:password@host:15672",),
     "--ring-via": ("PREFIX",),
+    "--hash-header": ("tenant",),
+    "--hash-property": ("message_id",),
 }
 #: What names a command without advising it.
 _NO_ADVICE = re.compile(r"\(see rabbit-chx \w+ -h\)")
@@ -59,6 +62,7 @@ class Heard:
 
     def advice_in(self, said: str, command: str) -> list[Advice]:
         """Return what a command advises in what it has printed; each option in plain text is one, too."""
+        assert not (call := CALL.search(said)), ("the words of Python", call, said)
         left, found = _NO_ADVICE.sub("", said), []
         for words in sorted(self._said, key=len, reverse=True):
             if words in left:
