@@ -144,7 +144,7 @@ class RepairReport:
         fields = {
             "state": self.state,
             "exchange": self.exchange,
-            # Its text is JSON, which no option of the command line is in any more.
+            # The JSON of a plan is text, in which a Fix has only the words of Python.
             "plan": {**to_json(self.plan), "refusals": refusals_as_json(self.plan.refusals)},
             "refusals": refusals_as_json(self.refusals),
             "done": len(self.changes),

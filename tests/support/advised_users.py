@@ -483,14 +483,14 @@ class Advised:
         if "--ring-via" in advice.words and self._user.runs_ctl:
             self._blame(base, advice, "names a way that it was given")
             return
+        if advice.is_of_another:
+            if self._user.rights == "all":
+                self._blame(base, advice, "is said to be of another user")
+            return
         found = self._results.get((command, *before))
         if found is None:
             found = self._results[command, *before] = self._run_in(before, command)
             self.followed += 1
-        if advice.is_of_another:
-            if self._user.rights == "all":
-                self._blame(base, advice, f"is said to be of another user: {found}")
-            return
         # Before the management API is asked, nothing shows what the user would be refused next.
         is_first = "--management-url" not in advice.words
         if found.code == 77 and is_first:
