@@ -142,6 +142,9 @@ long/apply: $(STAMP) ## 1,000 histories of a model, and applies of 48 plans on 4
 long/claims: $(STAMP) ## 1,000 random histories of rings, with foreign binds, copies, killed applies and restarts, on each release: what every command claims is true
 	CLAIM_HISTORIES=250 RELEASES="$(RELEASES)" $(PYTEST) -n 2 --no-loadscope-reorder tests/parity/test_topology_claims.py
 
+long/advice: $(STAMP) ## 200 users in vhosts in many states, on each release: whatever a command advises can be run, and is not refused again
+	ADVICE_CASES=200 $(PYTEST) -n 2 $(foreach release,$(RELEASES),--chx-broker $(release)) tests/broker/test_advice.py
+
 long/churn: $(STAMP) ## members of a group join, leave and are killed under load for four minutes; checks that no message is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
 

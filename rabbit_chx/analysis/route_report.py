@@ -41,7 +41,7 @@ class Answer:
         key: the key as given.
         place: the destination; None if the message is unroutable.
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
-        fault: the defect of a slot that is not bound to exactly one queue; else None.
+        fault: why an exchange of the ring does not pass the message to exactly one queue; else None.
         explanation: the steps of the routing; None without ``--explain``.
     """
 
@@ -60,13 +60,13 @@ class Answer:
         faults: Mapping[ExchangeRef, str],
         explanation: Explanation | None = None,
     ) -> Answer:
-        """Return the answer for a key whose destination in the ring is known; `faults` are those of its slots."""
+        """Return the answer for a key whose destination in the ring is known; `faults` are those of its exchanges."""
+        fault = faults.get(place) if isinstance(place, ExchangeRef) else None
         if not isinstance(source, SlotTable):
-            return cls(key, place, explanation=explanation)
+            return cls(key, place, fault=fault, explanation=explanation)
         queue = source.queue_of(place)
         if not isinstance(place, ExchangeRef):
             return cls(key, queue, "", explanation=explanation)
-        fault = faults.get(place)
         is_slot = queue != place or bool(fault)
         return cls(key, queue, place.name if is_slot else "", fault, explanation)
 

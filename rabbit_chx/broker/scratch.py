@@ -39,6 +39,7 @@ from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live.live_broker import Operation
+from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -46,7 +47,7 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.refusals import READ_RINGS
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.reports.exchange_report import exchange_facts
 from rabbit_chx.words import percent, plural
 
@@ -270,6 +271,7 @@ def unwound_by_signals() -> Iterator[None]:
 
 
 _MOST_SHOWN = 20
+_COPIED = "the copy was made from that guess, so this verifies the rules of the broker"
 _DESTINATIONS = {
     "destination": Shown("destination", place_text),
     "messages": Shown("messages", number=True),
@@ -295,6 +297,7 @@ class ScratchReport:
         differences: the key of each message with another destination, the predicted one, and the one found.
         heaviest: the most frequent key of the sample and its share of the messages, 0 to 1, which have one destination, whatever the ring; None if no key occurs twice.
         traced_s: the seconds in which live messages were traced; None if a copy was made.
+        means: those of the user, if the ring is assumed.
     """
 
     exchange: str
@@ -307,6 +310,7 @@ class ScratchReport:
     differences: Sequence[tuple[str, Place | Refused, Place]] = ()
     heaviest: tuple[str, float] | None = None
     traced_s: float | None = None
+    means: Means = field(default_factory=Means)
 
     def with_messages(
         self,
@@ -333,29 +337,21 @@ class ScratchReport:
         """The uncertainty of a ring; None if it was read or is recorded."""
         if self.ring.ground.is_certain or not self.ring.traits.has_order:
             return None  # where no order matters, the bindings determine the destinations
-        copied = "the copy was made from that guess, so this verifies the rules of the broker, not the ring; "
-        return Fix(
-            f"{copied if self.traced_s is None else ''}pass ",
-            READ_RINGS,
-            " to read it",
-        )
+        copied = f"{_COPIED}, not the ring; " if self.traced_s is None else ""
+        return Fix(copied, know_rings({self.exchange: self.ring}, self.means))
 
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
         compared, heaviest = sum(self.found.values()), self.heaviest
-        by = "a copy in a vhost of its own, now removed"
+        by, copied = "a copy in a vhost of its own, now removed", f": {_COPIED}"
         if self.traced_s is not None:
-            by = f"what the broker did with them in {self.traced_s:g} s of live traffic"
+            copied, by = "", f"what the broker did with them in {self.traced_s:g} s of live traffic"
         facts = [
             *self._facts(),
             ("compared", f"{plural(compared, 'message')} with {by}" if compared else "nothing"),
             ("mismatches", f"{len(self.differences):,}"),
             *([("heaviest key", _heaviest_text(*heaviest))] if heaviest else []),
-            *(
-                [("verified", Fix("not the ring, which is a guess: ", doubt))]
-                if (doubt := self.doubt)
-                else []
-            ),
+            *([("verified", f"not the ring, which is a guess{copied}")] if self.doubt else []),
             *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
         ]
         findings = [
@@ -392,7 +388,7 @@ class ScratchReport:
 
     def _facts(self) -> list[tuple[str, str]]:
         if self.ring.traits.has_order:
-            return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring)
+            return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring, self.means)
         return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
 
 

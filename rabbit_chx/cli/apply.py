@@ -12,7 +12,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, check_permissions, show_planned
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
     BrokerOptions,
@@ -124,9 +124,9 @@ class ApplyReport:
             yield Facts([("applied", counted), *slots, *rings])
         else:
             done = f"{len(changes):,} of {planned}"
-            yield Facts(
-                [("done", done), *slots, ("next", "apply again: it plans and makes the other changes")]
-            )
+            left = len(changes) < len(self.plan.changes)
+            following = [("next", "apply again: it plans and makes the other changes")] if left else []
+            yield Facts([("done", done), *slots, *following])
             if changes:
                 yield Section("Done", [changes_table(changes, whole=False)])
 
@@ -248,10 +248,11 @@ def apply(
                 for note in opened.apply(plan).unrecorded:
                     say(note)
             unchanged = ApplyReport("unchanged", plan)
-            return Outcome(unchanged.document(), unknown_order(plan) or ExitCode.DONE)
+            return Outcome(unchanged.document(), unknown_order(plan, live.live) or ExitCode.DONE)
         drain_s = None if "allow_loss" in allowed else given.drain
         report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:
+            check_permissions(at, opened)
             say("the plan is refused, and nothing was changed")
             refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
             return Outcome(refused.document() if output == "json" else report, code=ExitCode.REFUSED)

@@ -26,7 +26,8 @@ from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Tab
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
-from rabbit_chx.topology.planning.refusals import check_certain
+from rabbit_chx.topology.model import Means
+from rabbit_chx.topology.planning.refusals import check_certain, know_rings
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.targets import reordered
@@ -94,7 +95,7 @@ class BalanceOptions:
             raise InputError(
                 f"{exchange.name} has {plural(len(table.slots), 'slot')}, and {exchange.slots} in {file.name}: apply the file first"
             )
-        check_certain(exchange.name, table)
+        check_certain(exchange.name, table, live.facts.means)
         arguments = {name: str(value) for name, value in there.arguments.items()}
         sample = read_load(self.keys, arguments, table)
         with sign_of_life("balancing"):
@@ -230,7 +231,8 @@ def arrange(
     done = rearrange(given.text, members, given.variables)
     slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
     for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):
-        _report_moves(ring, better[ring.exchange][1] if ring.exchange in better else None)
+        order = better[ring.exchange][1] if ring.exchange in better else None
+        _report_moves(ring, order, read.live.facts.means)
     pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
     pinned = tuple(name for name in pins if name not in done.unwritten)
     for name in slotted.keys() - {*pins}:
@@ -292,16 +294,15 @@ def _report_unwritten(done: RingText, members: Mapping[str, Sequence[RingMember]
         say(f"{name}: its list of members was rewritten without its comments")
 
 
-def _report_moves(ring: KeyMapPlan, order: RingProposal | None) -> None:
+def _report_moves(ring: KeyMapPlan, order: RingProposal | None, means: Means) -> None:
     if not ring.before.buckets:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
     if order is not None:
         say(f"{ring.exchange}: in this order {_figures(order)}; as written {_figures(ring)}")
     elif not ring.before.ground.is_certain:
-        say(
-            f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: pass --ring-via to arrange it"
-        )
+        remedy = know_rings({ring.exchange: ring.before}, means)
+        say(Fix(f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: ", remedy))
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")
     elif ring.moved or ring.moved_at_worst:

@@ -44,6 +44,7 @@ from rabbit_chx.topology.checking.check import UNNUMBERED
 from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.live_rings import how_to_record, read_without_record
+from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.comparison import find_super_streams
 from rabbit_chx.topology.planning.refusals import REMAKE_RINGS, know_rings
@@ -180,7 +181,8 @@ def _check(
             live, exchanges[0], wanted, file, lambda name: read_observed(observed, live, name)
         )
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
-        say(how_to_record(names, **({"vhost": at.settings.vhost} if given.all_vhosts else {})))
+        where = {"vhost": at.settings.vhost} if given.all_vhosts else {}
+        say(how_to_record(names, live.facts.means, **where))
     with sign_of_life("comparing"):
         found = check(live, wanted, exchange=exchanges or None, file=file)
     return replace(found, findings=(*oddities, *found.findings))
@@ -343,7 +345,11 @@ def _say_unknown_orders(report: CheckReport) -> bool:
     streams = [name for ended in checks for name, why in ended.unordered.items() if why == UNNUMBERED]
     if rings:
         what = f"the order of {listed([*rings])} is not known, and what depends on it was not checked: "
-        say(Fix(what, know_rings(rings, can_trace=all(ended.can_trace for ended in checks))))
+        means = Means(
+            all(ended.means.can_trace for ended in checks),
+            next((ended.means.voids for ended in checks if ended.means.voids), ""),
+        )
+        say(Fix(what, know_rings(rings, means)))
     if streams:
         say(
             f"the order of the partitions of {listed(streams)} is not known: open the stream port to this host"

@@ -92,7 +92,8 @@ def export(
             to_type("arrange", "FILE", write=True),
             "; it writes the order that moves the fewest",
         )
-        say(Fix(about, know_rings(guessed) if live else arranged))
+        remedy = know_rings(guessed, topology.facts.means) if live else arranged
+        say(Fix(about, remedy))
     code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
     text = _with_choices(written.to_toml(), written, guessed)
     return Outcome(Document("topology", [Data(lambda: tomllib.loads(text)), Verbatim(text)]), code)

@@ -77,16 +77,11 @@ class LivePlan:
         return plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
 
 
-def unknown_order(plan: Plan) -> ExitCode | None:
+def unknown_order(plan: Plan, live: LiveTopology) -> ExitCode | None:
     """Return the exit code for rings whose order is not known, and say what shows it; None if all are known."""
     if not plan.guessed_orders:
         return None
-    say(
-        Fix(
-            "whether the order of ",
-            listed(list(plan.guessed_orders)),
-            " is that of the file is not known: ",
-            know_rings({name: plan.rings[name].before for name in plan.guessed_orders}),
-        )
-    )
+    rings = {name: plan.rings[name].before for name in plan.guessed_orders}
+    what = f"whether the order of {listed([*rings])} is that of the file is not known: "
+    say(Fix(what, know_rings(rings, live.facts.means)))
     return ExitCode.PARTLY

@@ -10,7 +10,7 @@ from pathlib import Path
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.cli.printed import in_words, to_type
@@ -18,6 +18,7 @@ from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.topology import Plan
+from rabbit_chx.topology.live.recording import why_not_resumable
 
 
 @command(
@@ -47,6 +48,8 @@ def plan(
     with at.open() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
         say_unrecorded_rings(live.live)
+    if note := why_not_resumable(live.plan, live.live):
+        say(note)
     remaining = live.refused(permissions)
     live = replace(live, plan=replace(live.plan, refusals=remaining))
     made, permitting = live.plan, options_to_permit(remaining)
@@ -70,7 +73,7 @@ def plan(
         if made.refusals
         else ExitCode.DIFFERENCE
         if made.changes or made.parked_messages
-        else unknown_order(made) or ExitCode.DONE
+        else unknown_order(made, live.live) or ExitCode.DONE
     )
     return Outcome(report, code)
 

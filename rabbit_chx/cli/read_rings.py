@@ -19,7 +19,7 @@ def say_unrecorded_rings(live: LiveTopology) -> None:
     from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 
     if names := read_without_record(live):
-        say(how_to_record(names))
+        say(how_to_record(names, live.facts.means))
 
 
 def say_unrecorded(live: LiveExchange) -> None:
@@ -28,7 +28,7 @@ def say_unrecorded(live: LiveExchange) -> None:
 
     ring = live.ring
     if ring.provenance == "read" and has_order(ring.destinations, ring.release) and not live.is_recorded:
-        say(how_to_record([live.name]))
+        say(how_to_record([live.name], live.means))
 
 
 def say_doubts(rings: Mapping[str, KeyMap]) -> None:

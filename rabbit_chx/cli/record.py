@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import click
 
+from rabbit_chx.cli.applying import check_permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -28,7 +29,7 @@ from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.live.recording import has_record, make_record_of
-from rabbit_chx.topology.live_rings import live_hash_exchange
+from rabbit_chx.topology.live_rings import live_hash_exchange, none_lasts
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.ring_records import RingRecord, limits_of, records_of
 
@@ -89,15 +90,19 @@ def record(
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
         if not names:
             raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
+        hashing = [live_hash_exchange(live, name).name for name in names]
+        check_permissions(at, opened, hashing, is_record=True)
         if observed.observed is not None or tracing.trace is not None:
-            name = live_hash_exchange(live, exchanges[0]).name
+            name = hashing[0]
             pairs = (
                 read_observed(observed, live, name)
                 if tracing.trace is None
                 else traced_keys(opened, live, name, tracing, is_compared=False)
             )
             live = with_observed_ring(live, name, pairs)
-        rings = {name: certain_ring(live, live_hash_exchange(live, name).name) for name in names}
+        means = live.facts.means
+        remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
+        rings = {name: certain_ring(live, name, remedy) for name in names}
         made = {name: make_record_of(live, name) for name in rings}
         stored = {
             name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, check_permissions, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -26,6 +26,7 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
+from rabbit_chx.result_fields import to_json
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -143,7 +144,8 @@ class RepairReport:
         fields = {
             "state": self.state,
             "exchange": self.exchange,
-            "plan": self.plan,
+            # The JSON of a plan is text, in which a Fix has only the words of Python.
+            "plan": {**to_json(self.plan), "refusals": refusals_as_json(self.plan.refusals)},
             "refusals": refusals_as_json(self.refusals),
             "done": len(self.changes),
             "ring": self.ring,
@@ -206,7 +208,7 @@ def repair(
             live = opened.topology()
             for name in exchanges:
                 live_hash_exchange(live, name)
-                certain_ring(live, name, REMAKE_RINGS)
+                _check_order(at, opened, live, name, given)
         reports = [_repaired(at, opened, name, given, output) for name in dict.fromkeys(exchanges)]
     codes = {report.code for report in reports}
     is_part = ExitCode.PARTLY in codes or ({ExitCode.DONE, ExitCode.REFUSED} <= codes and not given.dry_run)
@@ -228,7 +230,7 @@ def _repaired(
         live = opened.topology()
     with sign_of_life("planning"):
         target = healed(live, exchange)
-        certain_ring(live, exchange, REMAKE_RINGS)
+        _check_order(at, opened, live, exchange, given)
         made = plan(target, live)
     refusals = (*made.refused(**given.permissions.arguments(without="allow_loss")), *_locked(made, live))
     gaps = MemberGaps(made, exchange)
@@ -242,6 +244,7 @@ def _repaired(
     report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
     if refusals:
         if not given.dry_run:
+            check_permissions(at, opened)
             say("the repair is refused, and nothing was changed")
         return replace(report, state="refused")
     if not made.changes:
@@ -253,6 +256,18 @@ def _repaired(
         if not ask(made):
             return replace(report, state="refused", problem=DECLINED)
     return _applied(at, opened, report, gaps=gaps, permissions=given.permissions)
+
+
+def _check_order(
+    at: BrokerAddresses, opened: Broker, live: LiveTopology, exchange: str, given: RepairOptions
+) -> None:
+    """Refuse a ring whose order is not known; before that, who could not repair it if it were."""
+    try:
+        certain_ring(live, exchange, REMAKE_RINGS)
+    except InputError:
+        if not given.dry_run:
+            check_permissions(at, opened)
+        raise
 
 
 def _heal_text(live: LiveTopology, exchange: str) -> str:

@@ -160,7 +160,7 @@ class RingInput:
         source: the ring, or the table of its slots; or an exchange without one.
         arguments: the exchange's arguments that determine the hashed value; None if they are not known.
         unknown: why they are not known, as the beginning of a sentence; empty if they are known.
-        faults: the slots of a live exchange that do not have exactly one queue, with the reason.
+        faults: the slots of a live exchange that do not have exactly one queue, and the other exchanges that lead to none, with the reason.
         is_live: True if it is that of a broker.
         is_amqp_alone: True if only AMQP was asked, so that the arguments are not known.
         doubt: what is assumed about the source, and what determines it; empty if the source is known or the user vouches for it.
@@ -363,12 +363,14 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | None = None) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings; or that of a former moment."""
     from rabbit_chx.analysis import ring_findings
+    from rabbit_chx.topology.model import Means
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
     from rabbit_chx.topology.planning.refusals import know_rings
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}
     alternate: str | None = None
+    means, doubt = Means(), ""
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
@@ -390,13 +392,13 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
             return _ring_of_past(live, moment)
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
-            doubt = (
-                Fix(f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}))
-                if source.ground.is_assumed
-                else ""
-            )
+            if source.ground.is_assumed:
+                doubt = Fix(
+                    f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}, means)
+                )
             return RingInput(source, {}, is_live=True, doubt=doubt, alternate=alternate, exchange=exchange)
-        ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults
+        ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults | live.dead_ends
+        means = live.means if ring.ground.is_assumed else means
         arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, alternate)
         say_unrecorded(live)
         for fault in faults.values():
@@ -404,11 +406,9 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
     unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
-    doubt = (
-        Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", know_rings({exchange: ring}))
-        if ring.ground.is_assumed
-        else ""
-    )
+    if ring.ground.is_assumed:
+        remedy = know_rings({exchange: ring}, means)
+        doubt = Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", remedy)
     return RingInput(
         source,
         arguments,

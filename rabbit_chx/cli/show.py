@@ -16,7 +16,7 @@ from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
-from rabbit_chx.topology.live_rings import read_without_record
+from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.planning.refusals import check_certain
 from rabbit_chx.topology.reports.exchange_report import (
@@ -128,10 +128,11 @@ def _read(at: BrokerAddresses, name: str, keys: KeySource | None, *, has_history
             if has_history:
                 live.check_type()
                 shown = replace(shown, history=live.history)
+            faults = live.slots.faults | live.dead_ends if live.type == HASH_EXCHANGE else {}
         if live.type == HASH_EXCHANGE:
             findings = ring_findings(live.ring, live.bindings, live.alternate)
-            for fault in live.slots.faults.values():
-                say(fault)
+        for fault in faults.values():
+            say(fault)
     say_doubts({} if shown.map is None else {name: shown.map})
     for finding in findings:
         say(f"exchange {name!r}: {finding.message}")
@@ -146,7 +147,7 @@ def _with_load(shown: ShownExchange, keys: KeySource) -> ShownExchange:
         )
     if shown.map is None:
         raise InputError(f"exchange {shown.name!r} does not hash: leave the sample out")
-    check_certain(shown.name, shown.map)
+    check_certain(shown.name, shown.map, shown.means)
     return replace(shown, sample=read_load(keys, shown.arguments, shown.map))
 
 
@@ -164,13 +165,15 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Document:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[Sequence[object]] = []
     moduli: list[tuple[str, str, int, int]] = []
-    unrecorded: dict[str, list[str]] = {}
+    unrecorded: list[str] = []
     for vhost in vhosts:
         with live.in_vhost(vhost).open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
         rings += list_rings(vhost, topology)
         say_doubts(topology.rings)
-        unrecorded[vhost] = read_without_record(topology)
+        if names := read_without_record(topology):
+            where = {"vhost": vhost} if all_vhosts else {}
+            unrecorded.append(how_to_record(names, topology.facts.means, **where))
         moduli += list_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")

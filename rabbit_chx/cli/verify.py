@@ -29,6 +29,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live.reading import LiveExchange
+from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 
 _MOST_SHOWN = 20
@@ -68,7 +69,10 @@ def verify(
             if live.type != MODULUS_EXCHANGE:
                 findings = ring_findings(live.ring, live.bindings, live.alternate)
                 say_unrecorded(live)
-        report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings)
+                for fault in live.dead_ends.values():
+                    say(fault)
+        means = live.means if ring.ground.is_assumed else Means()
+        report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings, means=means)
         if tracing.trace is not None:
             report = _by_trace(opened, live, report, tracing)
     if ring.destinations and tracing.trace is None:

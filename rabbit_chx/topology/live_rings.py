@@ -18,8 +18,8 @@ from rabbit_chx.routing.ground import AS_LISTED, Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
-from rabbit_chx.topology.mark import has_restarted
-from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.mark import MARK, has_restarted
+from rabbit_chx.topology.model import LiveTopology, Means
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
@@ -139,12 +139,17 @@ def record_command(*names: str, **options: str) -> CommandLine:
     return CommandLine("record", "Broker.record(live.rings)", names, given)
 
 
-def how_to_record(names: Sequence[str], **options: str) -> Fix:
-    """Return a sentence that names rings without a record that fits them, and the command that stores one."""
-    return Fix(
-        f"no record on the broker fits the order of {listed(list(names))}: if this order is right, store it with ",
-        record_command(*names, **options),
-    )
+def none_lasts(means: Means) -> str:
+    """Return why no record would last."""
+    return f"none would last: {means.voids} takes messages of the queue {MARK} away"
+
+
+def how_to_record(names: Sequence[str], means: Means, **options: str) -> Fix:
+    """Return a sentence that names rings without a record that fits them, and the command that stores one, if it may last."""
+    about = f"no record on the broker fits the order of {listed(list(names))}"
+    if means.voids:
+        return Fix(about, ", and ", none_lasts(means))
+    return Fix(f"{about}: if this order is right, store it with ", record_command(*names, **options))
 
 
 def has_order(bound: Collection[Destination], release: Release) -> bool:
@@ -220,9 +225,8 @@ def live_hash_exchange(live: LiveTopology, name: str) -> ExchangeDefinition:
             raise NotFoundError(f"there is no exchange {name!r}: did you mean {meant}?", exchange=name)
         raise NotFoundError(
             Fix(
-                f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with `",
+                f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with ",
                 CommandLine("apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
-                "`",
             ),
             exchange=name,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
@@ -342,6 +343,19 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class Means:
+    """How the user of a broker may learn the order of a ring and keep it, beside ``rabbitmqctl``.
+
+    Attributes:
+        can_trace: True if the user has the tag ``administrator``, which tracing takes.
+        voids: the policies because of which no record lasts, in words; empty if one may last.
+    """
+
+    can_trace: bool = False
+    voids: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """What is known about a broker beyond its objects and rings; each has a default that means that it is not known.
 
@@ -359,7 +373,8 @@ class BrokerFacts:
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
         queues_left: how many further queues the limit of the vhost permits, beside the lock of an apply; None without a limit.
-        can_trace: True if the user has the tag ``administrator``, which tracing takes.
+        is_administrator: True if the user has the tag ``administrator``, which tracing takes.
+        frame_max: the largest frame that the broker takes, in bytes.
         partitions: the partitions of super streams in the order that the stream protocol shows, by the name of the exchange, if they were
             requested.
         records: the records of rings, by the names of the exchanges that contain them.
@@ -382,7 +397,8 @@ class BrokerFacts:
     exchange_types: frozenset[str] = frozenset()
     default_queue_type: str | None = None
     queues_left: int | None = None
-    can_trace: bool = False
+    is_administrator: bool = False
+    frame_max: int = FRAME_MAX
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
@@ -391,6 +407,11 @@ class BrokerFacts:
     left_out: tuple[str, ...] = ()
     sources_left_out: frozenset[str] = frozenset()
     oddities: tuple[Finding, ...] = ()
+
+    @property
+    def means(self) -> Means:
+        """How the user may learn the order of a ring."""
+        return Means(self.is_administrator, "" if self.mark.holds else self.mark.policies)
 
     def leaving_out(self, descriptions: Iterable[str]) -> BrokerFacts:
         """Return the facts with more `descriptions` of what the topology does not have."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -306,9 +307,46 @@ def test_a_lost_connection_switches_it_off(site: Traced) -> None:
     assert site.is_as_before()
 
 
-def test_a_user_with_the_tag_is_told_of_it(run: Callable[..., tuple[int, Any, str]]) -> None:
-    for command in (("check", "orders"), ("record", "orders")):
-        assert "rabbit-chx record orders --trace 10" in run(*command)[2]
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "c", weight = 2 }, { queue = "a", weight = 3 }, { queue = "b" }]
+[[queues]]
+name = "a"
+[[queues]]
+name = "b"
+[[queues]]
+name = "c"
+"""
+#: The ring is of unknown order: where "reordered" is, the file has another one.
+OF_UNKNOWN_ORDER = [
+    ["check", "orders"],
+    ["record", "orders"],
+    ["route", "orders", "k"],
+    ["compare", "orders"],
+    ["show", "orders"],
+    ["verify", "orders", "--keys", "key-{1..3}"],
+    ["export"],
+    ["plan", "FILE"],
+    ["apply", "FILE", "--yes"],
+    ["plan", "REORDERED"],
+    ["apply", "REORDERED", "--yes"],
+    ["arrange", "REORDERED"],
+]
+
+
+def test_a_user_with_the_tag_is_told_of_it(
+    site: Traced, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, reordered = tmp_path / "file.toml", tmp_path / "reordered.toml"
+    file.write_text(FILE)
+    reordered.write_text(FILE.replace("weight = 2", "weight = 3"))
+    for command in OF_UNKNOWN_ORDER:
+        given = {"FILE": str(file), "REORDERED": str(reordered)}
+        assert main([*site.command(*(given.get(word, word) for word in command))]) in (0, 2, 3, 4), command
+        said = " ".join(" ".join(capsys.readouterr()).split())
+        assert "rabbit-chx record orders --trace 10" in said, command
 
 
 def test_a_user_without_the_tag_gets_one_sentence(site: Traced, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pika
 import pytest
-from exchange_types import CHX
+from exchange_types import CHX, FANOUT
 from publishing_support import through
 from shop import Shop, declare
 from taken import taken
@@ -105,3 +105,27 @@ def test_it_waits_for_a_broker_that_is_starting(
     starts.start()
     assert main([*command, "--wait", "30"]) == 0
     starts.join()
+
+
+def test_an_exchange_in_the_ring_that_leads_to_no_queue_is_named(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.channel.exchange_declare("nowhere", FANOUT)
+    shop.channel.exchange_declare("half", CHX)
+    shop.channel.exchange_bind("nowhere", "half", "1")
+    shop.channel.queue_bind("q1", "half", "1")
+    commands = {
+        ("route", "half", *VALUES): 1,
+        ("verify", "half", "--keys", "k{1..9}"): 0,
+        ("show", "half"): 0,
+    }
+    for command, code in commands.items():
+        assert main([*command, *shop.live, *shop.via]) == code
+        said = capsys.readouterr().err
+        assert (
+            "exchange nowhere leads to no queue, and is in the ring of exchange 'half': bind a queue" in said
+        )
+    shop.channel.queue_bind("q2", "nowhere", "")
+    for command in commands:
+        assert main([*command, *shop.live, *shop.via]) == 0
+        assert "leads to no queue" not in capsys.readouterr().err

@@ -36,7 +36,7 @@ from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
 from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
-from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.model import LiveTopology, Means, Topology
 from rabbit_chx.topology.modulus import number_bindings, share_moved, share_of_partitions
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -88,7 +88,7 @@ class TopologyCheck:
         objects: the number of objects of the topology that were compared.
         observed: the number of observed keys that were compared, by exchange.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
-        can_trace: True if the user may trace the vhost.
+        means: how the user may learn the order of a ring.
     """
 
     findings: tuple[Finding, ...]
@@ -102,7 +102,7 @@ class TopologyCheck:
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     observed: Mapping[str, int] = field(default_factory=dict)
-    can_trace: bool = False
+    means: Means = field(default_factory=Means)
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -238,7 +238,7 @@ def check(
         if wanted is None
         else sum(map(len, (wanted.exchanges, wanted.queues, wanted.bindings, wanted.policies))),
         {name: compared for name, (compared, _) in seen.items()},
-        live.facts.can_trace,
+        live.facts.means,
     )
 
 
@@ -467,10 +467,7 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> Ha
             Fix(
                 f"the ring of {name!r} {how}, so its order is not certain: ",
                 remedy
-                or know_rings(
-                    {name: find_live_ring(live, live.exchange(name), name).ring},
-                    can_trace=live.facts.can_trace,
-                ),
+                or know_rings({name: find_live_ring(live, live.exchange(name), name).ring}, live.facts.means),
             ),
             exchange=name,
         )

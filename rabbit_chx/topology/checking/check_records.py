@@ -6,14 +6,21 @@ from collections.abc import Collection, Iterator
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring, records_here
+from rabbit_chx.topology.live_rings import (
+    find_live_ring,
+    find_recorded_ring,
+    none_lasts,
+    record_command,
+    records_here,
+)
 from rabbit_chx.topology.mark import has_restarted
 from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.ring_records import RingRecord, records_of, show_bindings
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.slots.owners import number_slots
@@ -58,15 +65,16 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     if not changes:
         return
     message = f"since the record of {record.about} another program {' and '.join(changes)}"
-    share = None
-    if not checked.ring.ground.is_assumed:
+    share, means = None, checked.live.facts.means
+    if checked.ring.ground.is_assumed:
+        kept = Fix("learn the order of the ring: ", know_rings({checked.name: checked.ring}, means))
+    else:
         share = HashRing(*record.state).share_moved(checked.ring)
         message += f": {percent(share)} of all keys moved"
-    fix = Fix(
-        "if this is intended, store the ring as it is with ",
-        CommandLine("record", "Broker.record(live.rings)", (checked.name,)),
-        "; otherwise make the bindings those of the record again",
-    )
+        kept = Fix("store the ring as it is with ", record_command(checked.name))
+    if means.voids:
+        kept = Fix(f"know that of the records {none_lasts(means)}")
+    fix = Fix("if this is intended, ", kept, "; otherwise make the bindings those of the record again")
     yield checked.finding("different", message, fix, share=share)
 
 

@@ -17,6 +17,7 @@ from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
 from rabbit_chx.topology.planning.diff import RingComparison
+from rabbit_chx.topology.planning.refusals import REMAKE_RINGS
 from rabbit_chx.topology.rules.plugin_objects import federation_links
 from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys, transient_destinations
 from rabbit_chx.topology.slots.layout import SlotLayout
@@ -194,9 +195,14 @@ class CheckedExchange:
 
     @property
     def repair_command(self) -> str:
-        """The command that repairs the ring; the one that applies the topology if that has its order, or if a repair has no steps."""
+        """The command that repairs the ring; the one that applies the topology if that has its order, or if a repair has no steps.
+
+        A ring whose order is not known cannot be repaired.
+        """
         if self.wanted is not None or not self.needs_repair:
             return self.apply_command
+        if not self.ring.ground.is_certain:
+            return REMAKE_RINGS
         return repair_fix(self.name, external=self.external)
 
     def is_fixed_by_repair(self, finding: Finding) -> bool:

@@ -50,7 +50,7 @@ from rabbit_chx.topology.live.live_broker import (
     try_count,
 )
 from rabbit_chx.topology.mark import MARK, Mark, Stamp, stamp_in
-from rabbit_chx.topology.model import BrokerFacts, LiveTopology
+from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
@@ -80,7 +80,7 @@ from rabbit_chx.topology.ring_records import (
     ring_by_records,
 )
 from rabbit_chx.topology.rules.policies import policies_of_mark
-from rabbit_chx.topology.rules.reach import MADE_BY_BROKER
+from rabbit_chx.topology.rules.reach import MADE_BY_BROKER, Reach
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import listed, outline
@@ -166,7 +166,8 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
         unclear_features=unclear,
         queues_left=_read_queues_left(api, vhost, all_queues),
         default_queue_type=of_vhost.get("default_queue_type"),
-        can_trace=bool(of_vhost),
+        is_administrator=bool(of_vhost),
+        frame_max=broker.amqp.frame_max,
         records=records_in(own),
         pending=next(
             (read_pending(entry.get("arguments") or {}) for entry in own if entry["name"] == PENDING_APPLY),
@@ -654,6 +655,27 @@ class LiveExchange:
         return name
 
     @cached_property
+    def means(self) -> Means:
+        """How the user may learn the order of the ring."""
+        voids = self._policies_of_mark
+        is_administrator = bool(_read_vhost(self._api, self.vhost))
+        return Means(is_administrator, "" if not voids or self.mark.holds else voids)
+
+    @cached_property
+    def _policies_of_mark(self) -> str:
+        return policies_of_mark(*self._policies)
+
+    @cached_property
+    def _policies(self) -> tuple[list[PolicyDefinition], list[PolicyDefinition]]:
+        """The policies and the operator policies of the vhost."""
+        objects = LiveObjects()
+        ours, operators = (
+            objects.read(PolicyDefinition, self._api.get_list(kind, self.vhost, fields=_POLICY))
+            for kind in ("policies", "operator-policies")
+        )
+        return ours, operators
+
+    @cached_property
     def mark(self) -> Mark:
         """The mark of the vhost, for records. All queues are listed only if a restart may have changed a ring."""
         with contextlib.suppress(NotFoundError):
@@ -665,10 +687,6 @@ class LiveExchange:
         objects = LiveObjects()
         queues = self._api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
         exchanges = self._api.get_list("exchanges", self.vhost, fields=_EXCHANGE)
-        policies = (
-            objects.read(PolicyDefinition, self._api.get_list(kind, self.vhost, fields=_POLICY))
-            for kind in ("policies", "operator-policies")
-        )
         mark = _with_restart(
             _read_mark(queues, self.cluster, self.vhost, self._count),
             queues,
@@ -677,7 +695,7 @@ class LiveExchange:
                 *objects.read(ExchangeDefinition, exchanges),
             ),
         )
-        return replace(mark, policies=policies_of_mark(*policies))
+        return replace(mark, policies=self._policies_of_mark)
 
     @cached_property
     def _valid_records(self) -> list[RingRecord]:
@@ -722,19 +740,36 @@ class LiveExchange:
     @cached_property
     def slots(self) -> SlotView:
         """The ring and its slots, by the bindings of the exchanges in the ring. A ring of queues alone takes no more requests."""
-        api, vhost, ring = self._api, self.vhost, self.ring
-        if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
-            return view_slots(self.name, ring, (), ())
-        return view_slots(
-            self.name,
-            ring,
-            [
-                make_object(ExchangeDefinition, entry)
-                for entry in api.get_list("exchanges", vhost, fields=_EXCHANGE)
-                if entry["name"] and isinstance(entry["name"], str)
-            ],
-            [binding for of_one in read_bindings(api, vhost).values() for binding in of_one],
-        )
+        if not any(isinstance(place, ExchangeRef) for place in self.ring.destinations):
+            return view_slots(self.name, self.ring, (), ())
+        return view_slots(self.name, self.ring, *self._behind)
+
+    @cached_property
+    def _behind(self) -> tuple[list[ExchangeDefinition], list[BindingDefinition]]:
+        """The exchanges and the bindings of the vhost."""
+        exchanges = [
+            make_object(ExchangeDefinition, entry)
+            for entry in self._api.get_list("exchanges", self.vhost, fields=_EXCHANGE)
+            if entry["name"] and isinstance(entry["name"], str)
+        ]
+        bound = read_bindings(self._api, self.vhost).values()
+        return exchanges, [binding for of_one in bound for binding in of_one]
+
+    @cached_property
+    def dead_ends(self) -> dict[ExchangeRef, str]:
+        """The exchanges in the ring, other than slots, that lead to no queue, with a sentence."""
+        others = sorted(self.slots.other_exchanges, key=str)
+        if not others:
+            return {}
+        exchanges, bindings = self._behind
+        read = (*exchanges,), (), (*bindings,), (*self._policies[0],)
+        reach = Reach(LiveTopology(*read, release=self.release))
+        return {
+            place: f"exchange {place.name} leads to no queue, and is in the ring of exchange {self.name!r}: bind a queue to it, or take it out of "
+            "the ring"
+            for place in others
+            if reach.leads_nowhere(place.name)
+        }
 
     def mirror(self) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of the exchange's routing.

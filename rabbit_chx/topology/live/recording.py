@@ -12,11 +12,11 @@ import getpass
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Literal
+from typing import Any, Literal
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -43,6 +43,7 @@ from rabbit_chx.topology.pending_apply import PENDING_APPLY, pending_arguments
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.resuming import make_pending
 from rabbit_chx.topology.ring_records import (
+    RECORD_PREFIXES,
     RingRecord,
     Step,
     after_steps,
@@ -62,6 +63,43 @@ _LOCKED = 405
 #: Errors of a broker that does not take a record or the mark.
 _NOT_STORED = (AccessRefusedError, MismatchError)
 _NEEDED = "configure on rabbit-chx.*, and write on amq.default"
+
+
+def missing_permissions(broker: LiveBroker, exchanges: Iterable[str] = (), *, is_record: bool = False) -> str:
+    """Return the permissions that the user lacks to apply a plan, or to store records, in words; empty if these tries show none.
+
+    Nothing is changed: a permission is one on a name, so an exchange of the name of a queue is deleted that nobody has, and the other way round.
+
+    Args:
+        broker: the broker.
+        exchanges: the exchanges whose records are stored.
+        is_record: False: a plan is applied, which needs the permissions on records if there are some. Those on its objects are not tried.
+    """
+    amqp = broker.amqp
+    if not amqp.perform_together([_name_trial(APPLY_LOCK, of_queue=True)]):
+        return _NEEDED
+    names = [name for exchange in exchanges for name in record_names(exchange)]
+    if not is_record:
+        listed = broker.api.get_list("exchanges", broker.vhost, fields={"name": str})
+        names = [entry["name"] for entry in listed if entry["name"].startswith(RECORD_PREFIXES)]
+    if not (is_record or names):
+        return ""
+    trials = [_name_trial(name, of_queue=False) for name in names]
+    try:
+        if amqp.count(MARK).messages != BOTH_MESSAGES:
+            trials.append(_name_trial(MARK, of_queue=True))
+    except AccessRefusedError:
+        return _NEEDED
+    except BrokerRefusedError:  # it does not exist
+        trials.append(_name_trial(MARK, of_queue=True))
+    return "" if not trials or amqp.perform_together(trials) else _NEEDED
+
+
+def _name_trial(name: str, *, of_queue: bool) -> Operation:
+    """Return an operation that needs configure on the name of a queue or an exchange, and changes nothing."""
+    if of_queue:
+        return Operation("delete", ExchangeDefinition(name, "fanout"), if_unused=True)
+    return Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True)
 
 
 def lock(broker: LiveBroker) -> None:
@@ -387,9 +425,8 @@ class RingKeeper:
         """
         exchanges = [*self._plan_parts()] if self._records else []
         names = (name for exchange in exchanges for name in record_names(exchange))
-        trials = [Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True) for name in names]
         try:
-            self._store.perform(trials)  # no queue has such a name, and the permission is one on the name
+            self._store.perform([_name_trial(name, of_queue=False) for name in names])
         except AccessRefusedError as error:
             if not any(map(self._store.names, exchanges)):
                 self._note_denied(error)
@@ -403,17 +440,12 @@ class RingKeeper:
 
     def keep_plan(self, note: Callable[[str], None]) -> None:
         """Store what a second run needs to resume the plan, unless this one resumes another. `note` is told if it is too large."""
-        plan = self._plan
-        if not self._keeps_plan or plan.resumes is not None:
+        if not self._keeps_plan or self._plan.resumes is not None:
             return
         self.drop_plan()
-        pending = make_pending(plan, self._live, time_text(datetime.now(UTC)), name_writer())
-        frame_max = self._broker.amqp.frame_max
-        if (arguments := pending_arguments(pending, frame_max)) is None:
-            note(
-                f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max): after an interruption, the shares of "
-                "keys count from the ring as it is then, and the plan has another checksum"
-            )
+        arguments, why_not = _pending_of(self._plan, self._live)
+        if arguments is None:
+            note(why_not)
             return
         with contextlib.suppress(AccessRefusedError):
             self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
@@ -514,6 +546,23 @@ class RingKeeper:
                 record, state=state._replace(ground=Ground("recorded")), steps=(), foreign=foreign
             )
             self._store.perform(self._store.final(self._store.sign(self._ending(final))) or [])
+
+
+def why_not_resumable(plan: Plan, live: LiveTopology) -> str:
+    """Return why an interruption of a plan could not be resumed, as a sentence; empty if it could."""
+    return _pending_of(plan, live)[1] if plan.changes and plan.resumes is None else ""
+
+
+def _pending_of(plan: Plan, live: LiveTopology) -> tuple[dict[str, Any] | None, str]:
+    """Return the arguments of the exchange that keeps a plan, or why they are too large."""
+    pending = make_pending(plan, live, time_text(datetime.now(UTC)), name_writer())
+    arguments, frame_max = pending_arguments(pending, live.facts.frame_max), live.facts.frame_max
+    if arguments is not None:
+        return arguments, ""
+    return None, (
+        f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max): after an interruption, the shares of keys "
+        "count from the ring as it is then, and the plan has another checksum"
+    )
 
 
 def _split(

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain, zip_longest
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.model import LiveTopology, Means, Topology
 from rabbit_chx.topology.objects.argument_table import plain, unsendable
 from rabbit_chx.topology.objects.changes import (
     FieldChange,
@@ -67,11 +68,10 @@ _TRACED_S = 10.0
 REMAKE_RINGS = Fix(
     "pass ",
     READ_RINGS,
-    ", or stop the publishers and make the order of a topology file, by which all keys may move: `",
+    ", or stop the publishers and make the order of a topology file, by which all keys may move: ",
     CommandLine(
         "apply", "Broker.apply(plan, allow_moved=1)", ("FILE",), options=(Argument("allow_moved", 1.0),)
     ),
-    "`",
 )
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
@@ -85,8 +85,8 @@ _POLICY_KEYS = {
 }  # fmt: skip
 
 
-def know_rings(rings: Mapping[str, KeyMap], *, can_trace: bool = False) -> Fix:
-    """Return how to learn the queues of keys in rings whose order is not known, by what each ring permits, and the user: `can_trace`.
+def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
+    """Return how to learn the queues of keys in rings whose order is not known, by what each ring permits, and the means of the user.
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
@@ -95,29 +95,45 @@ def know_rings(rings: Mapping[str, KeyMap], *, can_trace: bool = False) -> Fix:
         return Fix(
             _UNNUMBERED if any(isinstance(ring, SuperStream) for ring in rings.values()) else _UNSORTED
         )
-    seen = [
-        name
-        for name, ring in beneath.items()
-        if not any(isinstance(place, ExchangeRef) for place in ring.destinations)
-    ]
-    read = Fix("pass ", READ_RINGS, ", such as 'docker exec NAME' or 'kubectl exec POD --'")
+    seen = [name for name, ring in beneath.items() if _is_seen(ring)]
     if not seen:
-        return read
-    name = (seen[0] if len(rings) == 1 else "EXCHANGE",)
-    observed = CommandLine(
-        "record",
-        "HashRing.from_observations(bindings, pairs)",
-        name,
-        (Argument("observed", "FILE"),),
+        return REMAKE_RINGS
+    name = seen[0] if len(rings) == 1 else "EXCHANGE"
+    observed = _learned(
+        name, "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE"), means
     )
-    traced = CommandLine("record", "Broker.trace(exchange, seconds)", name, (Argument("trace", _TRACED_S),))
-    asked = Fix("the broker shows it, while messages are published: `", traced, "`; or ") if can_trace else ""
+    asked = Fix("the broker shows it, ", _traced(name, means), "; or ") if means.can_trace else ""
     return Fix(
-        read,
-        "; where nobody can run rabbitmqctl, ",
+        "pass ",
+        READ_RINGS,
+        ", such as 'docker exec NAME' or 'kubectl exec POD --'; where nobody can run rabbitmqctl, ",
         asked,
         "real keys and the queues that received them show it: ",
         observed,
+    )
+
+
+def _is_seen(ring: KeyMap) -> bool:
+    """Return True if consumers see the buckets of a ring: those of queues, each bound once."""
+    below = ring.beneath
+    bound = [place for place, _ in below.bindings or ()] if isinstance(below, HashRing) else []
+    return len({*bound}) == len(bound) and not any(
+        isinstance(place, ExchangeRef) for place in below.destinations
+    )
+
+
+def _learned(exchange: str, call: str, how: Argument, means: Means) -> CommandLine:
+    """Return the command that stores the order of a ring; or that only uses it, where no record would last."""
+    command = CommandLine("record", call, (exchange,), (how,))
+    return replace(command, name="check") if means.voids else command
+
+
+def _traced(exchange: str, means: Means) -> Fix:
+    """Return how the broker shows the order of a ring; only a user who can trace may be told."""
+    how = Argument("trace", _TRACED_S)
+    return Fix(
+        "while messages are published: ",
+        _learned(exchange, "Broker.trace(exchange, seconds)", how, means),
     )
 
 
@@ -318,20 +334,25 @@ def hole_refusal(exchange: str) -> Finding:
     return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
 
 
-def unknown_order_refusal(ring: KeyMapPlan, *, is_remade: bool = False, can_trace: bool = False) -> Finding:
+def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = False) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
     name = ring.exchange
     message = f"the ring of {name} was not read but is {ring.before.ground}, so its order is not certain"
     if not ring.is_reset:
-        return Finding("order", message, know_rings({name: ring.before}, can_trace=can_trace))
+        return Finding("order", message, know_rings({name: ring.before}, means))
     override = allow_moved(1.0)
     done = "all members are unbound, and those of the topology bound in their order"
     if is_remade:
         done = "the exchange is deleted, since unbinds may leave buckets that no list shows, and made again in the order of the topology"
+    asked = (
+        Fix("; ask the broker, ", _traced(name, means)) if means.can_trace and _is_seen(ring.before) else ""
+    )
     fix = Fix(
         "pass ",
         READ_RINGS,
-        " to read it; or stop the publishers and allow with ",
+        " to read it",
+        asked,
+        "; or stop the publishers and allow with ",
         override,
         f" that {done}: all keys may move, once",
     )
@@ -674,11 +695,12 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
+    means = compared.live.facts.means
     yield from ring.refusals
     if ring.is_reset:
-        yield unknown_order_refusal(ring, is_remade=ring.exchange in compared.redeclared)
+        yield unknown_order_refusal(ring, means, is_remade=ring.exchange in compared.redeclared)
     elif ring.needs_order and not ring.before.ground.is_certain:
-        yield unknown_order_refusal(ring, can_trace=compared.live.facts.can_trace)
+        yield unknown_order_refusal(ring, means)
     if ring.is_over_limit and not ring.is_reset:
         yield movement_refusal(ring, is_default=compared.limits[ring.exchange] is None)
 
@@ -735,12 +757,12 @@ def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
             )
 
 
-def check_certain(exchange: str, slots: KeyMap) -> None:
-    """Raise an error for a ring that is assumed: the member of a key is then not known."""
+def check_certain(exchange: str, slots: KeyMap, means: Means) -> None:
+    """Raise an error for a ring that is assumed: the member of a key is then not known. `means` are those of `know_rings`."""
     if not slots.ground.is_certain:
         raise InputError(
             Fix(
                 f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
-                know_rings({exchange: slots}),
+                know_rings({exchange: slots}, means),
             )
         )

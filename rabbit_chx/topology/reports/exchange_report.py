@@ -37,12 +37,12 @@ from rabbit_chx.topology.live.recording import record_of
 from rabbit_chx.topology.live_rings import (
     find_live_ring,
     find_recorded_ring,
-    how_to_record,
     live_hash_exchange,
+    none_lasts,
     record_command,
     with_sole_order,
 )
-from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.model import LiveTopology, Means
 from rabbit_chx.topology.modulus import modulo_map_of
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -65,20 +65,19 @@ _MORE, _SIGMAS = 1.2, 3
 
 
 def exchange_facts(
-    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap
+    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap, means: Means
 ) -> list[tuple[str, str]]:
-    """Return the facts in the heading of a report about the ring of a live exchange."""
+    """Return the facts in the heading of a report about the ring of a live exchange; `means` are those of the user."""
     facts = [
         ("exchange", exchange),
         ("vhost", vhost),
         ("hashes", hashes_text(arguments)),
         ("ring", ring_text(ring)),
     ]
-    return (
-        [*facts, ("not determined", Fix("the member of a key: ", know_rings({exchange: ring})))]
-        if ring.ground.is_assumed
-        else facts
-    )
+    if not ring.ground.is_assumed:
+        return facts
+    remedy = know_rings({exchange: ring}, means)
+    return [*facts, ("not determined", Fix("the member of a key: ", remedy))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +95,7 @@ class ShownExchange:
         sample: the load of a sample of keys.
         history: its rings by its records; None if they are not to be shown.
         cluster: the name of the broker's cluster.
+        means: those of the user, if the ring is assumed.
     """
 
     name: str
@@ -110,6 +110,7 @@ class ShownExchange:
     sample: SlotSample | None = None
     history: RingHistory | None = None
     cluster: str | None = None
+    means: Means = field(default_factory=Means)
 
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
@@ -129,6 +130,7 @@ class ShownExchange:
             record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
             sharding,
             cluster=live.cluster,
+            means=live.means if is_ring and live.ring.ground.is_assumed else Means(),
         )
 
     @classmethod
@@ -160,6 +162,7 @@ class ShownExchange:
             rates,
             "" if found is None else f"of {found[0].about}",
             history=history_of(records, live.ring, bound, topology.facts.mark) if records else None,
+            means=topology.facts.means,
         )
 
     def parts(self) -> Iterator[Part]:
@@ -210,7 +213,7 @@ class ShownExchange:
     def _facts(self) -> Iterator[tuple[str, str]]:
         sample = self.sample
         if self.map is not None:
-            yield from exchange_facts(self.name, self.vhost, self.arguments, self.map)
+            yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.means)
         elif self.sharding is not None:
             yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
         if self.record:
@@ -413,6 +416,8 @@ def _record_text(live: LiveExchange) -> str:
     if live.ring.provenance != "read" or len(live.ring.destinations) < 2 or live.is_recorded:
         return stored if live.record is not None else ""
     fault = "" if live.record is None else ", which does not fit the ring"
+    if live.means.voids:
+        return f"{stored}{fault}; {none_lasts(live.means)}"
     return Fix(f"{stored}{fault}: store it with ", record_command(live.name))
 
 
@@ -480,7 +485,7 @@ def list_report(
     rings: Sequence[Sequence[object]],
     moduli: Sequence[tuple[str, str, int, int]] = (),
     *,
-    unrecorded: Mapping[str, Sequence[str]] | None = None,
+    unrecorded: Sequence[str] = (),
     all_vhosts: bool = False,
 ) -> Document:
     """Return the x-consistent-hash exchanges, and a line for each x-modulus-hash exchange, which has no ring and is not checked.
@@ -490,7 +495,7 @@ def list_report(
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
             its ring; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
         moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
-        unrecorded: of each vhost the exchanges whose rings were read, and that no record on the broker fits.
+        unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
     """
     table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
@@ -508,10 +513,7 @@ def list_report(
                 f"{plural(members, 'member')}, {plural(bindings, 'binding')}{share}"
             )
         )
-    for vhost, names in (unrecorded or {}).items():
-        in_vhost = {"vhost": vhost} if all_vhosts else {}
-        parts += [Line(how_to_record(names, **in_vhost))] if names else []
-    return Document("rings", parts)
+    return Document("rings", [*parts, *map(Line, unrecorded)])
 
 
 def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int]]:

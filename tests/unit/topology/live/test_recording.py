@@ -33,7 +33,7 @@ from rabbit_chx.topology import (
 from rabbit_chx.topology.live import recording
 from rabbit_chx.topology.live.applying import Permission, apply_plan
 from rabbit_chx.topology.live.live_broker import Operation
-from rabbit_chx.topology.live.recording import find_unrecorded, record_rings
+from rabbit_chx.topology.live.recording import find_unrecorded, record_rings, why_not_resumable
 from rabbit_chx.topology.ring_records import RingRecord, is_own, record_names, records_of
 
 NEWEST = Release("4.3.6")
@@ -718,7 +718,9 @@ def test_an_apply_that_cannot_be_resumed_says_so_before_it_begins(
     site, said = Site.holding(Topology(), NEWEST), list[str]()
     wanted = Topology((), tuple(map(QueueDefinition, names)))
     made = plan(wanted, site.client().live())
+    planned = why_not_resumable(made, site.client().live())
     apply_plan(made, site.client(), Permission(), lambda *_: None, said.append)
+    assert ([planned] if planned else []) == said
     says = "300 changes do not fit into a frame of 1,500 bytes (frame_max): after an interruption, "
     assert [line.startswith(says) for line in said] == ([True] if frame_max == 1_500 else [])
 
