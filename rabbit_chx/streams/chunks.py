@@ -39,6 +39,8 @@ _LAST_TRACKING_TYPE = 2  # 0 is a publisher's id, 1 a consumer's offset, 2 a con
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 #: The codecs by their numbers.
 CODECS: tuple[Codec, ...] = get_args(Codec)
+#: What is to do about a codec that `has_codec` denies.
+NO_CODEC = "this pyarrow was built without it: install pyarrow from PyPI or conda-forge"
 _SNAPPY_STREAM = b"\xff\x06\0\0sNaPpY"
 _COMPRESSED, _UNCOMPRESSED, _SNAPPY_SKIPPABLE = 0x00, 0x01, 0x80
 _SNAPPY_BLOCK = 1 << 16
@@ -299,6 +301,8 @@ def lengths_error(offset: int) -> DamagedChunkError:
 
 
 def _unpack(offset: int, name: Codec, data: memoryview, size: int) -> memoryview | bytes:
+    if not has_codec(name):
+        raise InputError(f"a sub-entry of the chunk at offset {offset} is packed by {name}, and {NO_CODEC}")
     try:
         if name == "none":
             found: memoryview | bytes = data
@@ -312,6 +316,11 @@ def _unpack(offset: int, name: Codec, data: memoryview, size: int) -> memoryview
     if len(found) != size:
         raise _damage_error(offset, f"a sub-entry ({name}) announces {size} bytes and does not have as many")
     return found
+
+
+def has_codec(name: Codec) -> bool:
+    """Return whether the installed pyarrow packs and unpacks by a codec."""
+    return name == "none" or pa.Codec.is_available(name)
 
 
 def _snappy(data: memoryview, size: int) -> bytes:
