@@ -1,4 +1,4 @@
-"""A write under `spark.speculation`: a copy of a slow task wins, and both publish."""
+"""A write under `spark.speculation`: a copy of a slow task wins, and both publish: into queues, and into streams exactly once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 import spark_jobs
 from delivery_checker import Judge
+from spark_driver import SparkDriver
 from spark_runs import BATCH_PATHS, SparkRun
+from stream_site import each_form, of_form, stream_site_on
+
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 
@@ -23,6 +27,8 @@ CONF = {
 ROWS = 60_000
 PARTITIONS = 4
 PAUSE_S = 0.5
+#: The slow task has 107,000 rows, and sends 32,768 of them before it waits.
+ONCE_ROWS, SENT_ROWS = 250_000, 45_000
 
 
 @pytest.mark.parametrize("way", BATCH_PATHS)
@@ -46,3 +52,28 @@ def test_a_slow_task_and_its_copy_lose_no_row(
         promise="The write succeeds. Rows of the slow task may be there twice, once by each copy; a note of the report says so.",
     )
     assert verdict.duplicated
+
+
+@each_form
+def test_a_slow_task_and_its_copy_store_each_row_once(
+    driver: SparkDriver, vhost: RunningBroker, record: Judge, tmp_path: Path, entries: dict[str, str]
+) -> None:
+    with stream_site_on(vhost) as site:
+        run = SparkRun(driver, site, tmp_path, {**site.options, "appId": "fire", "version": "1", **entries})
+        slow_first = spark_jobs.SlowFirst(PAUSE_S, tmp_path / "begun", SENT_ROWS)
+        run.begin(spark_jobs.write_once, rows=ONCE_ROWS, ring=site.ring.to_json(), step=slow_first)
+        assert run.end_unharmed().error is None
+        report = run.report
+        assert report["confirmed"] == report["rows"] == ONCE_ROWS
+        assert not any("speculation" in note for note in report["notes"])
+        slow = next(task for task in report["tasks"] if task["partition"] == 0)
+        assert slow["attempt"] == 1, "the copy has not won"
+        assert 0 < report["streams"]["known"] < slow["rows"], (
+            "the slow task has stored no part of its rows: this shows nothing"
+        )
+        record(
+            site.history(ONCE_ROWS, range(ONCE_ROWS)),
+            path="Spark into streams, exactly once",
+            fault=of_form("a slow task, and spark.speculation on", entries),
+            promise="The write succeeds: the copy of the task sends all its rows. Every row is in its stream once.",
+        )
