@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,9 @@ CONF = {
 ROWS = 60_000
 PARTITIONS = 4
 PAUSE_S = 0.5
-#: The slow task has 107,000 rows, and sends 32,768 of them before it waits.
-ONCE_ROWS, SENT_ROWS = 250_000, 45_000
+#: The slow task gets so many rows and waits until its copy has won: it has sent 32,700 rows, which it does when it has twice as many.
+ONCE_ROWS, GOT_ROWS, STORED_ROWS = 250_000, 75_000, 30_000
+LONG_PAUSE_S = 60.0
 
 
 @pytest.mark.parametrize("way", BATCH_PATHS)
@@ -60,8 +62,11 @@ def test_a_slow_task_and_its_copy_store_each_row_once(
 ) -> None:
     with stream_site_on(vhost) as site:
         run = SparkRun(driver, site, tmp_path, {**site.options, "appId": "fire", "version": "1", **entries})
-        slow_first = spark_jobs.SlowFirst(PAUSE_S, tmp_path / "begun", SENT_ROWS)
+        slow_first = spark_jobs.SlowFirst(LONG_PAUSE_S, run.begun, GOT_ROWS)
         run.begin(spark_jobs.write_once, rows=ONCE_ROWS, ring=site.ring.to_json(), step=slow_first)
+        streams = [str(site.ring.destination_for(spark_jobs.key_of(row))) for row in range(ONCE_ROWS)]
+        others = ONCE_ROWS - streams.count(str(site.ring.destinations[0]))
+        run.meet(nullcontext(), others + STORED_ROWS)
         assert run.end_unharmed().error is None
         report = run.report
         assert report["confirmed"] == report["rows"] == ONCE_ROWS
