@@ -43,6 +43,11 @@ ClientFailure: TypeAlias = tuple[
 ]
 
 _PROTOCOLS = {"amqp": "AMQP 0-9-1", "stream": "the stream protocol"}
+#: What a closed port may lack.
+_NEEDS = {
+    "amqp": "",
+    "stream": "; streams need RabbitMQ 3.9 with the plugin rabbitmq_stream (rabbitmq-plugins enable rabbitmq_stream)",
+}
 _TLS_SCHEMES = {"amqp": "amqps", "stream": "rabbitmq-stream+tls"}
 
 #: The codes with which the broker closes a connection whose new token it refuses: rabbitmq-server v4.3.6, rabbit_reader.erl,
@@ -127,6 +132,7 @@ def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
     return UnreachableError(
         f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, closes connections like this: try again "
         f"in a moment. Else: is {_PROTOCOLS[settings.protocol]} spoken there? Check the port{tls}"
+        f"{_NEEDS[settings.protocol]}"
     )
 
 
@@ -153,6 +159,7 @@ def unreachable(
         )
     return UnreachableError(
         f"{where}: no server answers there ({words or cause}): check host and port, and that the broker runs"
+        f"{_NEEDS[settings.protocol]}"
     )
 
 

@@ -39,9 +39,14 @@ _LAST_TRACKING_TYPE = 2  # 0 is a publisher's id, 1 a consumer's offset, 2 a con
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 #: The codecs by their numbers.
 CODECS: tuple[Codec, ...] = get_args(Codec)
+#: What is to do about a codec that `has_codec` denies.
+NO_CODEC = "this pyarrow was built without it: install pyarrow from PyPI or conda-forge"
 _SNAPPY_STREAM = b"\xff\x06\0\0sNaPpY"
 _COMPRESSED, _UNCOMPRESSED, _SNAPPY_SKIPPABLE = 0x00, 0x01, 0x80
-_SNAPPY_BLOCK = 1 << 16
+#: A frame of LZ4 whose blocks do not need each other: lz4-java, with which the Java client unpacks, refuses the frames of pyarrow above a block.
+_LZ4_FRAME = bytes.fromhex("04224d18 60 40 82")  # its magic, its flags, 64 KiB, and their checksum
+_LZ4_UNCOMPRESSED = 1 << 31
+_BLOCK = 1 << 16  # bytes, as the Java client takes them for LZ4 and Snappy
 _CRC_LANES = 256
 
 
@@ -299,6 +304,8 @@ def lengths_error(offset: int) -> DamagedChunkError:
 
 
 def _unpack(offset: int, name: Codec, data: memoryview, size: int) -> memoryview | bytes:
+    if not has_codec(name):
+        raise InputError(f"a sub-entry of the chunk at offset {offset} is packed by {name}, and {NO_CODEC}")
     try:
         if name == "none":
             found: memoryview | bytes = data
@@ -312,6 +319,11 @@ def _unpack(offset: int, name: Codec, data: memoryview, size: int) -> memoryview
     if len(found) != size:
         raise _damage_error(offset, f"a sub-entry ({name}) announces {size} bytes and does not have as many")
     return found
+
+
+def has_codec(name: Codec) -> bool:
+    """Return whether the installed pyarrow packs and unpacks by a codec."""
+    return name == "none" or pa.Codec.is_available(name)
 
 
 def _snappy(data: memoryview, size: int) -> bytes:
@@ -348,8 +360,8 @@ def pack(codec: Codec, data: memoryview) -> tuple[int, memoryview | bytes]:
     """Compress the records of a sub-entry as all clients do; return the number of the codec, 0 where it does not save bytes, and the bytes."""
     if codec == "none":
         return 0, data
-    if codec == "snappy":
-        packed = _frame_snappy(data)
+    if codec in _FRAMES:
+        packed = _FRAMES[codec](data)
     else:
         packed = pa.Codec(codec).compress(pa.py_buffer(data), asbytes=True)
     return (CODECS.index(codec), packed) if len(packed) < len(data) else (0, data)
@@ -357,8 +369,8 @@ def pack(codec: Codec, data: memoryview) -> tuple[int, memoryview | bytes]:
 
 def _frame_snappy(data: memoryview) -> bytes:
     parts = [_SNAPPY_STREAM]
-    for at in range(0, len(data), _SNAPPY_BLOCK):
-        block = data[at : at + _SNAPPY_BLOCK]
+    for at in range(0, len(data), _BLOCK):
+        block = data[at : at + _BLOCK]
         crc = crc32c(block)
         masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
         packed = pa.Codec("snappy").compress(pa.py_buffer(block), asbytes=True)
@@ -368,6 +380,21 @@ def _frame_snappy(data: memoryview) -> bytes:
             packed,
         ]
     return b"".join(parts)
+
+
+def _frame_lz4(data: memoryview) -> bytes:
+    parts: list[memoryview | bytes] = [_LZ4_FRAME]
+    for at in range(0, len(data), _BLOCK):
+        block = data[at : at + _BLOCK]
+        packed = pa.Codec("lz4_raw").compress(pa.py_buffer(block), asbytes=True)
+        if len(packed) < len(block):
+            parts += [len(packed).to_bytes(4, "little"), packed]
+        else:
+            parts += [(_LZ4_UNCOMPRESSED | len(block)).to_bytes(4, "little"), block]
+    return b"".join([*parts, bytes(4)])
+
+
+_FRAMES = {"snappy": _frame_snappy, "lz4": _frame_lz4}
 
 
 def crc32c(data: memoryview | bytes) -> int:

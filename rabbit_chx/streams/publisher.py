@@ -37,7 +37,7 @@ from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting, are_names
-from rabbit_chx.streams.chunks import Codec
+from rabbit_chx.streams.chunks import NO_CODEC, Codec, has_codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
@@ -553,10 +553,8 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         if compression != "none":
             raise InputError(f"compression is {compression!r}: pass sub_entry_rows, too, such as 100")
         return
-    if compression != "none" and not pa.Codec.is_available(compression):
-        raise InputError(
-            f"compression is {compression!r}, and this pyarrow was built without it: pass another, or install pyarrow from PyPI or conda-forge"
-        )
+    if not has_codec(compression):
+        raise InputError(f"compression is {compression!r}, and {NO_CODEC}; or pass another")
     if filter_value is not None:
         raise InputError(_FILTERED_SUB_ENTRIES)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -12,6 +12,7 @@ from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import StreamPublisher, StreamReader
+from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.testing import RunningBroker
@@ -79,6 +80,39 @@ def test_rows_without_a_filter_value_are_read_only_on_demand(
 
 
 # -- sub-entries
+
+
+@pytest.mark.usefixtures("connection")
+@pytest.mark.parametrize("codec", get_args(Codec))
+def test_sub_entries_of_any_codec_are_stored_once(vhost: RunningBroker, codec: Codec) -> None:
+    """A broker packs and unpacks nothing, so that each release takes all codecs."""
+    for known in (0, 1_000):
+        with StreamPublisher(
+            vhost.stream_url, stream="s", name="load", sub_entry_rows=100, compression=codec
+        ) as publisher:
+            report = publisher.publish_many(KEYS[:1_000], BODIES[:1_000], ids=range(1, 1_001))
+        assert (report.confirmed, report.known, report.repaired) == (1_000, known, 0)
+    assert values(vhost) == BODIES[:1_000]
+
+
+@pytest.mark.usefixtures("connection")
+def test_what_cannot_be_in_a_sub_entry_or_would_be_dropped_is_refused_before_a_row_is_sent(
+    vhost: RunningBroker,
+) -> None:
+    bodies = ["a", "b" * 600_000, "c"]  # the second row has a sub-entry of its own
+    with StreamPublisher(vhost.stream_url, stream="s", name="load", sub_entry_rows=100) as publisher:
+        assert publisher.publish_many(["k"] * 3, bodies, ids=[1, 2, 3]).complete
+        with pytest.raises(
+            RowError, match=r"row 1 has 1100001 bytes .* fit into a frame of this broker, which has 1048576"
+        ):
+            publisher.publish_many(["k"] * 2, ["d", "e" * 1_100_000], ids=[4, 5])
+        for ids, words in (
+            ([4, 4], "row 1 has id 4, and the row before it 4: ids rise"),
+            ([3, 4], "the rows begin at id 3, and id 3 is published"),
+        ):
+            with pytest.raises(InputError, match=words):
+                publisher.publish_many(["k"] * 2, ["d", "e"], ids=ids)
+    assert values(vhost) == bodies
 
 
 @pytest.mark.usefixtures("connection")

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from exchange_types import DIRECT
 from pika.adapters.blocking_connection import BlockingChannel
+from super_streams import declare_super_stream
 
 from rabbit_chx import StreamPublisher, StreamReader, SuperStream, replay
 from rabbit_chx.cli import main
@@ -24,13 +24,10 @@ KEYS = ["apple", "pear", "plum"]
 
 
 @pytest.fixture
-def fruit(bare_channel: BlockingChannel) -> dict[str, str]:
+def fruit(vhost: RunningBroker, bare_channel: BlockingChannel) -> dict[str, str]:
     """A super stream with a row of an AMQP client in each partition; the partition of each key."""
     names = {key: f"basket.{number}" for number, key in enumerate(KEYS)}
-    bare_channel.exchange_declare("fruit", DIRECT, durable=True, arguments={"x-super-stream": True})
-    for number, (key, name) in enumerate(names.items()):
-        bare_channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
-        bare_channel.queue_bind(name, "fruit", key, arguments={"x-stream-partition-order": number})
+    declare_super_stream(vhost.url, "fruit", names)
     bare_channel.confirm_delivery()
     for key in KEYS:
         bare_channel.basic_publish("fruit", key, b"by key")

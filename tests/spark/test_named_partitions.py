@@ -7,14 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pika
 import pytest
-from pika.exchange_type import ExchangeType
 from pyspark.sql import DataFrame, SparkSession
+from super_streams import declare_super_stream
 
 import spark_connector
 from rabbit_chx import SuperStream
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.testing import RunningBroker
@@ -35,14 +33,7 @@ def declare(vhost: RunningBroker) -> Declare:
     """Declares the super stream `fruit`, with a partition for each key, and returns the options of a write."""
 
     def make(names: list[str]) -> dict[str, Any]:
-        with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-            channel = connection.channel()
-            channel.exchange_declare(
-                "fruit", ExchangeType("direct"), durable=True, arguments={"x-super-stream": True}
-            )
-            for number, (key, name) in enumerate(zip(KEYS, names, strict=True)):
-                channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
-                channel.queue_bind(name, "fruit", key, arguments={"x-stream-partition-order": number})
+        declare_super_stream(vhost.url, "fruit", dict(zip(KEYS, names, strict=True)))
         return {"url": vhost.stream_url, "superStream": "fruit", "routing": "key"}
 
     return make

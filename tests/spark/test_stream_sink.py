@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,12 @@ import pytest
 from bounded import Beside, until
 from copied_rows import copy_rows
 from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from super_streams import create_super_stream
+from pyspark.sql.streaming.query import StreamingQuery
+from stream_site import each_form
+from super_streams import declare_super_stream
 
 import spark_connector
 from rabbit_chx import Publisher, Topology
@@ -26,14 +28,12 @@ from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.errors import InputError, MismatchError, PublishError, RowError
 from rabbit_chx.routing import ModulusHashExchange, SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReader
-from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 from spark_connector import batch_publisher, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.chx_broker(">=3.13")]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
 
 STREAMS = ("orders-0", "orders-1", "orders-2")
 PLACING = SuperStream(STREAMS)
@@ -43,8 +43,7 @@ ROWS = 30_000
 @pytest.fixture
 def url(vhost: RunningBroker) -> str:
     """The stream URL of a vhost with the super stream `orders`."""
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        create_super_stream(connection, "orders", STREAMS, ["0", "1", "2"])
+    declare_super_stream(vhost.url, "orders", dict(zip("012", STREAMS, strict=True)))
     return vhost.stream_url
 
 
@@ -265,7 +264,7 @@ def test_rows_are_written_once_behind_a_hash_exchange(
         publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
 
 
-@pytest.mark.parametrize(
+each_way = pytest.mark.parametrize(
     "way",
     [
         pytest.param(
@@ -274,40 +273,109 @@ def test_rows_are_written_once_behind_a_hash_exchange(
         "foreachBatch",
     ],
 )
-def test_a_repeated_micro_batch_is_known(
-    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path, way: str
-) -> None:
-    """Each micro-batch is a version. One that is repeated, since its number is not in the checkpoint, is known."""
-    source, reports = tmp_path / "in", tmp_path / "reports"
-    source.mkdir()
-    for number in range(3):
-        lines = (f"{n}\n" for n in range(number * 10_000, (number + 1) * 10_000))
-        (source / f"{number}.txt").write_text("".join(lines))
+Start = Callable[[DataFrame, dict[str, Any]], StreamingQuery]
+
+
+@pytest.fixture
+def start(way: str, tmp_path: Path) -> Start:
+    """Starts a query, which goes on from the checkpoint of the one before."""
+
+    def begin(rows: DataFrame, options: dict[str, Any]) -> StreamingQuery:
+        given = {**options, "version": None, "reportPath": str(tmp_path / "reports")}
+        if way == "foreachBatch":
+            writer = rows.writeStream.foreachBatch(batch_publisher(given))
+        else:
+            texts = {
+                name: str(value) for name, value in given.items() if value is not None and name != "appId"
+            }
+            writer = rows.writeStream.format("rabbitmq").options(**texts)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        return writer.start()
+
+    return begin
+
+
+def add_file(source: Path, number: int) -> None:
+    """Add 10,000 rows of `frame`, for a micro-batch."""
+    source.mkdir(exist_ok=True)
+    lines = (f"{n}\n" for n in range(number * 10_000, (number + 1) * 10_000))
+    (source / f"{number}.txt").write_text("".join(lines))
+
+
+def streamed(spark: SparkSession, source: Path) -> DataFrame:
+    """The rows of files, in a micro-batch for each, placed."""
     ids = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
-    rows = place_for_streams(
+    return place_for_streams(
         ids.selectExpr("concat('key ', value % 977) AS key", "concat(value, repeat('.', 60)) AS value"),
         PLACING,
     )
-    if way == "foreachBatch":
-        of_batches = {**options, "version": None, "reportPath": str(reports)}
-        writer = rows.writeStream.foreachBatch(batch_publisher(of_batches))
-    else:
-        texts = {name: str(value) for name, value in options.items() if name not in ("appId", "version")}
-        writer = rows.writeStream.format("rabbitmq").options(**texts, reportPath=str(reports))
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    writer.start().awaitTermination()
+
+
+@each_way
+def test_a_repeated_micro_batch_is_known(
+    spark: SparkSession, url: str, options: dict[str, Any], tmp_path: Path, start: Start
+) -> None:
+    """Each micro-batch is a version. One that is repeated, since its number is not in the checkpoint, is known."""
+    for number in range(3):
+        add_file(tmp_path / "in", number)
+    rows = streamed(spark, tmp_path / "in")
+    start(rows, options).awaitTermination()
     (tmp_path / "checkpoint" / "commits" / "2").unlink()
     (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink()
-    writer.start().awaitTermination()
+    start(rows, options).awaitTermination()
     assert Counter(found(url)) == Counter(expected(ROWS))
-    last = json.loads((reports / "batch-2.json").read_text())
+    last = json.loads((tmp_path / "reports" / "batch-2.json").read_text())
     assert (last["streams"]["known"], last["streams"]["verified"]) == (10_000, 10_000)
+
+
+@each_way
+def test_a_query_that_has_written_a_part_of_a_micro_batch_goes_on_in_the_same_sub_entries(
+    spark: SparkSession, url: str, options: dict[str, Any], tmp_path: Path, start: Start
+) -> None:
+    """With others it is refused before a row is sent."""
+    options |= {"subEntryRows": 100, "compression": "lz4"}
+    fails, others_end = tmp_path / "fails", tmp_path / "others end"
+    fails.touch()
+
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # pickled by value
+        task: Any = TaskContext.get()
+        if fails.exists() and task.partitionId() == 2:
+            while not others_end.exists():
+                time.sleep(0.05)
+            raise RuntimeError("in the midst of a micro-batch")
+        yield from batches
+
+    for number in range(2):
+        add_file(tmp_path / "in", number)
+    placed = streamed(spark, tmp_path / "in")
+    rows = placed.mapInArrow(fail, placed.schema)
+    broken = start(rows, options)
+    part = sum(row[0] != STREAMS[2] for row in expected(10_000))
+    try:
+        until(
+            lambda: broken.exception() or len(found(url)) == part, "two streams have their rows", every_s=0.5
+        )
+    finally:
+        others_end.touch()
+    with pytest.raises(StreamingQueryException, match="in the midst of a micro-batch"):
+        broken.awaitTermination()
+    fails.unlink()
+    with pytest.raises(
+        StreamingQueryException, match="with subEntryRows 100 and compression lz4, and subEntryRows is now 50"
+    ):
+        start(rows, options | {"subEntryRows": 50}).awaitTermination()
+    assert len(found(url)) == part
+    start(rows, options).awaitTermination()
+    assert Counter(found(url)) == Counter(expected(20_000))
+    report = json.loads((tmp_path / "reports" / "batch-0.json").read_text())
+    assert (report["streams"]["known"], report["streams"]["verified"]) == (part, 10_000)
 
 
 @pytest.mark.slow
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
+@each_form
 def test_the_second_of_two_jobs_at_once_ends_and_no_row_is_doubled(
-    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+    spark: SparkSession, url: str, options: dict[str, Any], tmp_path: Path, entries: dict[str, str]
 ) -> None:
     """The second one begins when a task of the first waits half way. It ends, and the first goes on."""
     # Spark gives 10,000 rows at a time, a task publishes 32,768 or more at once, and each stream has 45,000 or more.
@@ -323,7 +391,7 @@ def test_the_second_of_two_jobs_at_once_ends_and_no_row_is_doubled(
             given += batch.num_rows
 
     def write(rows: DataFrame) -> None:
-        streams = publish(rows, options).streams
+        streams = publish(rows, options | entries).streams
         assert streams is not None
         assert streams.verified == count
 

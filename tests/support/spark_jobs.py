@@ -90,13 +90,15 @@ class SlowFirst:
     """Makes the first attempt of partition 0 slow, so that Spark starts a copy of it.
 
     Attributes:
-        pause_s: how long it waits before the second part of its rows. Before each later part it waits this much longer, so that the
-            copy wins on a busy machine, too.
-        begun: a file that tells the copy that the first part is published. It waits for that, for half a minute at most.
+        pause_s: how long it waits after its first rows. Before each later part it waits this much longer, so that the copy wins on a
+            busy machine, too.
+        begun: a file that tells the copy that the first rows are published. It waits for that, for half a minute at most.
+        rows: how many rows it lets through before it waits.
     """
 
     pause_s: float
     begun: Path
+    rows: int = 1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the rows on. Spark calls this in the task."""
@@ -107,10 +109,13 @@ class SlowFirst:
         end = time.monotonic() + _FIRST_PART_S
         while task.partitionId() == 0 and not (is_slow or self.begun.exists() or time.monotonic() > end):
             time.sleep(_PAUSE_S)
-        for number, part in enumerate(_parts(batches)):
-            if is_slow and number:
-                time.sleep(number * self.pause_s)
+        passed, pauses = 0, 0
+        for part in _parts(batches):
+            if is_slow and passed >= self.rows:
+                pauses += 1
+                time.sleep(pauses * self.pause_s)
                 self.begun.touch()
+            passed += part.num_rows
             yield part
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
+import pytest
 import spark_jobs
 from canary import CANARY
 from cluster import RunningCluster
@@ -18,6 +19,16 @@ from fire_streams import COORDINATOR_S, addresses_of
 
 from rabbit_chx import HashRing, StreamReader
 from rabbit_chx.testing import RunningBroker
+
+#: Options of the connector: rows alone, and in sub-entries.
+each_form = pytest.mark.parametrize(
+    "entries", [{}, {"subEntryRows": "100", "compression": "lz4"}], ids=["single", "sub-entries"]
+)
+
+
+def of_form(fault: str, entries: Mapping[str, str]) -> str:
+    """Return the words for a fault, with the form of the rows."""
+    return f"{fault}{', in sub-entries' if entries else ''}"
 
 
 class StreamSite(Site):

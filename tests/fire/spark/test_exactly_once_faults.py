@@ -17,7 +17,7 @@ from delivery_checker import Judge
 from site_faults import killed
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
-from stream_site import StreamSite, stream_site_on
+from stream_site import StreamSite, each_form, of_form, stream_site_on
 
 from rabbit_chx.testing import RunningBroker
 
@@ -36,7 +36,6 @@ FAULT_AT = 45_000
 #: All rows of the second task, and the rows that a task has seen when it fails.
 SEEN_AT, FAILS_AT = 30_000, 45_000
 PAUSE_S = 0.3
-SUB_ENTRIES = {"subEntryRows": "100", "compression": "lz4"}
 PATH = "Spark into streams, exactly once"
 ALARM_S = 15.0
 #: The broker has noticed the alarm, and what was on its way has arrived.
@@ -102,7 +101,7 @@ def expect_each_once(run: SparkRun, site: StreamSite, record: Judge, *, fault: s
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("entries", [{}, SUB_ENTRIES], ids=["single", "sub-entries"])
+@each_form
 def test_killed_workers_store_each_row_once(
     run: SparkRun, site: StreamSite, record: Judge, entries: dict[str, str]
 ) -> None:
@@ -112,12 +111,12 @@ def test_killed_workers_store_each_row_once(
     assert run.end_unharmed().error is None
     assert any(task["attempt"] for task in run.report["tasks"])
     assert run.report["streams"]["known"] > 0
-    words = f"the Python workers of tasks killed (SIGKILL){', in sub-entries' if entries else ''}"
+    words = of_form("the Python workers of tasks killed (SIGKILL)", entries)
     expect_each_once(run, site, record, fault=words, promise=ONCE)
 
 
 @pytest.mark.representative
-@pytest.mark.parametrize("entries", [{}, SUB_ENTRIES], ids=["single", "sub-entries"])
+@each_form
 def test_a_killed_broker_stores_each_row_once(
     run: SparkRun, site: StreamSite, record: Judge, entries: dict[str, str]
 ) -> None:
@@ -126,7 +125,7 @@ def test_a_killed_broker_stores_each_row_once(
     run.meet(killed(site), FAULT_AT)
     assert run.end_unharmed().error is None
     assert not any(task["attempt"] for task in run.report["tasks"])
-    words = f"broker killed (SIGKILL) and started again{', in sub-entries' if entries else ''}"
+    words = of_form("broker killed (SIGKILL) and started again", entries)
     expect_each_once(run, site, record, fault=words, promise=ON_THE_SAME_TASK)
 
 

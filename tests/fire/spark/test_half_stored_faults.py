@@ -13,7 +13,7 @@ import spark_jobs
 from delivery_checker import Judge
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
-from stream_site import StreamSite, stream_site_on
+from stream_site import StreamSite, each_form, of_form, stream_site_on
 
 from rabbit_chx.testing import RunningBroker
 
@@ -41,10 +41,11 @@ def executors_killed(run: SparkRun) -> Iterator[None]:
     yield
 
 
+@each_form
 def test_executors_killed_between_two_confirms_store_each_row_once(
-    driver: SparkDriver, site: StreamSite, tmp_path: Path, record: Judge
+    driver: SparkDriver, site: StreamSite, tmp_path: Path, record: Judge, entries: dict[str, str]
 ) -> None:
-    run = SparkRun(driver, site, tmp_path, {**site.options, "appId": "fire", "version": "1"})
+    run = SparkRun(driver, site, tmp_path, {**site.options, "appId": "fire", "version": "1", **entries})
     step = spark_jobs.Trickle(run.begun, PAUSE_S)
     run.begin(spark_jobs.write_once, rows=ROWS, ring=site.ring.to_json(), step=step)
     run.meet(executors_killed(run), FAULT_AT)
@@ -55,6 +56,6 @@ def test_executors_killed_between_two_confirms_store_each_row_once(
     record(
         site.history(ROWS, range(ROWS)),
         path="Spark into streams, exactly once",
-        fault="executors killed (SIGKILL) between two confirms of a task",
+        fault=of_form("executors killed (SIGKILL) between two confirms of a task", entries),
         promise="The write succeeds: Spark runs the tasks again, with all their rows. Every row is in its stream once.",
     )

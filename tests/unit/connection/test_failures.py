@@ -51,6 +51,16 @@ def test_a_failure_has_its_kind_and_its_sentence(
     assert str(caught.value).startswith("amqps://user:***@broker.example")
 
 
+def test_a_closed_stream_port_is_told_what_opens_it() -> None:
+    streams = ConnectionSettings(host="broker.example", protocol="stream")
+    ended = failures.disconnect_error(streams.masked_url)
+    for error in failures.unreachable(streams, REFUSED), failures.handshake_failure(streams, ended):
+        assert str(error).endswith(
+            "RabbitMQ 3.9 with the plugin rabbitmq_stream (rabbitmq-plugins enable rabbitmq_stream)"
+        )
+    assert "plugin" not in str(failures.unreachable(SETTINGS, REFUSED))
+
+
 def test_only_a_port_without_tls_is_told_of_amqps() -> None:
     ended = failures.disconnect_error("amqp://broker.example")
     assert "needs amqps://" not in str(failures.handshake_failure(SETTINGS, ended))

@@ -7,12 +7,13 @@ import struct
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry, notes, sub_entry
 
-from rabbit_chx.errors import DamagedChunkError
+from rabbit_chx.errors import DamagedChunkError, InputError
 from rabbit_chx.streams import chunks
 from rabbit_chx.streams.chunks import ends_of, pieces, read_chunk
 
@@ -131,6 +132,17 @@ def test_framed_snappy_is_bounded_before_each_part_is_unpacked(parts: list[bytes
 def test_a_sub_entry_that_cannot_be_unpacked_is_refused(codec: int) -> None:
     with pytest.raises(DamagedChunkError, match="sub-entry"):
         unpack_one(codec, len(INSIDE), b"\x99not packed")
+
+
+def test_a_codec_that_is_not_installed_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another replica would be no remedy."""
+    packed = arrow("zstd")(INSIDE)
+    monkeypatch.setattr(pa, "Codec", Mock(is_available=lambda _name: False))
+    with pytest.raises(
+        InputError, match="offset 41 is packed by zstd, and this pyarrow was built without it: install"
+    ):
+        unpack_one(4, len(INSIDE), packed)
+    unpack_one(0, len(INSIDE), INSIDE)
 
 
 def test_a_sub_entry_that_announces_too_little_is_not_unpacked_whole() -> None:

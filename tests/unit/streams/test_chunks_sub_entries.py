@@ -72,11 +72,11 @@ def test_a_chunk_of_sub_entries_has_the_rows(codec: Codec) -> None:
 
 
 def test_the_compressed_data_is_as_other_clients_read_it() -> None:
-    """The frame format of LZ4, and Snappy with the frames and the CRC-32C of its format description."""
+    """The frame format of LZ4 in independent blocks, and Snappy with the frames and the CRC-32C of its format description."""
     data = memoryview(b"some text " * 20_000)
     assert pack("none", data) == (0, data)
     assert bytes(pack("gzip", data)[1][:2]) == b"\x1f\x8b"
-    assert bytes(pack("lz4", data)[1][:4]) == b"\x04\x22\x4d\x18"
+    assert bytes(pack("lz4", data)[1][:7]) == b"\x04\x22\x4d\x18\x60\x40\x82"
     assert bytes(pack("zstd", data)[1][:4]) == b"\x28\xb5\x2f\xfd"
     snappy, at, sizes = bytes(pack("snappy", data)[1]), 10, list[int]()
     assert snappy[:10] == b"\xff\x06\0\0sNaPpY"
@@ -90,6 +90,16 @@ def test_the_compressed_data_is_as_other_clients_read_it() -> None:
         sizes.append(len(block))
         at = end
     assert sum(sizes) == len(data)
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 200_000])
+def test_blocks_of_lz4_that_do_not_become_shorter_are_stored_as_they_are(size: int) -> None:
+    """Random bytes, and some that make the whole shorter."""
+    data = bytes(100_000) + np.random.default_rng(1).bytes(size)
+    number, packed = pack("lz4", memoryview(data))
+    assert (number, len(packed) < size + 2_000) == (3, True)
+    with pa.CompressedInputStream(pa.BufferReader(bytes(packed)), "lz4") as stream:
+        assert stream.read() == data
 
 
 def test_data_that_compression_does_not_shorten_is_not_compressed() -> None:
