@@ -104,7 +104,8 @@ def reads_an_answer(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None
     status = rng.choice(
         ["200 OK", "200 OK", "400 Bad Request", "401 No", "404 Not Found", "500 No", "302 Found", noise(rng)]
     )
-    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\nX: {CANARY}\r\n\r\n".encode(
+    version = rng.choice(["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", f"HTTP/{CANARY}", f"HTTP/1.{CANARY}"])
+    head = f"{version} {status}\r\nContent-Length: {len(content)}\r\nX: {CANARY}\r\n\r\n".encode(
         errors="replace"
     )
     sent = encoded(noise(rng)) if rng.random() < 0.2 else head + content
@@ -185,6 +186,30 @@ def test_a_secret_in_what_a_program_or_a_server_answers_is_in_no_output(
     assert CANARY not in caplog.text
 
 
+URLS = (
+    f"amqp://user:{CANARY}@127.0.0.1:1/v", f"amqp://:{CANARY}@127.0.0.1:1", f"https://user:{CANARY}/x@y@h", f"rabbitmq-stream://u:%40{CANARY}@h",
+    f"amqp://user:{CANARY}{'x' * 60}@h",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "URL", "completion URL", "completion bash URL", "show URL", "compare URL", "compare q=1 --add URL", "route URL k", "plan URL", "plan a.toml --allow URL",
+        "check URL --offline", "check --ring URL", "show --wait URL", "show --ulr=URL", "record URL", "replay URL k --since 1h", "ui --port URL",
+    ],
+)  # fmt: skip
+def test_a_url_in_the_place_of_another_argument_is_shown_without_its_password(
+    url: str, arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    assert main([word.replace("URL", url) for word in arguments.split()]) == 2
+    found = capsys.readouterr()
+    assert CANARY not in found.out + found.err
+
+
 VARIABLES = ("AMQP_URL", "RABBIT_CHX_MANAGEMENT_URL", "RABBIT_CHX_TOKEN_COMMAND", "RABBIT_CHX_RING_VIA")
 
 
@@ -225,7 +250,17 @@ def test_an_unexpected_error_is_one_sentence_with_its_place_and_debug_shows_its_
     def fail(*_: object, **__: object) -> None:
         raise ValueError(CANARY) from OSError(5, CANARY, CANARY)
 
-    for error in (ValueError(CANARY), OSError(CANARY), KeyError(CANARY), SystemExit(CANARY)):
+    circular = ValueError(CANARY)
+    circular.__cause__ = circular
+    hidden = (
+        circular,
+        OSError(CANARY),
+        OSError(CANARY, CANARY),
+        OSError(1 << 40, CANARY),
+        KeyError(CANARY),
+        SystemExit(CANARY),
+    )
+    for error in hidden:
         monkeypatch.setattr("rabbit_chx.cli.compare.compare.callback", Mock(side_effect=error))
         assert main(["compare", "q=1"]) == 70
         said = capsys.readouterr().err
@@ -233,6 +268,8 @@ def test_an_unexpected_error_is_one_sentence_with_its_place_and_debug_shows_its_
             rf"rabbit-chx: this is a bug .*{type(error).__name__} in rabbit_chx[\w.]*:\d+; .*\n", said
         )
         assert CANARY not in said
+        assert main(["--debug", "compare", "q=1"]) == 70
+        assert CANARY not in capsys.readouterr().err
     monkeypatch.setattr("rabbit_chx.cli.compare.compare.callback", fail)
     for arguments, debug in ((["--debug", "compare"], ""), (["compare", "--debug"], ""), (["compare"], "1")):
         monkeypatch.setenv("RABBIT_CHX_DEBUG", debug)
