@@ -123,7 +123,7 @@ def test_messages_that_no_client_decodes_and_a_marker_from_elsewhere_are_handled
         connection.channel().queue_bind("q.0", "amq.fanout")
     marker = {"kind": "begin", "slot": "s", "id": "1", "park": "nowhere"}
     headers: list[Headers | None] = [
-        None, {b"\xff": "a name"}, {"at": AmqpField("timestamp", 1 << 60)}, {"x-delivery-count": "many"}, {HandOverMarker.HEADER: marker}, None,
+        None, {b"\xff": "a name"}, {"at": AmqpField("timestamp", 1 << 60)}, {"x-delivery-count": "many"}, {HandOverMarker.HEADER: marker}, None,  # type: ignore[list-item]
     ]  # fmt: skip
     told: list[GroupMessage] = []
 

@@ -301,8 +301,9 @@ class RingKeeper:
                 self._begin_ring(name, parts[name])
             except _NOT_STORED as error:
                 if has_records and isinstance(error, MismatchError) and not self._store.mark.doubt:
-                    # For no user anything would prove a record, and the former ones would be of other rings.
-                    self._store.perform([gone for each in parts for gone in self._store.deletions(each)])
+                    # For no user anything would prove a record, and the former ones would be of other rings. Which ones are left is not known here.
+                    names = [name for each in parts for name in record_names(each)]
+                    self._store.perform([Operation("delete", _exchange(name)) for name in names])
                 elif has_records:
                     self.finish_after_refusal()
                     raise AccessRefusedError(
@@ -402,21 +403,26 @@ class RingKeeper:
             ) from error
 
     def keep_plan(self, note: Callable[[str], None]) -> None:
-        """Store what a second run needs to resume the plan, unless this one resumes another. `note` is told if it is too large."""
+        """Store what a second run needs to resume the plan, unless this one resumes another. `note` is told if the broker does not take it."""
         plan = self._plan
         if not self._keeps_plan or plan.resumes is not None:
             return
         self.drop_plan()
         pending = make_pending(plan, self._live, time_text(datetime.now(UTC)), name_writer())
         frame_max = self._broker.amqp.frame_max
-        if (arguments := pending_arguments(pending, frame_max)) is None:
-            note(
-                f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max): after an interruption, the shares of "
-                "keys count from the ring as it is then, and the plan has another checksum"
-            )
-            return
-        with contextlib.suppress(AccessRefusedError):
-            self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
+        problem = f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max)"
+        if (arguments := pending_arguments(pending, frame_max)) is not None:
+            try:
+                self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
+            except AccessRefusedError:
+                return
+            except BrokerRefusedError as refusal:  # such as a limit of exchanges
+                problem = str(refusal)
+            else:
+                return
+        note(
+            f"{problem}: after an interruption, the shares of keys count from the ring as it is then, and the plan has another checksum"
+        )
 
     def drop_plan(self) -> None:
         """Delete what a second run would need."""
