@@ -367,7 +367,7 @@ class Subscription:
         self.is_polling = self.is_fetching = False
         if self.hand_over is None:
             return []
-        why = f"and its parking queue {self.hand_over.marker.park} does not exist: the message that began it came from elsewhere, or late"
+        why = f"and its parking queue {self.hand_over.marker.park} does not exist: the message that began it is a copy, or came late"
         return self._give_up_hand_over(self.hand_over, why)
 
     def _give_up_hand_over(self, hand_over: HandOverInProgress, why: str) -> list[Command]:

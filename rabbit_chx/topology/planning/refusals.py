@@ -589,7 +589,7 @@ def _limit_refusals(
         fix = Fix(f"delete queues that nobody needs, or raise max-queues by {added - room}")
         is_for_mark = added <= facts.queues_left
         if is_for_mark:
-            fix = Fix(fix, ", or store no record of rings with ", _NO_RECORD)
+            fix = Fix(fix, ", or store no record of rings with ", _NO_RECORD, " of an apply")
         yield Finding("limit", message, fix, override=_NO_RECORD if is_for_mark else None)
 
 

@@ -17,11 +17,13 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.broker import DiagnosticsRing, ring_source
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import app
+from rabbit_chx.connection import tokens
 from rabbit_chx.connection.tokens import TokenSecret, token_command, with_credentials
+from rabbit_chx.programs import OutputTooLongError
 from rabbit_chx.topology.live.reading import read_release
 
 CANARY = "c4nary-XYZ-5ecret-0123"
@@ -77,7 +79,7 @@ def asks_with_a_token(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> No
     ]
     printed = encoded(rng.choice(kinds))
     answer = SimpleNamespace(stdout=printed, stderr=printed, returncode=0)
-    failure = subprocess.CalledProcessError(1, [text], printed, printed)
+    failure = SimpleNamespace(stdout=printed, stderr=printed, returncode=1)
     effects = [
         answer,
         answer,
@@ -86,8 +88,10 @@ def asks_with_a_token(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> No
         failure,
         OSError(2, "No such file or directory", text),
         ValueError(text),
+        OutputTooLongError(text),
+        subprocess.TimeoutExpired([text], 1, printed, printed),
     ]
-    monkeypatch.setattr(subprocess, "run", Mock(side_effect=[rng.choice(effects)]))
+    monkeypatch.setattr(tokens, "run_program", Mock(side_effect=[rng.choice(effects)]))
     credentials = token_command("cat /token")
     if rng.random() < 0.3:
         credentials = lambda: (text, time.time() + 3600)  # noqa: E731
@@ -142,9 +146,18 @@ def reads_a_ring(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = rng.choice(
         [text, f"{{ring,[{text}]}}", f"Ring index: 0, queue: {text}", f"{{rings,[{text}],undefined}}"]
     )
-    done = SimpleNamespace(stdout=printed, stderr=rng.choice(["", text]), returncode=rng.choice([0, 0, 1]))
-    effects = [done, done, done, OSError(2, "No such file or directory", text), ValueError(text[:1])]
-    monkeypatch.setattr(subprocess, "run", Mock(side_effect=[rng.choice(effects)]))
+    answer, complaint = encoded(printed), encoded(rng.choice(["", text]))
+    done = subprocess.CompletedProcess([text], rng.choice([0, 0, 1]), answer, complaint)
+    effects = [
+        done,
+        done,
+        done,
+        OSError(2, "No such file or directory", text),
+        ValueError(text[:1]),
+        OutputTooLongError(text),
+        subprocess.TimeoutExpired([text], 1, answer, complaint),
+    ]
+    monkeypatch.setattr(ring_source, "run_program", Mock(side_effect=[rng.choice(effects)]))
     source = DiagnosticsRing("docker exec mq")
     rng.choice(
         [
