@@ -33,6 +33,7 @@ from rabbit_chx.connection.failures import no_token, start_thread
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
 from rabbit_chx.programs import OutputTooLongError, run_program
 from rabbit_chx.retry import Backoff
+from rabbit_chx.words import error_text
 
 _T = TypeVar("_T")
 
@@ -232,7 +233,7 @@ class TokenSecret(Secret):
 
     def _fail(self, call: Future[None], cause: BaseException) -> None:
         # Without the cause itself, and only with texts of this package: others, and tracebacks with local variables, may have a secret.
-        problem = str(cause) if isinstance(cause, RabbitChxError) else type(cause).__name__
+        problem = error_text(cause) if isinstance(cause, RabbitChxError) else type(cause).__name__
         with self._lock:
             if self._call is not call:
                 return
