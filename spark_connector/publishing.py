@@ -14,7 +14,7 @@ from spark_connector.executor_functions import for_each_partition, speculation_o
 from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
 from spark_connector.reports import TaskReport, WriteReport
-from spark_connector.spark_errors import parse_task_error
+from spark_connector.spark_errors import parse_task_error, with_report
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import PreflightCache, plan_write
 from spark_connector.writing.task_writer import run_task
@@ -142,10 +142,11 @@ def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.
 
     report = run_task(plan, count_rows())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned + report.unknown:
-        raise RabbitChxError(
+        error = RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "
             f"{report.confirmed:,} confirmed, {report.returned:,} returned, {report.unknown:,} unknown, {report.skipped:,} skipped"
         )
+        raise with_report(error, report.publish_report)
     finished.add(report)
     return report
 

@@ -53,6 +53,7 @@ _MEANINGS = (
     _Meaning(406, "fast reply consumer", BrokerRefusedError, "consume from amq.rabbitmq.reply-to on the same channel first"),
     _Meaning(406, "does not have a (running )?replica", UnreachableError, "wait until a node with a replica of the stream is up"),
     _Meaning(406, "queue limit in .* is reached", BrokerRefusedError, "delete queues, or raise the limit"),
+    _Meaning(406, "exchange limit of .* is reached", BrokerRefusedError, "delete exchanges, or raise cluster_exchange_limit in the broker's configuration"),
     _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
     _Meaning(406, "delivery acknowledgement .* timed out", BrokerRefusedError, "take fewer messages at once, or raise consumer_timeout of the broker"),
     _Meaning(406, "", MismatchError, "correct what it names"),

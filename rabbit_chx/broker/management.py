@@ -57,6 +57,8 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
         (BrokerRefusedError, "this is a redirection, which is not followed: pass the URL that it leads to"),
     ),
 }
+#: The errors of http.client whose text is what was answered.
+_ANSWERED = (http.client.BadStatusLine, http.client.UnknownProtocol)
 _PIECE = 1 << 16
 _ANSWER_TIMES = 6
 _LARGEST = 128 << 20  # bytes of an answer; the bindings of 900,000 queues are fewer
@@ -170,7 +172,7 @@ class Management:
                 raise refused from None
             why = error_text(cause)[:_LONGEST_REASON]
             remedy = "check host and port, and that the management plugin is enabled"
-            if type(cause) is http.client.BadStatusLine:  # its text is what was answered
+            if type(cause) in _ANSWERED:
                 if why.startswith("AMQP"):
                     remedy = "this is the port of AMQP; the management API has another one, 15672 by default"
                 why = "it does not begin as HTTP does"

@@ -15,6 +15,7 @@ import pika
 from pika import exceptions as pika_errors
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.live.live_broker import try_count
@@ -152,15 +153,13 @@ class PikaCarrier:
             raise
 
     def _open_replies(self, connection: PikaConnection) -> tuple[ExitStack, str]:
-        def keep_reply(
-            _channel: object, _method: object, properties: pika.BasicProperties, _body: bytes
-        ) -> None:
-            marker = HandOverMarker.from_headers(properties.headers)
+        def keep_reply(_channel: object, _method: object, properties: Any, _body: bytes) -> None:
+            marker = _marker_in(properties.raw)
             if marker is not None:
                 self._replied.append(marker)
 
         with ExitStack() as opened:
-            channel = opened.enter_context(connection.channel())
+            channel = opened.enter_context(connection.channel(raw_headers=True))
             queue = str(channel.queue_declare("", exclusive=True).method.queue)
             channel.basic_consume(queue, keep_reply, auto_ack=True)
             return opened.pop_all(), queue
@@ -169,6 +168,18 @@ class PikaCarrier:
     def _lengths(connection: PikaConnection, queues: Sequence[str]) -> dict[str, int]:
         counted = {queue: try_count(connection, queue) for queue in queues}
         return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
+
+
+def _marker_in(properties: bytes) -> HandOverMarker | None:
+    """Return the marker in the properties of a message; None if it is not a marker."""
+    table = dict(properties_in(properties).get("headers", ())).get(HandOverMarker.HEADER.encode())
+    if table is None or table.type != "table":
+        return None
+    fields = {
+        name.decode(errors="replace"): field.value for name, field in table.value if field.type == "longstr"
+    }
+    texts = {name: value.decode(errors="replace") for name, value in fields.items()}
+    return HandOverMarker.from_headers({HandOverMarker.HEADER: texts})
 
 
 class _Copies:

@@ -55,6 +55,8 @@ _PERSISTENT, _TRANSIENT = 2, 1  # modes of delivery
 _MAX_FRAME_MAX = 131_072  # pika's limit
 _FRAME_HEADER = struct.Struct(">BxxI")  # its type, and the size of its payload
 _PROPERTIES_START = 7 + 12  # after the frame's own header, class, weight and body size
+_WITHOUT_PROPERTIES = struct.pack(">I", 12 + 2)  # the size of the payload, with the flags of no property
+_NO_PROPERTIES = b"\0\0\xce"
 #: The part of the broker's answer that pika keeps while it opens a connection.
 _ANSWER = re.compile(r"ConnectionClosedByBroker: \(([0-9]+)\) ('.*'|\".*\")", re.DOTALL)
 _FAILURES: tuple[ClientFailure, ...] = (
@@ -313,7 +315,8 @@ class PikaConnection:
         """Open a channel, for example to consume. An error of pika in the block is raised as a RabbitChxError.
 
         Args:
-            raw_headers: True: each message's properties get an attribute ``raw``, their bytes as the broker sent them.
+            raw_headers: True: the properties of each message of this connection have only an attribute ``raw``, their bytes as the broker
+                sent them.
 
         Raises:
             RabbitChxError: the broker refuses something.
@@ -476,6 +479,7 @@ class _BoundedConnection(pika.BlockingConnection):
 
     _impl: Any
     _server_channel_closures: deque[BaseException]
+    _keeps_raw_properties = False
 
     def __init__(self, parameters: pika.ConnectionParameters, where: str, reply_timeout_s: float) -> None:
         self.reply_timeout_s = reply_timeout_s
@@ -497,25 +501,36 @@ class _BoundedConnection(pika.BlockingConnection):
             self._server_channel_closures.remove(refusal)
 
     def keep_raw_properties(self) -> None:
-        """Keep data that pika's decoder loses: it maps several types to one, and keeps the last of equal names."""
+        """Keep the properties of messages as bytes, and let pika decode none.
+
+        Its decoder maps several types to one, keeps the last of equal names, and ends the connection over a header with a time in milliseconds.
+        """
+        if self._keeps_raw_properties:
+            return
+        self._keeps_raw_properties = True
         impl = self._impl
         receive, process = impl._on_data_available, impl._process_frame  # noqa: SLF001
-        received = bytearray(impl._frame_buffer)  # noqa: SLF001  # the begin of a frame
+        received, impl._frame_buffer = bytearray(impl._frame_buffer), b""  # noqa: SLF001  # the begin of a frame
         kept: deque[bytes] = deque()  # of the frames that pika decodes next
 
         def receive_and_keep(data: bytes) -> None:
             received.extend(data)
-            start = 0
+            start, frames = 0, bytearray()
             while len(received) - start >= _FRAME_HEADER.size:
                 kind, size = _FRAME_HEADER.unpack_from(received, start)
                 end = start + _FRAME_HEADER.size + size + 1
                 if len(received) < end:
                     break
                 if kind == pika.spec.FRAME_HEADER:
-                    kept.append(bytes(received[start + _PROPERTIES_START : end - 1]))
+                    properties = start + _PROPERTIES_START
+                    kept.append(bytes(received[properties : end - 1]))
+                    frames += received[start : start + 3] + _WITHOUT_PROPERTIES
+                    frames += received[start + _FRAME_HEADER.size : properties] + _NO_PROPERTIES
+                else:
+                    frames += received[start:end]
                 start = end
             del received[:start]
-            receive(data)
+            receive(bytes(frames))
 
         def process_with_raw(frame: Any) -> None:
             if isinstance(frame, pika.frame.Header):

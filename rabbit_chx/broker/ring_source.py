@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
+from rabbit_chx.programs import OutputTooLongError, run_program
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
 from rabbit_chx.words import error_text, outline, plural, without_secrets
@@ -39,6 +40,7 @@ _LINE = re.compile(r"Ring index: ([0-9]{1,7}), queue: '(.*)'")
 _BANNER = "Inspecting consistent hashing ring state for exchange "
 _NO_RING = "Exchange does not exist or is of a different type"
 _UNREAD = "the ring was not read: "
+_LONGEST_OUTPUT = 1 << 28
 
 
 class ReadBuckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a subclass of tuple cannot have nonempty slots
@@ -439,15 +441,11 @@ class DiagnosticsRing:
         if self._prefix and Path(self._prefix[0]).name == "ssh":
             command = tuple(map(shlex.quote, command))  # ssh passes a line to the remote shell
         try:
-            return subprocess.run(  # noqa: S603 - the user sets the prefix, and no shell runs
-                [*self._prefix, *command],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="surrogateescape",
-                timeout=self._timeout_s,
-                check=False,
-            )
+            done = run_program([*self._prefix, *command], self._timeout_s, _LONGEST_OUTPUT)
+            printed = (each.decode(errors="surrogateescape") for each in (done.stdout, done.stderr))
+            return subprocess.CompletedProcess(done.args, done.returncode, *printed)
+        except OutputTooLongError:
+            problem = f"printed more than {_LONGEST_OUTPUT:,} bytes: {self._remedy}"
         except subprocess.TimeoutExpired:
             problem = f"gave no answer within {self._timeout_s:g} s: check that the broker runs"
         except (OSError, ValueError) as cause:

@@ -33,6 +33,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
+from rabbit_chx.checks import is_whole
 from rabbit_chx.cli.command import ExitCode, Outcome, debug_option, is_debugged, say
 from rabbit_chx.cli.printed import in_words, password_note, remember_options
 from rabbit_chx.errors import (
@@ -54,6 +55,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import FORMATS
 
 _BROKEN_PIPE = 141
+_MOST_ERRNO = 1 << 16
 
 #: The first matching class applies.
 CODES: tuple[tuple[type[BaseException], int], ...] = (
@@ -181,6 +183,8 @@ app = Program(
 click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
 
 
+#: Set by the shell that asks for completions.
+_COMPLETE = "_RABBIT_CHX_COMPLETE"
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
@@ -195,7 +199,7 @@ def completion(shell: str) -> None:
 
     Once for fish: `rabbit-chx completion fish > ~/.config/fish/completions/rabbit-chx.fish`
     """
-    click.echo(_SHELLS[shell](app, {}, "rabbit-chx", "_RABBIT_CHX_COMPLETE").source(), nl=False)
+    click.echo(_SHELLS[shell](app, {}, "rabbit-chx", _COMPLETE).source(), nl=False)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -220,8 +224,10 @@ def _run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except BaseException as error:  # noqa: BLE001  # a user needs a message, not a traceback
-        if is_debugged() and not isinstance(error, click.ClickException):
-            say(_masked_traceback(error), keep_lines=True)
+        if isinstance(error, SystemExit) and isinstance(error.code, int) and _COMPLETE in os.environ:
+            return error.code  # click ends the process with it
+        if not isinstance(error, click.ClickException):
+            say_traceback(error)
         say(_message(error), keep_lines=isinstance(error, (TopologyError, PlanRefusedError)))
         code = _code_of(error)
     if note := password_note():
@@ -280,14 +286,15 @@ def _message(error: BaseException) -> str:
         return error.format_message()
     if isinstance(error, RabbitChxError):
         return Fix(str(error), _hint(error))
-    return "interrupted" if isinstance(error, (click.Abort, KeyboardInterrupt)) else _unexpected(error)
+    return "interrupted" if isinstance(error, (click.Abort, KeyboardInterrupt)) else unexpected(error)
 
 
-def _unexpected(error: BaseException) -> str:
+def unexpected(error: BaseException) -> str:
+    """Return a sentence about an error that is none of ours, with its place and without values."""
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("rabbit_chx"):
         return f"this needs {error.name}, which is not installed: pip install {error.name}"
-    # Without the text of the error: others than ours may contain a password or a message.
-    if isinstance(error, OSError) and error.errno is not None:
+    # Without the text of the error: others than ours may contain a password or a message. Its number may be anything.
+    if isinstance(error, OSError) and is_whole(error.errno, 0, _MOST_ERRNO):
         return f"the system says: {os.strerror(error.errno)} (in {_place(error)})"
     return (
         f"this is a bug in rabbit-chx, please report it: {type(error).__name__} in {_place(error)}; "
@@ -305,8 +312,19 @@ def _place(error: BaseException) -> str:
     return places[-1] if places else "rabbit_chx"
 
 
+def say_traceback(error: BaseException) -> None:
+    """Write the traceback of an error to stderr without values, if ``--debug`` is given."""
+    if is_debugged():
+        say(_masked_traceback(error), keep_lines=True)
+
+
 def _masked_traceback(error: BaseException) -> str:
-    """Return the traceback of an error and its causes. In place of their texts it has ``***``."""
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    before = "" if cause is None else f"{_masked_traceback(cause)}\nthen:\n"
-    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__}: ***"
+    """Return the traceback of an error and its causes, each once. In place of their texts it has ``***``."""
+    parts: list[str] = []
+    seen: set[int] = set()
+    last: BaseException | None = error
+    while last is not None and id(last) not in seen:
+        seen.add(id(last))
+        parts.append(f"{''.join(traceback.format_tb(last.__traceback__))}{type(last).__name__}: ***")
+        last = last.__cause__ if last.__suppress_context__ else last.__context__
+    return "\nthen:\n".join(reversed(parts))

@@ -237,7 +237,7 @@ def apply(
     with at.open() as opened:
         live = LivePlan.read(opened, wanted, at.settings.vhost)
         plan = live.plan
-        refusals = live.refused(given.permissions)
+        refusals = live.refused(given.permissions, records=at.stores_records)
         if expected is not None and plan.checksum != expected:
             raise PlanOutdatedError(
                 f"the plan of {wanted.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "

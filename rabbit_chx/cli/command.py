@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import in_words, remember_options
+from rabbit_chx.cli.printed import in_words, masked, remember_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import FORMATS, clear_bar, printable
@@ -460,10 +460,12 @@ def has_terminal() -> bool:
 
 
 def say(message: str, *, keep_lines: bool = False) -> None:
-    """Write a message to stderr with control characters escaped, on one line unless it is a list; on a terminal in lines of its width."""
+    """Write a message to stderr without passwords of URLs and with control characters escaped, on one line unless it is a list; on a terminal
+    in lines of its width.
+    """
     if sys.stderr is None:
         return
-    message = f"rabbit-chx: {in_words(message)}"
+    message = f"rabbit-chx: {masked(in_words(message))}"
     lines = [
         printable(line) for line in (message.splitlines() if keep_lines else [" ".join(message.split())])
     ]

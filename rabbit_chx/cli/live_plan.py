@@ -52,11 +52,10 @@ class LivePlan:
         with sign_of_life("planning"):
             return cls(file, live, planned(wanted, live), vhost)
 
-    def refused(self, permissions: Permissions) -> tuple[Finding, ...]:
-        """Return the reasons to refuse the plan that are not permitted."""
-        return *self.plan.refused(**permissions.arguments(without="allow_loss")), *exclusive_refusals(
-            self.plan.changes
-        )
+    def refused(self, permissions: Permissions, *, records: bool = True) -> tuple[Finding, ...]:
+        """Return the reasons to refuse the plan that are not permitted; `records` if the order of rings is stored."""
+        permitted = permissions.arguments(without="allow_loss")
+        return *self.plan.refused(**permitted, records=records), *exclusive_refusals(self.plan.changes)
 
     def report(
         self,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerAddresses
@@ -171,13 +172,14 @@ def read_roster(settings: ConnectionSettings, journal: str) -> tuple[Roster, int
                 ignored += 1
             else:
                 last_at = found.at
-                roster.take(int(properties.headers["x-stream-offset"]), found)
+                headers = dict(properties_in(properties.raw)["headers"])
+                roster.take(headers[b"x-stream-offset"].value, found)
         if method.delivery_tag % (_PREFETCH // 2) == 0:
             channel.basic_ack(method.delivery_tag, multiple=True)
 
     connection = PikaConnection(settings)
     try:
-        with connection.channel() as channel:
+        with connection.channel(raw_headers=True) as channel:  # pika does not decode those of each message
             channel.basic_qos(prefetch_count=_PREFETCH)
             channel.basic_consume(journal, take, arguments={"x-stream-offset": "first"})
             deadline = time.monotonic() + _LONGEST_S

@@ -1,4 +1,9 @@
-"""Open a connection with aio-pika; translate aiormq's errors."""
+"""Open a connection with aio-pika; translate aiormq's errors, and decode what pamqp does not.
+
+A text that is not UTF-8 (a routing key, a property, the name of a header) and a time after the year 9999 (as of microseconds) are an error of
+pamqp, which ends the connection of each consumer that gets the message, again and again until the broker drops it, and good ones with it.
+So the bytes of such a text are surrogate escapes, and such a time is its number.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from typing import Any
 
 import aio_pika
 from aiormq import exceptions as aiormq_errors
+from pamqp import decode
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.replies import error_for
@@ -65,6 +71,43 @@ _FAILURES: tuple[ClientFailure, ...] = (
     (aiormq_errors.IncompatibleProtocolError, not_amqp),
     (TimeoutError, connect_timeout_error),
 )
+
+
+# -- what pamqp (4.0.1, decode.py) does not decode
+
+
+def _short_string(value: bytes) -> tuple[int, str]:
+    try:
+        return decode.short_str(value)
+    except UnicodeDecodeError:
+        end = value[0] + 1
+        return end, value[1:end].decode(errors="surrogateescape")
+
+
+def _timestamp(value: bytes) -> tuple[int, Any]:
+    try:
+        return decode.timestamp(value)
+    except (ValueError, OverflowError, OSError):
+        return 8, int.from_bytes(value[:8])
+
+
+def _table(value: bytes) -> tuple[int, Any]:
+    try:
+        return decode.field_table(value)
+    except UnicodeDecodeError:
+        end, at, table = 4 + int.from_bytes(value[:4]), 4, {}
+        while at < end:
+            size, name = _short_string(value[at:end])
+            consumed, table[name] = decode.embedded_value(value[at + size : end])
+            at += size + consumed
+        return end, table
+
+
+decode.METHODS.update(shortstr=_short_string, timestamp=_timestamp, table=_table)
+decode.TABLE_MAPPING.update({b"T": _timestamp, b"F": _table})
+
+
+# -- connections
 
 
 async def open_aio_pika(settings: ConnectionSettings) -> Any:  # aio-pika's own type

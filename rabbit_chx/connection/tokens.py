@@ -31,7 +31,9 @@ from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import is_finite
 from rabbit_chx.connection.failures import no_token, start_thread
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
+from rabbit_chx.programs import OutputTooLongError, run_program
 from rabbit_chx.retry import Backoff
+from rabbit_chx.words import error_text
 
 _T = TypeVar("_T")
 
@@ -47,6 +49,7 @@ _PAUSES = Backoff(1.0, 10.0)
 #: The longest wait for a new token while the last one is valid.
 _RENEWAL_WAIT_S = 1.0
 _COMMAND_S = 30.0
+_LONGEST_OUTPUT = 1 << 20
 #: The limit of one call of the function. A command, which has a limit of its own, reports it first.
 _CALL_S = _COMMAND_S + 1
 _NO_TOKEN = Secret("", -math.inf, -math.inf)
@@ -230,7 +233,7 @@ class TokenSecret(Secret):
 
     def _fail(self, call: Future[None], cause: BaseException) -> None:
         # Without the cause itself, and only with texts of this package: others, and tracebacks with local variables, may have a secret.
-        problem = str(cause) if isinstance(cause, RabbitChxError) else type(cause).__name__
+        problem = error_text(cause) if isinstance(cause, RabbitChxError) else type(cause).__name__
         with self._lock:
             if self._call is not call:
                 return
@@ -382,19 +385,19 @@ class _Command:
 
     def __call__(self) -> tuple[str, float]:
         try:
-            done = subprocess.run(  # noqa: S603  # the user's command
-                self.words, capture_output=True, timeout=_COMMAND_S, check=True, stdin=subprocess.DEVNULL
-            )
-        except subprocess.CalledProcessError as cause:
-            problem = f"ended with exit code {cause.returncode}"
+            done = run_program(self.words, _COMMAND_S, _LONGEST_OUTPUT)
         except subprocess.TimeoutExpired:
             problem = f"did not end within {_COMMAND_S:g} s"
+        except OutputTooLongError:
+            problem = f"printed more than {_LONGEST_OUTPUT:,} bytes"
         except OSError as cause:
             problem = f"cannot be run: {cause.strerror}"
         except ValueError:
             problem = "cannot be run: a NUL is in it"
         else:
-            return _parse(done.stdout.decode(errors="replace").strip())
+            if done.returncode == 0:
+                return _parse(done.stdout.decode(errors="replace").strip())
+            problem = f"ended with exit code {done.returncode}"
         # Without its output, which may contain a secret.
         raise UnreachableError(f"the token command {self.__name__!r} {problem}: run it by hand")
 

@@ -14,6 +14,7 @@ from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, is_transient
+from rabbit_chx.checks import is_whole
 from rabbit_chx.connection.aio_pika_opening import (
     LOST,
     decode_text,
@@ -589,11 +590,12 @@ def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
     content = convert_message(
         GroupMessage, message, queue, exchange=message.delivery.exchange or "", properties=set_properties
     )
+    returns = content.headers.get("x-delivery-count")  # of the broker, or anything of a publisher
     return DeliveredMessage(
         message.delivery.delivery_tag,
         content.routing_key,
         content,
         HandOverMarker.from_headers(content.headers),
         properties.reply_to,
-        returns=int(content.headers.get("x-delivery-count", 0)),
+        returns=returns if is_whole(returns, 0) else 0,
     )

@@ -32,10 +32,10 @@ from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
 from rabbit_chx.consuming.queue_checks import check_queues, prefetch_of, queue_warnings
 from rabbit_chx.consuming.runner import QueueRunner
-from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, wait_until_finished
+from rabbit_chx.consuming.session import GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
 from rabbit_chx.consuming.turns import Turns
-from rabbit_chx.consuming.waits import LoopWatch, start_task, wait_to_reconnect
+from rabbit_chx.consuming.waits import CANCELLED_S, LoopWatch, start_task, wait_to_reconnect
 from rabbit_chx.errors import (
     ConnectionLostError,
     HandlerError,
@@ -67,7 +67,7 @@ _AMAZON_MQ = re.compile(r"\.mq\.[^.]+\.(amazonaws\.com(\.cn)?|on\.aws)\.?$", re.
 
 @dataclass(frozen=True, slots=True)
 class GroupHealth:
-    """The health of a member; it is true if the member is connected and no other member holds what is assigned to it.
+    """The health of a member; it is true if the member is connected, no other member holds what is assigned to it, and nothing is held up.
 
     Attributes:
         connected: whether the member runs, its connection is usable, and its event loop has answered within `GroupTiming.gone_s`.
@@ -75,15 +75,17 @@ class GroupHealth:
         not_owned: the queues or streams that are assigned to this member and that another member holds, as while they change hands. Empty
             without a journal.
         ignored_entries: the number of entries of the journal, since it connected, that no group can have written. They change nothing.
+        held_up: the queues or streams that wait for a handler that goes on although it was cancelled.
     """
 
     connected: bool
     handled_at: datetime | None
     not_owned: tuple[str, ...] = ()
     ignored_entries: int = 0
+    held_up: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.connected and not self.not_owned
+        return self.connected and not (self.not_owned or self.held_up)
 
 
 class Group(ABC):
@@ -168,7 +170,8 @@ class Group(ABC):
         )
         handled = [runner.handled_at for runner in self._runners if runner.handled_at is not None]
         ignored = 0 if session is None else session.ignored_entries
-        return GroupHealth(connected, max(handled, default=None), tuple(sorted(not_owned)), ignored)
+        held_up = tuple(sorted(runner.ownership.queue for runner in self._runners if runner.is_held_up))
+        return GroupHealth(connected, max(handled, default=None), tuple(sorted(not_owned)), ignored, held_up)
 
     # -- lifecycle
 

@@ -25,7 +25,7 @@ class ShardMessage(_QueueMessage):
 
     Attributes:
         queue: the shard; the name of the exchange if it was consumed by that name, since the broker does not reveal the shard.
-        routing_key: its routing key.
+        routing_key: its routing key; bytes that are not UTF-8 are surrogate escapes, as in all its texts.
         body: its bytes.
         headers: its headers, as aio-pika decodes them.
         message_id: the id that the publisher set; None if it set none.
@@ -39,7 +39,7 @@ class GroupMessage(_QueueMessage):
 
     Attributes:
         queue: the queue. A message that was parked during a hand-over has the name of its new queue.
-        routing_key: its routing key.
+        routing_key: its routing key; bytes that are not UTF-8 are surrogate escapes, as in all its texts.
         body: its bytes.
         headers: its headers, as aio-pika or pika decodes them.
         message_id: the id that the publisher set; None if it set none.

@@ -313,7 +313,7 @@ class Subscription:
     def lane_of(self, delivery: DeliveredMessage) -> int:
         """Return the lane of a message."""
         lanes = self.member.concurrency
-        return crc32(delivery.key.encode()) % lanes if lanes > 1 else 0
+        return crc32(delivery.key.encode(errors="surrogateescape")) % lanes if lanes > 1 else 0
 
     # -- hand-over of a slot
 
@@ -357,12 +357,23 @@ class Subscription:
             return [StartTimer(self.number, reason, park_s)]
         if self.is_fetching:  # the response may bring a message, which must be handled
             return [StartTimer(self.number, reason, _POLL_S)]
-        self.hand_over = None
-        warning = (
-            f"the hand-over of {hand_over.marker.slot} to {self.queue} did not end, and the parking queue had no more messages of it for "
-            f"{park_s:g} s: the next command that moves the slot handles what is parked"
+        return self._give_up_hand_over(
+            hand_over,
+            f"and the parking queue had no more messages of it for {park_s:g} s: the next command that moves the slot handles what is parked",
         )
-        return [LogWarning(warning), Ack(self.number, tag)]
+
+    def on_park_missing(self) -> list[Command]:
+        """The parking queue does not exist, so nothing is parked."""
+        self.is_polling = self.is_fetching = False
+        if self.hand_over is None:
+            return []
+        why = f"and its parking queue {self.hand_over.marker.park} does not exist: the message that began it is a copy, or came late"
+        return self._give_up_hand_over(self.hand_over, why)
+
+    def _give_up_hand_over(self, hand_over: HandOverInProgress, why: str) -> list[Command]:
+        self.hand_over = None
+        warning = f"the hand-over of {hand_over.marker.slot} to {self.queue} did not end, {why}"
+        return [LogWarning(warning), Ack(self.number, hand_over.tag)]
 
     def _process_marker(self, delivery: DeliveredMessage, marker: HandOverMarker) -> list[Command]:
         """Process a marker of the queue itself. All messages before it are handled and acknowledged."""
@@ -534,6 +545,11 @@ class QueueOwnership:
         if subscription is None or not subscription.is_fetching or subscription.hand_over is None:
             return []
         return subscription.on_fetched(subscription.hand_over, delivery) + self._advance()
+
+    def on_park_missing(self, number: int) -> list[Command]:
+        """The parking queue does not exist."""
+        subscription = self._current(number)
+        return [] if subscription is None else [*subscription.on_park_missing(), *self._advance()]
 
     def on_abandoned(self, number: int) -> list[Command]:
         """The channel of an abandoned subscription is closed. Another subscription follows, unless the member leaves the group."""

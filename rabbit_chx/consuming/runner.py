@@ -36,8 +36,14 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
 )
 from rabbit_chx.consuming.settings import GroupMember, Hook
-from rabbit_chx.consuming.waits import BLOCKED_S
-from rabbit_chx.errors import ConnectionLostError, HandlerError, MismatchError, RabbitChxError
+from rabbit_chx.consuming.waits import BLOCKED_S, CANCELLED_S, call_hook
+from rabbit_chx.errors import (
+    ConnectionLostError,
+    HandlerError,
+    MismatchError,
+    NotFoundError,
+    RabbitChxError,
+)
 from rabbit_chx.topology.slots.hand_over_marker import make_consumer_tag
 from rabbit_chx.tracing import handler_span
 from rabbit_chx.words import error_text, typed_error_text
@@ -111,6 +117,8 @@ class QueueRunner:
         self._claims: dict[str, int | None] = {}
         self._queued: deque[Command] = deque()  # behind the command that is being sent
         self._sending: asyncio.Task[None] | None = None  # of an Ack, Reject, AwaitAcks or SendReply
+        self._unending: set[asyncio.Task[None]] = set()  # handlers that were cancelled and go on
+        self._park = ""  # a parking queue that exists
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
         self.handled_at: datetime | None = None  # when a handler returned the last time
@@ -134,6 +142,11 @@ class QueueRunner:
     def is_handling(self) -> bool:
         """True if a handler or a hook runs."""
         return bool(self._handlers) or self._hook is not None
+
+    @property
+    def is_held_up(self) -> bool:
+        """True if a handler goes on although it was cancelled; the queue waits for its end."""
+        return bool(self._unending)
 
     def cancel_handlers(self) -> None:
         """Cancel the running handlers."""
@@ -225,6 +238,7 @@ class QueueRunner:
             case CancelHandler(number, tag):
                 if running := self._handlers.get((number, tag)):
                     running.cancel()
+                    asyncio.get_running_loop().call_later(CANCELLED_S, self._note_unending, running)
             case StartTimer(number, reason, seconds):
                 asyncio.get_running_loop().call_later(
                     seconds, lambda: self.execute(self.ownership.on_timer(number, reason))
@@ -277,6 +291,18 @@ class QueueRunner:
             )
         self.execute(self.ownership.on_handled(*key, failed=error is not None))
 
+    def _note_unending(self, handler: asyncio.Task[None]) -> None:
+        if handler.done():
+            return
+        self._unending.add(handler)
+        handler.add_done_callback(self._unending.discard)
+        _log.warning(
+            "%s: a handler was cancelled, and goes on after %g s: the queue waits for its end",
+            self.ownership.queue,
+            CANCELLED_S,
+            extra=self._log_fields,
+        )
+
     def _fail_group(self, number: int, delivery: DeliveredMessage) -> None:
         cause = self._errors.pop((number, delivery.tag), None)
         message = delivery.content
@@ -289,7 +315,7 @@ class QueueRunner:
             state = "The offset is not stored, so the next member begins there"
         error = HandlerError(
             f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
-            f"{self.session.member.failures.retries + 1} attempts ({cause and error_text(cause)}). {state}: correct {raiser}{remedy}",
+            f"{self.session.member.failures.retries + 1} attempts ({None if cause is None else error_text(cause)}). {state}: correct {raiser}{remedy}",
             queue=self.ownership.queue,
         )
         error.__cause__ = cause
@@ -311,10 +337,9 @@ class QueueRunner:
         if call is None:
             return
         try:
-            async with asyncio.timeout(member.timing.hook_s):
-                await call(queue)
+            await call_hook(call, queue, member.timing.hook_s)
         except (KeyboardInterrupt, SystemExit):
-            raise
+            return  # the task of the hook has ended the event loop with it
         except BaseException as error:  # noqa: BLE001  # whatever a user's hook raises, also CancelledError
             raise_if_cancelled(error)
             _log.exception(
@@ -407,8 +432,22 @@ class QueueRunner:
 
     async def _fetch(self, number: int, parking_queue: str) -> None:
         channel: Any = self._channels.get(number)
-        if channel is not None:
-            self.execute(self.ownership.on_fetched(number, await channel.fetch(parking_queue)))
+        connection: Any = self.session.connection
+        if channel is None:
+            return
+        if parking_queue != self._park:  # the request itself would close the channel
+            try:
+                await connection.declare_passively(parking_queue)
+            except NotFoundError:
+                self.execute(self.ownership.on_park_missing(number))
+                return
+        self._park = parking_queue
+        try:
+            delivery = await channel.fetch(parking_queue)
+        except NotFoundError:  # it was deleted since, and the channel is closed
+            self._park = ""
+            return
+        self.execute(self.ownership.on_fetched(number, delivery))
 
 
 async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:

@@ -24,7 +24,13 @@ from rabbit_chx.consuming.journal import (
 )
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.consuming.waits import BLOCKED_S, start_task, wait_for_any, wait_unless_blocked
+from rabbit_chx.consuming.waits import (
+    BLOCKED_S,
+    CANCELLED_S,
+    start_task,
+    wait_for_any,
+    wait_unless_blocked,
+)
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -49,8 +55,7 @@ _READY_EVERY = 20
 _DUPLICATE_HEARTBEATS = 2
 #: The delay of a new owner's extra heartbeat, after which the previous owner releases the queue. Waiting members have stepped back by then.
 _OWNER_HEARTBEAT_S = 1.0
-#: Time limits in seconds: of cancelled handlers and hooks, of an entry that the member writes when it leaves, and of abandoning all channels.
-CANCELLED_S = 5.0
+#: Time limits in seconds: of an entry that the member writes when it leaves, and of abandoning all channels.
 _FAREWELL_S = 3.0
 _ABANDON_S = 1.0
 #: Seconds in which a broker that does not answer may still release the queues of a member that leaves.

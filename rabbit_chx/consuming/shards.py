@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_seconds, check_whole
+from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.message import ShardMessage, convert_message
 from rabbit_chx.consuming.waits import wait_for_any, wait_to_reconnect
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
+    HandlerError,
     MismatchError,
     NotFoundError,
     RabbitChxError,
@@ -88,6 +90,7 @@ class _ConsumerBase(ABC):
 
         Raises:
             RabbitChxError: the broker refuses an operation, or reconnecting fails for `reconnect_timeout_s`.
+            HandlerError: `handle` ended in a CancelledError of its own.
             MissingExtraError: aio-pika is not installed.
         """
         outage: Outage | None = None
@@ -217,10 +220,23 @@ class _Consumer:
             while (delivered := await self._inbox.get()) is not None:
                 if self._is_ending or channel.is_closed:
                     return
-                await handle(convert_message(ShardMessage, delivered, self.queue))
+                await self._handle(handle, delivered)
                 await channel.ack(delivered.delivery.delivery_tag)
         finally:
             await channel.close()
+
+    async def _handle(self, handle: HandleMessage, delivered: Any) -> None:
+        """Call the handler; its own CancelledError is an error as any other, while that of `run` cancels it."""
+        try:
+            await handle(convert_message(ShardMessage, delivered, self.queue))
+        except asyncio.CancelledError as cause:
+            if self._is_ending:
+                raise_if_cancelled(cause)
+            raise HandlerError(
+                f"queue {self.queue!r}: the handler ended in a CancelledError, and `run` was not cancelled: catch that of each task that it "
+                "awaits. The message is returned to its place",
+                queue=self.queue,
+            ) from cause
 
 
 class ShardConsumer(_ConsumerBase):

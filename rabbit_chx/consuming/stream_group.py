@@ -12,6 +12,7 @@ from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.group import Group, check_async
 from rabbit_chx.consuming.settings import StreamGroupOptions, member_of
+from rabbit_chx.consuming.waits import call_hook
 from rabbit_chx.errors import InputError
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.options import check_options, documented, takes
@@ -184,10 +185,11 @@ class StreamGroup(Group):
         if self._on_gained is not None:
             failures = self._reading.failed_starts
             try:
-                async with asyncio.timeout(self._member.timing.hook_s):
-                    start = await self._on_gained(batch.stream)
+                start = await call_hook(self._on_gained, batch.stream, self._member.timing.hook_s)
                 if start is not None:
                     _check_start(start)
+            except (KeyboardInterrupt, SystemExit):  # its task has ended the event loop with it
+                raise asyncio.CancelledError from None
             except BaseException as error:
                 raise_if_cancelled(error)
                 failures[batch.stream] += 1  # the next attempt may be that of another subscription

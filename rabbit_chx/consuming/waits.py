@@ -1,4 +1,4 @@
-"""Tasks and waits of consumers: for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
+"""Tasks and waits of consumers: of hooks, for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from rabbit_chx.amqp.replies import may_be_limit
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
@@ -15,12 +15,16 @@ from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.retry import jitter
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0
 #: A failure to publish that comes so often is a warning.
 LASTING = 3
 #: A member that cannot write for so long, since the broker blocks publishers, goes on without.
 BLOCKED_S = 2.0
+#: The time limit of handlers and hooks that are cancelled, in seconds.
+CANCELLED_S = 5.0
+_HOOKS: set[asyncio.Task[Any]] = set()  # that run: the event loop would not keep them
 
 
 class LoopWatch:
@@ -62,6 +66,39 @@ class LoopWatch:
         if self._timer is not None:
             self._timer.cancel()
         self._answered_at = math.inf
+
+
+async def call_hook(hook: Callable[[str], Awaitable[_T]], queue: str, seconds: float) -> _T:
+    """Return what a user's hook returns. It runs in a task of its own: it may cancel itself, and may go on although it is cancelled.
+
+    Raises:
+        TimeoutError: it had not ended in time, and was cancelled.
+        asyncio.CancelledError: this task was cancelled, and the hook with it; or the hook ended so.
+        BaseException: what the hook raised.
+    """
+
+    async def call() -> _T:  # a task takes no other awaitable
+        return await hook(queue)
+
+    task = asyncio.get_running_loop().create_task(call())
+    _HOOKS.add(task)
+    task.add_done_callback(_HOOKS.discard)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        if not (task.done() or task.cancelling()):  # otherwise the event loop ends, and has cancelled it
+            task.cancel()
+        await asyncio.wait({task}, timeout=CANCELLED_S)
+        if task.cancelled() or not task.done():
+            raise
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCELLED_S)
+        if not task.done():
+            raise TimeoutError(f"it has not ended after {seconds:g} s, and goes on although it was cancelled")
+        if task.cancelled():
+            raise TimeoutError(f"it had not ended after {seconds:g} s")
+    return task.result()
 
 
 def start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:

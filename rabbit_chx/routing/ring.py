@@ -525,7 +525,9 @@ def _loads(text: str | bytes) -> RingState:
     try:
         ring = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"this is not a ring: {error}; pass the text that to_json made, or SuperStream([...])") from None
+        raise InputError(
+            f"this is not a ring: {error}; pass the text that to_json made, or SuperStream([...])"
+        ) from None
     if not isinstance(ring, dict) or ring.get("format") not in (_FORMAT, SHOW_FORMAT):
         raise InputError(f"this JSON is not a ring: it lacks the format {_FORMAT!r}; pass what to_json made")
     if ring.get("format_version") != _FORMAT_VERSION:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from rabbit_chx.ui.pages import (
     findings_page,
     index_page,
 )
-from rabbit_chx.ui.shared_reading import SharedReading
+from rabbit_chx.ui.shared_reading import SharedReading, tell_crash
 from rabbit_chx.ui.state import BrokerState, read_state
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.cli.broker_options import BrokerAddresses
 
-_LOGGER = logging.getLogger(__name__)
 _HERE = Path(__file__).parent
 _STATIC = {
     "style.css": (TEMPLATES / "style.css", "text/css"),
@@ -83,7 +81,7 @@ class Pages:
         }
         routes = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in pages.items()]
         routes.append(Route("/static/{name}", _static, methods=["GET"]))
-        handlers = {HTTPException: self._on_http_error, Exception: self._on_crash}
+        handlers = {HTTPException: self._on_http_error}
         return Guards(Starlette(routes=routes, exception_handlers=handlers), hosts, token)
 
     # -- pages
@@ -152,7 +150,10 @@ class Pages:
 
     def _endpoint(self, page: Callable[[BrokerState, Request], Page]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return await run_in_threadpool(self._answer, page, request)
+            try:
+                return await run_in_threadpool(self._answer, page, request)
+            except Exception as error:  # noqa: BLE001  # the server would log its text, which may have a password
+                return self._problem(request, tell_crash(error), 500)
 
         return answer
 
@@ -206,12 +207,6 @@ class Pages:
             f"there is no page {request.url.path!r:.80}: see the links above" if status == 404 else str(error)
         )
         return self._problem(request, text, status)
-
-    def _on_crash(self, request: Request, error: Exception) -> Response:
-        _LOGGER.error("a page failed", exc_info=error)
-        return self._problem(
-            request, f"this is a bug in rabbit-chx, please report it: {type(error).__name__}", 500
-        )
 
 
 def _static(request: Request) -> Response:

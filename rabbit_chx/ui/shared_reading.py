@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from rabbit_chx.cli.app import say_traceback, unexpected
+from rabbit_chx.cli.command import say
 from rabbit_chx.errors import RabbitChxError
 
-_LOGGER = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -61,7 +62,8 @@ class SharedReading(Generic[_T]):
             if self._ended is None and now - self._began >= self._every_s:
                 self._began, self._ended = now, threading.Event()
                 # A daemon: a broker that does not answer does not keep the program from ending.
-                threading.Thread(target=self._run, args=(self._ended,), daemon=True).start()
+                run = copy_context().run  # for --debug
+                threading.Thread(target=run, args=(self._run, self._ended), daemon=True).start()
             ended = self._ended
             wait_s = self._first_s if self._seen.value is None else self._next_s
         if ended is not None and not ended.wait(wait_s) and self._seen.value is None:
@@ -71,13 +73,19 @@ class SharedReading(Generic[_T]):
     def _run(self, ended: threading.Event) -> None:
         try:
             self._seen = Seen(self._read(), time.monotonic())
-        except (RabbitChxError, OSError) as error:
+        except RabbitChxError as error:
             self._seen = Seen(self._seen.value, self._seen.read_at, str(error))
-        except Exception as error:
-            _LOGGER.exception("a reading of the broker failed")
-            text = f"this is a bug in rabbit-chx, please report it: {type(error).__name__}"
-            self._seen = Seen(self._seen.value, self._seen.read_at, text)
+        except Exception as error:  # noqa: BLE001  # its text may have a password
+            self._seen = Seen(self._seen.value, self._seen.read_at, tell_crash(error))
         finally:
             with self._lock:
                 self._ended = None
             ended.set()
+
+
+def tell_crash(error: Exception) -> str:
+    """Write an error that is none of ours to stderr as the commands do, and return the sentence for the page."""
+    say_traceback(error)
+    text = unexpected(error)
+    say(text)
+    return text

@@ -11,6 +11,7 @@ from rabbit_chx.publishing.client_routing import describe_ring_change
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.key_map_json import key_map_from_json
+from rabbit_chx.words import error_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,7 +123,7 @@ class WatchedRing:
         try:
             now = self.read_again()
         except Exception as cause:  # noqa: BLE001  # the messages are published: this must not fail the write
-            return f"the ring could not be read again, so it may have changed: {cause}"
+            return f"the ring could not be read again, so it may have changed: {error_text(cause)}"
         if _same(before, now):
             return "the ring is the same as before" if report_unchanged else None
         what = "the slots or the ring have" if self.may_change_unseen else "the ring has"
@@ -140,7 +141,7 @@ class WatchedRing:
         except Exception as cause:  # noqa: BLE001  # whether the rows are right is then unknown
             return (
                 "the ring could not be read again, so rows may have gone to a queue that no longer has their keys: "
-                f"{cause}"
+                f"{error_text(cause)}"
             )
         if before is not None and _same(before, now):
             return None

@@ -185,7 +185,12 @@ class MicroBatches:
         again later, for example if it was unbound and is bound again.
         """
         end = self.ends.get(stream)
-        unread = f"{max(0, self._seen.get(stream, 0) - place.next):,} rows behind that were seen and not read"
+        seen = self._seen.get(stream)
+        unread = (
+            "how many rows behind that were not read is not known, since the query has just started"
+            if seen is None
+            else f"{max(0, seen - place.next):,} rows behind that were seen and not read"
+        )
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
             if stream not in self._gone:

@@ -149,7 +149,7 @@ def columns(include: Sequence[str]) -> str:
 def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, in their order; the number of the task determines its first address."""
     strict = options.fail_on_data_loss
-    read_to = each.start
+    read_to, missing = each.start, 0
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
     try:
@@ -172,7 +172,8 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 yield pa.RecordBatch.from_arrays(
                     [stream if name == "stream" else batch[name] for name in names], schema=schema
                 )
-                read_to = reader.next_offset
+                read_to, missing = reader.next_offset, reader.missing
+            missing = reader.missing
             if options.filter_values:
                 _log.info(
                     "stream %r: %d rows read in chunks that may match the filters, %d rows match",
@@ -180,14 +181,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                     reader.rows_read,
                     reader.rows_returned,
                 )
-            if reader.missing:
-                _log.warning(
-                    "stream %r does not have %d of the offsets %d to %d: they are passed over (failOnDataLoss is false)",
-                    each.stream,
-                    reader.missing,
-                    each.start,
-                    each.end - 1,
-                )
+            read_to = each.end
     except (MissingRowsError, NotFoundError) as cause:
         if strict:
             lost = (
@@ -209,6 +203,14 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             each.end - read_to,
             read_to,
             each.end - 1,
+        )
+    if missing:
+        _log.warning(
+            "stream %r does not have %d of the offsets %d to %d: they are passed over (failOnDataLoss is false)",
+            each.stream,
+            missing,
+            each.start,
+            read_to - 1,
         )
 
 

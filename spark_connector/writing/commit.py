@@ -20,6 +20,7 @@ from spark_connector.reports import (
     describe_left_rows,
     save_report,
 )
+from spark_connector.spark_errors import with_report
 from spark_connector.writing.key_samples import count_split_keys
 from spark_connector.writing.stream_layout import check_absent
 from spark_connector.writing.write_plan import WritePlan
@@ -55,7 +56,7 @@ def commit_write(
         _check_stored(plan, tasks)
     except RabbitChxError as cause:
         report = abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=cause)
-        vars(cause)["report"] = report.publish_report
+        vars(with_report(cause, report.publish_report))["report"] = report.publish_report
         raise
     lost = any(task.reconnects for task in tasks)
     ring_now = None
@@ -134,7 +135,7 @@ def _compare_rings(
     error = PublishError(f"exchange {exchange!r}: {change}; {report}", report, exchange=exchange)
     changed = (before, now) if before is not None and now is not None else None
     abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=error, changed_ring=changed)
-    raise error
+    raise with_report(error, report)
 
 
 def _report(
@@ -184,20 +185,22 @@ def collect_notes(
 
 def _skip_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
     rows = sum(task.rows for task in tasks)
-    bad = sum(task.skipped for task in tasks)
+    # Tasks of a stale version skip all rows, and say so themselves; bad rows have samples, unless those of returned rows took all places.
+    bad = sum(task.skipped for task in tasks if task.samples or not options.skip_stale)
     returned = sum(task.returned + task.unknown for task in tasks)
     samples = [sample for task in tasks for sample in task.samples]
-    samples_of_bad = [sample for sample in samples if not sample.is_returned]
-    if options.skip_bad_rows and bad and samples_of_bad:
-        yield f"badRows is skip, and {bad:,} of {rows:,} rows were not published; {_place_of(samples_of_bad[0])}"
+    if options.skip_bad_rows and bad:
+        yield f"badRows is skip, and {bad:,} of {rows:,} rows were not published{_first_of(samples, is_returned=False)}"
     if options.skip_unroutable and returned:
-        first = next((f"; {_place_of(sample)}" for sample in samples if sample.is_returned), "")
-        yield f"onUnroutable is skip, and {returned:,} of {rows:,} rows were routed to no queue{first}"
+        yield f"onUnroutable is skip, and {returned:,} of {rows:,} rows were routed to no queue{_first_of(samples, is_returned=True)}"
 
 
-def _place_of(sample: RowSample) -> str:
+def _first_of(samples: Sequence[RowSample], *, is_returned: bool) -> str:
+    sample = next((sample for sample in samples if sample.is_returned is is_returned), None)
+    if sample is None:
+        return ""
     row = "" if sample.row is None else f"row {sample.row} of "
-    return f"{row}partition {sample.partition}: {sample.reason}"
+    return f"; {row}partition {sample.partition}: {sample.reason}"
 
 
 def _attempt_notes(tasks: Sequence[TaskReport]) -> Iterator[str]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from spark_connector.executor_functions import reduce_as_code
-from spark_connector.spark_errors import without_traceback
+from spark_connector.spark_errors import with_report, without_traceback
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import plan_write
 from spark_connector.writing.task_writer import run_task
@@ -94,7 +94,7 @@ class _SparkWriter:
         return reduce_as_code(type(self), self._plan)
 
 
-def _incomplete(plan: WritePlan, done: list[TaskReport], tasks: int, batch_id: int | None) -> PublishError:
+def _incomplete(plan: WritePlan, done: list[TaskReport], tasks: int, batch_id: int | None) -> RabbitChxError:
     """Return the error for a commit in which a task has no report: nothing proves that its rows are published."""
     what = "this write" if batch_id is None else f"batch {batch_id}"
     remedy = "look for the error of a task in the log of the executors"
@@ -104,12 +104,13 @@ def _incomplete(plan: WritePlan, done: list[TaskReport], tasks: int, batch_id: i
             f"trigger(availableNow=True); else {remedy}"
         )
     report = sum((task.publish_report for task in done), PublishReport())
-    return PublishError(
+    error = PublishError(
         f"{len(done)} of {tasks} tasks of {what} have reported, so their rows may be missing in {plan.options.target!r}, and {what} is not "
         f"committed: {remedy}",
         report,
         exchange=plan.options.target,
     )
+    return with_report(error, report)
 
 
 class BatchWriter(_SparkWriter, DataSourceArrowWriter):  # type: ignore[misc]  # Spark's own `write` takes rows

@@ -11,10 +11,12 @@ import pytest
 from group_stage import QUICK, GroupStage, Handled, eventually, in_order, nothing_was_skipped
 from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx import ConsumerGroup, HandlerError
+from rabbit_chx import AmqpField, ConsumerGroup, HandlerError, Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import FailurePolicy, GroupMessage
+from rabbit_chx.publishing.message_properties import Headers
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")]
 
@@ -111,6 +113,45 @@ def test_a_poison_message_is_dead_lettered_and_a_queue_without_an_exchange_for_i
         asyncio.run(story())
     assert "queue q.0 has no argument x-dead-letter-exchange" in caplog.text
     assert "queue with has no" not in caplog.text
+
+
+def test_messages_that_no_client_decodes_and_a_marker_from_elsewhere_are_handled_and_cost_no_other(
+    stage: GroupStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each would end the connection of every member that gets it, with the messages of all its queues, until the broker drops them."""
+    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
+        connection.channel().queue_bind("q.0", "amq.fanout")
+    marker = {"kind": "begin", "slot": "s", "id": "1", "park": "nowhere"}
+    headers: list[Headers | None] = [
+        None, {b"\xff": "a name"}, {"at": AmqpField("timestamp", 1 << 60)}, {"x-delivery-count": "many"}, {HandOverMarker.HEADER: marker}, None,  # type: ignore[list-item]
+    ]  # fmt: skip
+    told: list[GroupMessage] = []
+
+    async def handle(message: GroupMessage) -> None:
+        told.append(message)
+
+    async def story() -> None:
+        async with stage.member("a", handle=handle) as group:
+            await eventually(lambda: len(told) == 5 + 6, "all is handled")
+            assert group.reconnects == 0
+
+    with Publisher(stage.url, "amq.fanout") as publisher:
+        publisher.publish_many(
+            [b"\xff", *"aaaaa"],
+            [str(number) for number in range(6)],
+            properties={
+                "headers": headers,
+                "timestamp": [None] * 5 + [1_700_000_000_000_000],
+                "correlation_id": [None, b"\xff", *[None] * 4],
+            },
+        )
+    stage.publish(1)
+    asyncio.run(story())
+    first, *_, last = [message for message in told if message.queue == "q.0"][:5]
+    assert first.routing_key.encode(errors="surrogateescape") == b"\xff"
+    assert (last.body, last.properties["timestamp"]) == (b"5", 1_700_000_000_000_000)
+    assert not any(message.redelivered for message in told)
+    assert "its parking queue nowhere does not exist" in caplog.text
 
 
 def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: GroupStage) -> None:

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pika
 import pytest
 from group_stage import GroupStage, eventually, nothing_was_skipped
 from stream_group_stage import StreamGroupStage
 
-from rabbit_chx.broker import pika_parameters
+from rabbit_chx import AmqpField, Publisher
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.cli.show_consumers import read_roster
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.testing import RunningBroker
 
@@ -24,11 +25,10 @@ ENTRIES += [b'{"group": "billing", "entry": %b}' % entry for entry in ENTRIES[2:
 
 
 def write(url: str) -> None:
-    with pika.BlockingConnection(pika_parameters(url)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        for body in ENTRIES:
-            channel.basic_publish("", JOURNAL, body)
+    """The headers are some that pika and pamqp do not decode."""
+    headers = [{"at": AmqpField("timestamp", 1 << 60)}] * len(ENTRIES)
+    with Publisher(url, "") as publisher:
+        publisher.publish_many([JOURNAL] * len(ENTRIES), ENTRIES, properties={"headers": headers})
 
 
 @pytest.mark.parametrize("kind", ["queues", "streams"])
@@ -52,7 +52,11 @@ def test_a_group_ignores_and_counts_foreign_entries_of_its_journal(
                 await eventually(stage.all_handled, "all is handled")
                 assert a.healthy()
                 assert a.reconnects == b.reconnects == 0
-                if kind == "streams":
+                if kind == "queues":
+                    at = ConnectionSettings.from_uri(vhost.url)
+                    roster, ignored = await asyncio.to_thread(read_roster, at, JOURNAL)
+                    assert (sorted(roster.members), ignored) == (["a", "b"], 4)
+                else:
                     show = (
                         "show",
                         *stage.queues,

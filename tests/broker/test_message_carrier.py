@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pika
 import pytest
 from bounded import Beside
 from pika.adapters.blocking_connection import BlockingChannel
 
+from rabbit_chx import AmqpField, Publisher
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.message_carrier import PikaCarrier
+from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
@@ -64,3 +67,23 @@ def test_a_marker_that_nobody_reads_or_no_queue_takes(carrier: PikaCarrier) -> N
         carrier.send_marker("gone", _MARKER)
     assert caught.value.queue == "gone"
     carrier.send_marker("old", _MARKER)  # it connects again
+
+
+def test_messages_whose_headers_pika_does_not_decode_are_moved(
+    vhost_url: str, bare_channel: BlockingChannel
+) -> None:
+    """A time in milliseconds, which a publisher took for seconds, would end the connection of the mover each time."""
+    for queue in ("parked", "goal"):
+        bare_channel.queue_declare(queue)
+    bare_channel.queue_bind("goal", "amq.fanout")
+    at = AmqpField("timestamp", 1_700_000_000_000)
+    with Publisher(vhost_url, "") as publisher:
+        publisher.publish_many(["parked"] * 2, ["1", "2"], properties={"headers": [{"at": at}] * 2})
+    settings = ConnectionSettings.from_uri(vhost_url)
+    with closing(PikaCarrier(settings)) as carrier:
+        assert carrier.move_messages("parked", "amq.fanout", 9) == 2
+        assert carrier.move_messages("parked", "amq.fanout", 9) == 0
+    with closing(PikaConnection(settings)) as connection, connection.channel(raw_headers=True) as channel:
+        for body in (b"1", b"2"):
+            _, properties, moved = cast("Any", channel.basic_get("goal"))
+            assert (properties_in(properties.raw)["headers"], moved) == (((b"at", at),), body)

@@ -14,11 +14,12 @@ from declared import with_login
 from pika.adapters.blocking_connection import BlockingChannel
 from tcp_proxy import Proxy
 
-from rabbit_chx import Publisher
+from rabbit_chx import AmqpField, Publisher
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, MismatchError
+from rabbit_chx.publishing.message_properties import Headers
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 from spark_connector.reading import queue_consumer
@@ -55,8 +56,14 @@ def settings(queues: BlockingChannel, vhost_url: str) -> ConnectionSettings:
     return ConnectionSettings.from_uri(vhost_url)
 
 
-def fill(settings: ConnectionSettings, queue: str, count: int, size: int = 0) -> None:
-    with Publisher(settings, exchange="") as publisher:
+#: A time in milliseconds that a publisher took for seconds, which pika does not decode.
+HEADERS = (("at", AmqpField("timestamp", 1_700_000_000_000)),)
+
+
+def fill(
+    settings: ConnectionSettings, queue: str, count: int, size: int = 0, headers: Headers | None = None
+) -> None:
+    with Publisher(settings, exchange="", properties={"headers": headers}) as publisher:
         publisher.publish_many([queue] * count, [b"%d" % n + b"." * size for n in range(count)])
 
 
@@ -76,7 +83,7 @@ def test_what_is_given_back_often_is_as_before(
 ) -> None:
     """A quorum queue of 4.3 that drops what fails once drops nothing: no delivery has failed."""
     is_in_place = puts_back(vhost, queue)
-    fill(settings, queue, 3_000)
+    fill(settings, queue, 3_000, headers=HEADERS)
     for number in range(4):
         with closing(QueueConsumer(settings)) as consumer:
             taken = consumer.take(queue, 2_500, EVERYTHING)  # by several consumers
@@ -88,6 +95,7 @@ def test_what_is_given_back_often_is_as_before(
         until_ready(settings, queue, 3_000)
     headers = [dict(properties_in(delivery.properties).get("headers", ())) for delivery in taken]
     assert is_in_place != any(b"x-delivery-count" in names for names in headers)
+    assert {names[b"at"] for names in headers} == {HEADERS[0][1]}
     with closing(QueueConsumer(settings)) as consumer:
         assert sorted(numbers(consumer.take(queue, 3_000, EVERYTHING))) == list(range(3_000))
 

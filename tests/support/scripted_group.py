@@ -21,7 +21,7 @@ from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
 from rabbit_chx.consuming.turns import Turns
-from rabbit_chx.errors import ConnectionLostError, RabbitChxError
+from rabbit_chx.errors import ConnectionLostError, NotFoundError, RabbitChxError
 
 BRISK = GroupTiming(warm_up_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
@@ -125,6 +125,7 @@ class ScriptedConnection:
         self.waiting: dict[str, int] = defaultdict(int)
         self.prefetches: dict[str, int] = {}
         self.is_closed = False
+        self.missing: set[str] = set()  # queues that do not exist
         self.consumable = asyncio.Event()  # cleared while the broker does not answer to basic.consume
         self.consumable.set()
 
@@ -173,6 +174,11 @@ class ScriptedConnection:
     ) -> dict[str, Any]:
         """Return what a fit queue has."""
         return {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
+
+    async def declare_passively(self, queue: str) -> None:
+        """Raise a NotFoundError for a queue that does not exist."""
+        if queue in self.missing:
+            raise NotFoundError(f"no queue {queue!r}", queue=queue)
 
     async def consume_behind(
         self, queue: str, _priority: int, prefetch: int, _tag: str, take: Callable[[DeliveredMessage], None]

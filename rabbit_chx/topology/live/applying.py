@@ -213,6 +213,7 @@ def _check_plan(
             allow_delete=permission.delete,
             allow_vhost=permission.vhost,
             allow_unlink=permission.unlink,
+            records=permission.records,
         )
     )
     drained: list[str] = []

@@ -339,8 +339,9 @@ class RingKeeper:
                 self._begin_ring(name, parts[name])
             except _NOT_STORED as error:
                 if has_records and isinstance(error, MismatchError) and not self._store.mark.doubt:
-                    # For no user anything would prove a record, and the former ones would be of other rings.
-                    self._store.perform([gone for each in parts for gone in self._store.deletions(each)])
+                    # For no user anything would prove a record, and the former ones would be of other rings. Which ones are left is not known here.
+                    names = [name for each in parts for name in record_names(each)]
+                    self._store.perform([Operation("delete", _exchange(name)) for name in names])
                 elif has_records:
                     self.finish_after_refusal()
                     raise AccessRefusedError(
@@ -439,7 +440,7 @@ class RingKeeper:
             ) from error
 
     def keep_plan(self, note: Callable[[str], None]) -> None:
-        """Store what a second run needs to resume the plan, unless this one resumes another. `note` is told if it is too large."""
+        """Store what a second run needs to resume the plan, unless this one resumes another. `note` is told if the broker does not take it."""
         if not self._keeps_plan or self._plan.resumes is not None:
             return
         self.drop_plan()
@@ -447,8 +448,12 @@ class RingKeeper:
         if arguments is None:
             note(why_not)
             return
-        with contextlib.suppress(AccessRefusedError):
+        try:
             self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
+        except AccessRefusedError:
+            pass
+        except BrokerRefusedError as refusal:  # such as a limit of exchanges
+            note(f"{refusal}: {_NOT_RESUMED}")
 
     def drop_plan(self) -> None:
         """Delete what a second run would need."""
@@ -553,6 +558,9 @@ def why_not_resumable(plan: Plan, live: LiveTopology) -> str:
     return _pending_of(plan, live)[1] if plan.changes and plan.resumes is None else ""
 
 
+_NOT_RESUMED = "after an interruption, the shares of keys count from the ring as it is then, and the plan has another checksum"
+
+
 def _pending_of(plan: Plan, live: LiveTopology) -> tuple[dict[str, Any] | None, str]:
     """Return the arguments of the exchange that keeps a plan, or why they are too large."""
     pending = make_pending(plan, live, time_text(datetime.now(UTC)), name_writer())
@@ -560,8 +568,7 @@ def _pending_of(plan: Plan, live: LiveTopology) -> tuple[dict[str, Any] | None, 
     if arguments is not None:
         return arguments, ""
     return None, (
-        f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max): after an interruption, the shares of keys "
-        "count from the ring as it is then, and the plan has another checksum"
+        f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max): {_NOT_RESUMED}"
     )
 
 

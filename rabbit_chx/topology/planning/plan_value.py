@@ -116,6 +116,7 @@ class Plan:
         allow_delete: bool = False,
         allow_vhost: bool = False,
         allow_unlink: bool = False,
+        records: bool = True,
     ) -> tuple[Finding, ...]:
         """Return the refusals that remain.
 
@@ -124,6 +125,7 @@ class Plan:
             allow_delete: permits deleting and replacing objects.
             allow_vhost: permits another vhost than the wanted topology names.
             allow_unlink: permits cutting federation links.
+            records: False: the order of rings is not stored on the broker, which takes a queue.
 
         Raises:
             InputError: `allow_moved` is not a share.
@@ -139,6 +141,7 @@ class Plan:
                 allow_delete=allow_delete,
                 allow_vhost=allow_vhost,
                 allow_unlink=allow_unlink,
+                records=records,
             )
         )
 

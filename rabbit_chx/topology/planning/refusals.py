@@ -52,6 +52,7 @@ ALLOW_DELETE = Argument("allow_delete")
 _ALLOW_LOSS = Argument("allow_loss")
 _ALLOW_UNLINK = Argument("allow_unlink")
 _ALLOW_VHOST = Argument("allow_vhost")
+_NO_RECORD = Argument("no_record", call="records=False")
 #: A share in an argument is rounded up to a multiple of one part.
 _PARTS = 10_000
 
@@ -144,14 +145,18 @@ def is_allowed(
     allow_delete: bool,
     allow_vhost: bool = False,
     allow_unlink: bool = False,
+    records: bool = True,
 ) -> bool:
     """Return True if the caller's permissions cover a refusal.
 
-    If `allow_moved`, the share of keys that may move, is None, the limit of the topology applies.
+    If `allow_moved`, the share of keys that may move, is None, the limit of the topology applies. `records` if the order of rings is stored,
+    which takes a queue.
     """
     if refusal.share is not None:
         return allow_moved is not None and refusal.share <= allow_moved
-    allowed = {ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, _ALLOW_UNLINK: allow_unlink}
+    allowed = {
+        ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, _ALLOW_UNLINK: allow_unlink, _NO_RECORD: not records,
+    }  # fmt: skip
     return refusal.override is not None and allowed.get(refusal.override, False)
 
 
@@ -602,9 +607,11 @@ def _limit_refusals(
     if added > room:
         own = "the lock" if has_mark else "the lock and the mark"
         message = f"the plan adds {plural(added, 'queue')}, and the limit of the vhost (max-queues) leaves room for {room} beside {own} of an apply"
-        yield Finding(
-            "limit", message, f"delete queues that nobody needs, or raise max-queues by {added - room}"
-        )
+        fix = Fix(f"delete queues that nobody needs, or raise max-queues by {added - room}")
+        is_for_mark = added <= facts.queues_left
+        if is_for_mark:
+            fix = Fix(fix, ", or store no record of rings with ", _NO_RECORD, " of an apply")
+        yield Finding("limit", message, fix, override=_NO_RECORD if is_for_mark else None)
 
 
 # -- all refusals of a plan

@@ -72,6 +72,18 @@ def test_a_bug_and_a_ring_that_was_not_read_are_no_refusals_and_have_no_stack_tr
     assert (says in said, "Traceback" in said) == (True, False)
 
 
+@pytest.mark.parametrize(("asked", "answer"), [("sh", "plain,show\n"), ("nothing", "\n")])
+def test_a_shell_that_asks_for_completions_gets_them_and_no_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: str, answer: str
+) -> None:
+    asks = {"_RABBIT_CHX_COMPLETE": "bash_complete", "COMP_WORDS": f"rabbit-chx {asked}", "COMP_CWORD": "1"}
+    for name, value in asks.items():
+        monkeypatch.setenv(name, value)
+    assert main([]) == 0
+    found = capsys.readouterr()
+    assert (found.out, found.err) == (answer, "")
+
+
 def test_version_and_help_are_shown_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     version = capsys.readouterr().out

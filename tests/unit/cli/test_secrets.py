@@ -17,11 +17,13 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.broker import DiagnosticsRing, ring_source
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import app
+from rabbit_chx.connection import tokens
 from rabbit_chx.connection.tokens import TokenSecret, token_command, with_credentials
+from rabbit_chx.programs import OutputTooLongError
 from rabbit_chx.topology.live.reading import read_release
 
 CANARY = "c4nary-XYZ-5ecret-0123"
@@ -77,7 +79,7 @@ def asks_with_a_token(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> No
     ]
     printed = encoded(rng.choice(kinds))
     answer = SimpleNamespace(stdout=printed, stderr=printed, returncode=0)
-    failure = subprocess.CalledProcessError(1, [text], printed, printed)
+    failure = SimpleNamespace(stdout=printed, stderr=printed, returncode=1)
     effects = [
         answer,
         answer,
@@ -86,8 +88,10 @@ def asks_with_a_token(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> No
         failure,
         OSError(2, "No such file or directory", text),
         ValueError(text),
+        OutputTooLongError(text),
+        subprocess.TimeoutExpired([text], 1, printed, printed),
     ]
-    monkeypatch.setattr(subprocess, "run", Mock(side_effect=[rng.choice(effects)]))
+    monkeypatch.setattr(tokens, "run_program", Mock(side_effect=[rng.choice(effects)]))
     credentials = token_command("cat /token")
     if rng.random() < 0.3:
         credentials = lambda: (text, time.time() + 3600)  # noqa: E731
@@ -104,7 +108,8 @@ def reads_an_answer(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None
     status = rng.choice(
         ["200 OK", "200 OK", "400 Bad Request", "401 No", "404 Not Found", "500 No", "302 Found", noise(rng)]
     )
-    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(content)}\r\nX: {CANARY}\r\n\r\n".encode(
+    version = rng.choice(["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", f"HTTP/{CANARY}", f"HTTP/1.{CANARY}"])
+    head = f"{version} {status}\r\nContent-Length: {len(content)}\r\nX: {CANARY}\r\n\r\n".encode(
         errors="replace"
     )
     sent = encoded(noise(rng)) if rng.random() < 0.2 else head + content
@@ -141,9 +146,18 @@ def reads_a_ring(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = rng.choice(
         [text, f"{{ring,[{text}]}}", f"Ring index: 0, queue: {text}", f"{{rings,[{text}],undefined}}"]
     )
-    done = SimpleNamespace(stdout=printed, stderr=rng.choice(["", text]), returncode=rng.choice([0, 0, 1]))
-    effects = [done, done, done, OSError(2, "No such file or directory", text), ValueError(text[:1])]
-    monkeypatch.setattr(subprocess, "run", Mock(side_effect=[rng.choice(effects)]))
+    answer, complaint = encoded(printed), encoded(rng.choice(["", text]))
+    done = subprocess.CompletedProcess([text], rng.choice([0, 0, 1]), answer, complaint)
+    effects = [
+        done,
+        done,
+        done,
+        OSError(2, "No such file or directory", text),
+        ValueError(text[:1]),
+        OutputTooLongError(text),
+        subprocess.TimeoutExpired([text], 1, answer, complaint),
+    ]
+    monkeypatch.setattr(ring_source, "run_program", Mock(side_effect=[rng.choice(effects)]))
     source = DiagnosticsRing("docker exec mq")
     rng.choice(
         [
@@ -183,6 +197,30 @@ def test_a_secret_in_what_a_program_or_a_server_answers_is_in_no_output(
             continue
         law(found.out + found.err, code)
     assert CANARY not in caplog.text
+
+
+URLS = (
+    f"amqp://user:{CANARY}@127.0.0.1:1/v", f"amqp://:{CANARY}@127.0.0.1:1", f"https://user:{CANARY}/x@y@h", f"rabbitmq-stream://u:%40{CANARY}@h",
+    f"amqp://user:{CANARY}{'x' * 60}@h",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "URL", "completion URL", "completion bash URL", "show URL", "compare URL", "compare q=1 --add URL", "route URL k", "plan URL", "plan a.toml --allow URL",
+        "check URL --offline", "check --ring URL", "show --wait URL", "show --ulr=URL", "record URL", "replay URL k --since 1h", "ui --port URL",
+    ],
+)  # fmt: skip
+def test_a_url_in_the_place_of_another_argument_is_shown_without_its_password(
+    url: str, arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    assert main([word.replace("URL", url) for word in arguments.split()]) == 2
+    found = capsys.readouterr()
+    assert CANARY not in found.out + found.err
 
 
 VARIABLES = ("AMQP_URL", "RABBIT_CHX_MANAGEMENT_URL", "RABBIT_CHX_TOKEN_COMMAND", "RABBIT_CHX_RING_VIA")
@@ -225,7 +263,17 @@ def test_an_unexpected_error_is_one_sentence_with_its_place_and_debug_shows_its_
     def fail(*_: object, **__: object) -> None:
         raise ValueError(CANARY) from OSError(5, CANARY, CANARY)
 
-    for error in (ValueError(CANARY), OSError(CANARY), KeyError(CANARY), SystemExit(CANARY)):
+    circular = ValueError(CANARY)
+    circular.__cause__ = circular
+    hidden = (
+        circular,
+        OSError(CANARY),
+        OSError(CANARY, CANARY),
+        OSError(1 << 40, CANARY),
+        KeyError(CANARY),
+        SystemExit(CANARY),
+    )
+    for error in hidden:
         monkeypatch.setattr("rabbit_chx.cli.compare.compare.callback", Mock(side_effect=error))
         assert main(["compare", "q=1"]) == 70
         said = capsys.readouterr().err
@@ -233,6 +281,8 @@ def test_an_unexpected_error_is_one_sentence_with_its_place_and_debug_shows_its_
             rf"rabbit-chx: this is a bug .*{type(error).__name__} in rabbit_chx[\w.]*:\d+; .*\n", said
         )
         assert CANARY not in said
+        assert main(["--debug", "compare", "q=1"]) == 70
+        assert CANARY not in capsys.readouterr().err
     monkeypatch.setattr("rabbit_chx.cli.compare.compare.callback", fail)
     for arguments, debug in ((["--debug", "compare"], ""), (["compare", "--debug"], ""), (["compare"], "1")):
         monkeypatch.setenv("RABBIT_CHX_DEBUG", debug)

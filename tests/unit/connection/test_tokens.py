@@ -59,15 +59,23 @@ def test_the_settings_of_several_addresses_share_a_token(clock: list[float]) -> 
     assert ConnectionSettings().password.current().renew_at == float("inf")
 
 
+class UnprintableError(UnreachableError):
+    """An error of a user that has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
 @pytest.mark.parametrize(
     ("renewal", "problem"),
     [
         (Mock(side_effect=OSError("hidden")), "OSError"),
         (Mock(side_effect=SystemExit), "SystemExit"),
+        (Mock(side_effect=UnprintableError("hidden")), "UnprintableError"),
         (lambda: ("hidden", 1000.0), "credentials returned a token that expired .* s ago: return .*"),
         (tokens.token_command("echo hidden"), "the token command printed no JWT with the claim exp: .*"),
     ],
-    ids=["error", "exit", "expired token", "command"],
+    ids=["error", "exit", "error without a text", "expired token", "command"],
 )
 def test_a_failed_renewal_is_repeated_until_the_token_expires(
     clock: list[float], caplog: pytest.LogCaptureFixture, renewal: tokens.Credentials, problem: str

@@ -226,7 +226,10 @@ async def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(site: Si
         assert "ends 1" not in site.told
 
 
-async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection(site: Site) -> None:
+async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rabbit_chx.consuming.runner.CANCELLED_S", 0.05)
     generations = []
 
     async def handle(message: GroupMessage) -> None:
@@ -246,8 +249,11 @@ async def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_conn
         await site.connections[1].deliver("q", 1)
         await asyncio.sleep(0.1)
         assert len(generations) == 1, "the first handler is not done"
+        assert (bool(site.group.healthy()), site.group.healthy().held_up) == (False, ("q",))
+        assert "q: a handler was cancelled, and goes on" in caplog.text
         site.gate.set()
         await eventually(lambda: len(generations) == 2, "the message is handled again")
+        assert site.group.healthy()
         assert generations[1] > generations[0]
 
 
@@ -376,6 +382,13 @@ class UnprintableError(Exception):
     __repr__ = __str__
 
 
+class UntrueError(UnprintableError):
+    """An error that has no truth value either."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+
 async def cancel_another() -> None:
     """End in the CancelledError of a task of one's own, as after ``task.cancel(); await task``."""
     task = asyncio.ensure_future(asyncio.sleep(3600))
@@ -414,8 +427,60 @@ async def test_however_a_hook_ends_it_is_its_end_and_logged(
     site.group._member = replace(site.group._member, **hooks)
     async with asyncio.timeout(10), handling(site):
         await eventually(lambda: "ends 1" in site.told, "the queue moves")
-    assert 1 <= len(calls) <= 2, "only a hook that cancels its own task is called again, once"
+    assert calls == ["q"]
     assert f"q: the hook {hook} " in caplog.text
+
+
+@pytest.mark.parametrize("hook", ["on_gained", "on_lost"])
+def test_a_hook_that_ends_the_process_ends_it_once_and_on_lost_is_called(
+    monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    calls = []
+
+    async def exits(_: str) -> None:
+        calls.append(hook)
+        raise SystemExit(7)
+
+    async def story() -> None:
+        site = Site(monkeypatch)
+        site.told = calls
+        hooks: dict[str, Any] = {hook: exits}
+        site.group._member = replace(site.group._member, **hooks)
+        async with handling(site) if hook == "on_lost" else running(site) as task:
+            if hook == "on_gained":
+                await eventually(lambda: site.connections[-1].lines["q"], "it consumes")
+                await site.connections[-1].deliver("q", 1)
+                await task
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(story())
+    assert ended.value.code == 7
+    handled = ["begins 1", "ends 1"] if hook == "on_lost" else []
+    assert calls == ["gained q" if handled else hook, *handled, hook if handled else "lost q"]
+
+
+@pytest.mark.parametrize("hook", ["on_gained", "on_lost"])
+async def test_a_hook_that_goes_on_although_it_is_cancelled_is_over_after_its_time(
+    site_of: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: str
+) -> None:
+    monkeypatch.setattr("rabbit_chx.consuming.waits.CANCELLED_S", 0.05)
+    site = site_of(timing=replace(BRISK, hook_s=0.05))
+    calls, is_over = [], asyncio.Event()
+
+    async def goes_on(queue: str) -> None:
+        calls.append(queue)
+        while not is_over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await is_over.wait()
+
+    hooks: dict[str, Any] = {hook: goes_on}
+    site.group._member = replace(site.group._member, **hooks)
+    async with asyncio.timeout(8), handling(site):
+        await eventually(lambda: "ends 1" in site.told, "the queue moves")
+        assert site.group.healthy()
+    assert calls == ["q"]
+    assert "goes on although it was cancelled" in caplog.text
+    is_over.set()
 
 
 @pytest.mark.parametrize(
@@ -423,7 +488,7 @@ async def test_however_a_hook_ends_it_is_its_end_and_logged(
     [
         cancel_another,
         cancel_oneself,
-        AsyncMock(side_effect=UnprintableError),
+        AsyncMock(side_effect=UntrueError),
         AsyncMock(side_effect=GeneratorExit),
     ],
 )
@@ -576,7 +641,9 @@ def health(*entries: tuple[EntryKind, str, str], is_up: bool = True, is_lost: bo
     group: Any = ConsumerGroup("amqp://host", QUEUES, member="a")
     group._session = SimpleNamespace(is_up=is_up, is_lost=is_lost, roster=roster, ignored_entries=0)
     group._runners = [
-        SimpleNamespace(handled_at=None if day is None else datetime(2026, 1, day, tzinfo=UTC))
+        SimpleNamespace(
+            handled_at=None if day is None else datetime(2026, 1, day, tzinfo=UTC), is_held_up=False
+        )
         for day in (2, None, 3, 1)
     ]
     found: GroupHealth = group.healthy()

@@ -13,7 +13,7 @@ from group_stage import eventually
 from scripted_group import ScriptedStage, message
 
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.errors import ConnectionLostError
+from rabbit_chx.errors import ConnectionLostError, NotFoundError
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 GONE = AsyncMock(side_effect=ConnectionLostError("gone"))
@@ -73,6 +73,30 @@ async def test_the_marker_of_a_hand_over_begins_to_fetch_what_is_parked() -> Non
         line.take(DeliveredMessage(2, "", marker=marker))
         await eventually(lambda: line.fetch.call_args, "it asks the parking queue")  # type: ignore[attr-defined]
         line.fetch.assert_awaited_with("e.park")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("is_deleted_later", [False, True])
+async def test_a_marker_whose_parking_queue_does_not_exist_is_taken_and_the_queue_goes_on(
+    *, is_deleted_later: bool
+) -> None:
+    """Such as one of a shovel, or a copy. Otherwise each member of the group would end with it."""
+    stage = ScriptedStage()
+    async with stage.running() as running:
+        await stage.consuming()
+        line = await stage.owned()
+        gone = NotFoundError("no queue 'e.park'", queue="e.park")
+        line.fetch = AsyncMock(side_effect=gone)  # type: ignore[attr-defined]
+        if not is_deleted_later:
+            stage.connection.missing.add("e.park")
+        line.take(DeliveredMessage(2, "", marker=HandOverMarker("begin", "3", "1", "e.park")))
+        line.take(message("q.0", 3))
+        if is_deleted_later:
+            await eventually(lambda: line.fetch.await_count, "it asks the parking queue")  # type: ignore[attr-defined]
+            line.close()  # as the broker does
+            with pytest.raises(ConnectionLostError, match=r"the channel that consumes 'q\.0' was closed"):
+                await running
+        else:
+            await eventually(lambda: line.acked == [1, 2, 3], "it goes on")
 
 
 async def test_a_redelivered_message_is_handled_and_acknowledged_before_the_others() -> None:

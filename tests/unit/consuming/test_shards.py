@@ -20,7 +20,7 @@ from stories import each_story, played, refusals, write_stories
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.consuming.shards import _Consumer
-from rabbit_chx.errors import UnreachableError
+from rabbit_chx.errors import HandlerError, UnreachableError
 from rabbit_chx.installation import install_command
 
 STORIES = Path(__file__).with_name("shard_refusals.txt")
@@ -79,16 +79,47 @@ async def test_messages_of_a_closed_channel_are_not_handled() -> None:
         channel.is_closed = len(handled) == 2
 
     for tag in range(1, 5):
-        await line.take(
-            SimpleNamespace(
-                body=str(tag).encode(),
-                header=SimpleNamespace(properties=SimpleNamespace(headers=None, message_id=None)),
-                delivery=SimpleNamespace(routing_key="k", redelivered=False, delivery_tag=tag),
-            )
-        )
+        await line.take(delivered(tag))
     await asyncio.wait_for(line.run(channel, handle), 20)
     assert handled == [b"1", b"2"]
     assert channel.ack.call_args_list == [call(1), call(2)]
+
+
+def delivered(tag: int) -> SimpleNamespace:
+    """Return a message of aiormq; its body is its tag."""
+    return SimpleNamespace(
+        body=str(tag).encode(),
+        header=SimpleNamespace(properties=SimpleNamespace(headers=None, message_id=None)),
+        delivery=SimpleNamespace(routing_key="k", redelivered=False, delivery_tag=tag),
+    )
+
+
+async def cancel_oneself(_: ShardMessage) -> None:
+    current = asyncio.current_task()
+    assert current is not None
+    current.cancel()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("handle", [AsyncMock(side_effect=asyncio.CancelledError), cancel_oneself])
+async def test_a_handler_that_ends_in_a_cancelled_error_of_its_own_ends_the_run(handle: Any) -> None:
+    """Otherwise the message would be delivered at each look, forever, and nothing would say so."""
+    channel: Any = Mock(is_closed=False, ack=AsyncMock(), close=AsyncMock())
+    takes: list[Any] = []
+
+    async def consume(_queue: str, _prefetch: int, take: Any, _end: Any) -> Any:
+        takes.append(take)
+        await take(delivered(1))
+        return channel
+
+    found = SimpleNamespace(reachable=[SimpleNamespace(name="shard")])
+    consumer: Any = ShardConsumer(NOWHERE, "images", Mock(return_value=found), look_every_s=0.05)
+    connection = Mock(is_closed=False, close=AsyncMock(), consume=consume)
+    consumer._connect = AsyncMock(return_value=connection)
+    with pytest.raises(HandlerError, match="'shard': the handler ended in a CancelledError"):
+        await asyncio.wait_for(consumer.run(handle), 5)
+    assert len(takes) == 1
+    channel.ack.assert_not_called()
 
 
 WITHOUT_AIO_PIKA = """

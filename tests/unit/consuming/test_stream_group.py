@@ -9,7 +9,7 @@ import asyncio
 import gzip
 import socket
 from collections import deque
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -214,6 +214,29 @@ async def test_what_on_gained_returns_is_checked_as_a_start_is(start: Any) -> No
             await group._take_over(StreamBatch("a", channel))
         assert f"{refusal.value}" in f"{raised.value}"
         assert (begun, group._reading.failed_starts) == ([], {"a": 1})
+
+
+async def test_on_gained_that_goes_on_although_it_is_cancelled_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rabbit_chx.consuming.waits.CANCELLED_S", 0.05)
+    is_over = asyncio.Event()
+
+    async def goes_on(_: str) -> None:
+        while not is_over.is_set():
+            with suppress(asyncio.CancelledError):
+                await is_over.wait()
+
+    group = StreamGroup(
+        URL, streams=["a"], name="billing", on_gained=goes_on, timing=GroupTiming(hook_s=0.05)
+    )
+    channel: Any = SimpleNamespace(confirm=lambda _: asyncio.sleep(0))
+    taking = asyncio.ensure_future(group._take_over(StreamBatch("a", channel)))
+    await asyncio.wait({taking}, timeout=8)
+    is_over.set()
+    with pytest.raises(TimeoutError, match="goes on although it was cancelled"):
+        await taking
+    assert group._reading.failed_starts == {"a": 1}
 
 
 async def test_an_election_is_not_a_handled_batch() -> None:

@@ -30,6 +30,7 @@ ALONE = {
     "all": {"plan", "apply"},
     "drain": {"apply"},  # the text says "of apply"
     "hand_over": {"apply"},
+    "no_record": {"apply"},  # the text says "of an apply"
     "routing": {"route", "replay"},
     "target": {"arrange"},
 }

@@ -57,8 +57,9 @@ def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.Monke
     monkeypatch.setattr(publishing, "run_task", write)
     plan: Any = SimpleNamespace(layout=None, write_id="w")
     batch = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
-    with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2"):
+    with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2") as caught:
         publishing.publish_task(plan, FinishedTasks(None), iter([batch]))
+    assert '"rows": 2, "confirmed": 2' in caught.value.__notes__[0]
     whole = TaskReport(0, 0, rows=3, skipped=1, publish_report=PublishReport(rows=2, confirmed=1, returned=1))
     monkeypatch.setattr(publishing, "run_task", lambda _, batches: list(batches) and whole)
     assert publishing.publish_task(plan, FinishedTasks(None), iter([batch])) == whole

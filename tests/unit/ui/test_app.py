@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from modelled_commands import ModelledCommands
@@ -115,6 +116,18 @@ def test_bad_input_is_one_sentence_on_the_page(
     assert "Traceback" not in answer.text
     other = f"{path}{'&' if '?' in path else '?'}format=json"
     assert browser.get(other).json().keys() == {"error"}
+
+
+def test_a_fault_of_ours_is_a_sentence_without_values(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server would log the traceback of what a page raises, with its values."""
+    monkeypatch.setattr("rabbit_chx.ui.app.index_page", Mock(side_effect=ValueError("canary-password")))
+    answer = browser.get("/")
+    assert (answer.status_code, "this is a bug in rabbit-chx" in answer.text) == (500, True)
+    said = capsys.readouterr().err
+    assert "this is a bug in rabbit-chx, please report it: ValueError in rabbit_chx.ui.app:" in said
+    assert "canary-password" not in said + answer.text
 
 
 def test_a_file_with_mistakes_is_a_sentence(browser: TestClient, tmp_path: Path) -> None:

@@ -75,10 +75,20 @@ def test_a_slow_reading_shows_the_last_value() -> None:
     gate.set()
 
 
-def test_a_fault_of_ours_is_named_without_values(caplog: pytest.LogCaptureFixture) -> None:
-    def read() -> int:
-        raise ValueError("secret")
+HIDDEN = "canary-password"
 
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_a_fault_of_ours_is_named_without_values(
+    debug: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read() -> int:
+        raise ValueError(HIDDEN) from OSError(5, HIDDEN)
+
+    monkeypatch.setenv("RABBIT_CHX_DEBUG", debug)
     seen = SharedReading(read, every_s=0).look()
-    assert seen.error == "this is a bug in rabbit-chx, please report it: ValueError"
-    assert "a reading of the broker failed" in caplog.text
+    assert seen.error.startswith("this is a bug in rabbit-chx, please report it: ValueError in rabbit_chx.ui")
+    said = capsys.readouterr().err
+    assert f"rabbit-chx: {seen.error}\n" in said
+    assert ("ValueError: ***" in said) is bool(debug)
+    assert HIDDEN not in said + seen.error

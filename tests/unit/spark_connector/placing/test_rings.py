@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -69,6 +70,19 @@ def test_a_ring_in_another_order_is_noticed_and_is_the_ring_from_then_on() -> No
     assert watched.ring == AFTER
     assert watched.check_again() == "the ring is the same as before"
     assert watched.check_again() == "the ring could not be read again, so it may have changed: no docker"
+
+
+class UnprintableError(Exception):
+    """An error that has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_error_without_a_text_does_not_fail_a_write_that_is_done() -> None:
+    watched = WatchedRing(Mock(side_effect=[BEFORE, UnprintableError(), UnprintableError()]))
+    assert str(watched.check_again()).endswith("it may have changed: UnprintableError")
+    assert str(watched.change({})).endswith("no longer has their keys: UnprintableError")
 
 
 def test_a_ring_that_becomes_slots_or_of_another_type_is_compared_by_queue() -> None:

@@ -217,6 +217,11 @@ def test_a_log_that_was_made_again_is_read_from_its_first_row(
     assert (
         f"10 rows behind that were seen and not read; the {10 * chunks} rows of the new log are read" in line
     )
+    caplog.clear()
+    batches_of(failOnDataLoss="false").after(begin, None, None)
+    assert "how many rows behind that were not read is not known" in caplog.text, (
+        "of a query that starts again"
+    )
 
 
 def test_rows_that_retention_removed_do_not_make_another_log(logs: Logs) -> None:

@@ -128,6 +128,22 @@ def test_missing_rows_are_counted(
     assert scripted.asked | expected == scripted.asked
 
 
+def test_rows_that_are_missing_before_the_stream_is_deleted_are_counted_too(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rows(self: Scripted) -> Iterator[pa.RecordBatch]:
+        self.missing = 2  # of the offsets 1 to 4
+        yield from scripted.__iter__(self)
+        raise NotFoundError("there is no stream 'a'", queue="a")
+
+    deleted = type("Deleted", (scripted,), {"__iter__": rows, "next_offset": 5})
+    monkeypatch.setattr(spark_readers, "RangeReader", deleted)
+    (batch,) = rows_of(replace(RANGE, start=1, end=9), options_of(failOnDataLoss="false"))
+    assert batch.num_rows == 2
+    assert "the 4 offsets 5 to 8 are passed over" in caplog.text
+    assert "stream 'a' does not have 2 of the offsets 1 to 4" in caplog.text
+
+
 # -- ranges
 
 BEFORE = Fingerprint(7, 1, 2)

@@ -17,6 +17,7 @@ from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams import rows
+from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import RowSample, StreamCounts, TaskReport
 from spark_connector.writing import stream_layout
@@ -89,6 +90,7 @@ def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: 
     ) as caught:
         commit_write(replace(plan, layout=layout), [replace(DONE, streams=StreamCounts())])
     assert vars(caught.value)["report"].confirmed == 5
+    assert '"confirmed": 5' in caught.value.__notes__[0], "Spark shows only texts"
 
 
 # -- notes
@@ -128,6 +130,19 @@ def test_skipped_rows_are_noted_each_kind_with_its_reason() -> None:
     assert notes(returned, skipped, **both) == (said_of_bad, said_of_lost)
     assert notes(replace(returned, samples=()), skipped, **both)[1] == said_of_lost.split(";", maxsplit=1)[0]
     assert notes(returned, skipped, badRows="skip") == (said_of_bad,)
+    # Ten returned rows have taken all places of samples, before the row that closes the channel.
+    both_in_one = replace(returned, rows=10, skipped=1)
+    assert notes(both_in_one, **both)[0] == "badRows is skip, and 1 of 10 rows were not published"
+    stale = TaskReport(1, 0, rows=9, skipped=9, notes=("nothing is written",))
+    once = {
+        "superStream": "s",
+        "delivery": "exactly-once",
+        "appId": "load",
+        "onStaleVersion": "skip",
+        "badRows": "skip",
+    }
+    options = WriteOptions.parse({"url": "amqp://h", "version": "1", **once})
+    assert collect_notes([stale], options) == ("nothing is written",)
 
 
 def test_tasks_and_stages_that_ran_again_are_noted() -> None:
@@ -224,6 +239,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_both_are_in_the_report(tmp_
     with pytest.raises(PublishError, match=words) as caught:
         commit_write(planned(ring, routing="client", reportPath=str(path)), [done], ring=ring)
     assert caught.value.report.confirmed == 5
+    assert '"confirmed": 5' in caught.value.__notes__[0]
     shown = json.loads(path.read_text())
     assert shown["failed"]
     assert shown["notes"] == [f"the write failed: {caught.value}"]

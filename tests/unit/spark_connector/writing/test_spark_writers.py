@@ -51,6 +51,7 @@ def test_a_commit_has_one_report_of_each_task_or_fails(*, streaming: bool) -> No
         with pytest.raises(PublishError, match=f"^{done} of {tasks} tasks") as raised:
             writer.commit(messages, batch)
         assert raised.value.exchange == "x"
+        assert f'"confirmed": {5 * done}' in raised.value.__notes__[0]
         assert ("continuous" in str(raised.value)) is streaming
     writer.commit([_TaskDone(DONE, plan)] * 3, batch)
 

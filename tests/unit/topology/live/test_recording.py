@@ -496,6 +496,25 @@ def test_where_the_mark_loses_its_messages_a_plan_is_applied_without_records() -
     assert not client.live().facts.records
 
 
+def test_where_a_record_is_not_taken_no_former_one_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would say that another program has changed what this apply changes."""
+    site = recorded_site(NEWEST, "b", "a")
+    client = site.client()
+    perform = client.perform
+
+    def refuse_records(operation: Operation) -> None:
+        if operation.action == "declare" and operation.subject.name.startswith("rabbit-chx.next."):
+            raise errors.MismatchError("it has another type")
+        perform(operation)
+
+    monkeypatch.setattr(client, "perform", refuse_records)
+    monkeypatch.setattr(client, "perform_together", lambda _: False)
+    (note,) = client.applied(plan(ring_file("b"), client.live()), ALL).unrecorded
+    assert note.endswith("it has another type")
+    assert site.model.rings["x"].buckets == ("b",)
+    assert not client.live().facts.records
+
+
 def test_who_may_not_count_the_mark_deletes_no_record_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     site = recorded_site(NEWEST, "b", "a")
     records = site.client().live().facts.records

@@ -1,0 +1,57 @@
+"""Programs of others: each ends in time, whatever it prints, and takes a bounded amount of memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from selectors import EVENT_READ, DefaultSelector
+
+_PIECE = 1 << 16
+
+
+class OutputTooLongError(Exception):
+    """A program printed more than it may."""
+
+
+def run_program(
+    words: Sequence[str], timeout_s: float, most_bytes: int
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program without a shell and without input; return its exit code and what it printed.
+
+    Args:
+        words: the program and its arguments.
+        timeout_s: the time limit in seconds, after which it is killed.
+        most_bytes: the most that it may print, after which it is killed.
+
+    Raises:
+        subprocess.TimeoutExpired: it has not ended in time.
+        OutputTooLongError: it printed more.
+        OSError: it cannot be run.
+        ValueError: it cannot be run, since a NUL is in a word.
+    """
+    end, pipe = time.monotonic() + timeout_s, subprocess.PIPE
+    with (
+        subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as program,  # noqa: S603  # the user's
+        DefaultSelector() as selector,
+        ExitStack() as block,
+    ):
+        block.callback(program.kill)  # which does nothing to one that has ended
+        printed = bytearray(), bytearray()
+        for stream, output in zip((program.stdout, program.stderr), printed, strict=True):
+            assert stream is not None  # both are pipes
+            selector.register(stream, EVENT_READ, output)
+        while selector.get_map():
+            for key, _ in selector.select(max(0.0, end - time.monotonic())):
+                piece = os.read(key.fd, _PIECE)
+                key.data.extend(piece)
+                if not piece:
+                    selector.unregister(key.fileobj)
+            if time.monotonic() >= end:
+                raise subprocess.TimeoutExpired(words, timeout_s)
+            if sum(map(len, printed)) > most_bytes:
+                raise OutputTooLongError
+        code = program.wait(max(0.0, end - time.monotonic()))
+    return subprocess.CompletedProcess(words, code, *map(bytes, printed))
