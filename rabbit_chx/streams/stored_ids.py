@@ -202,7 +202,7 @@ class StoredIds:
         else:
             raise MismatchError(
                 f"stream {self._stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the "
-                "rows are not those of the earlier run, and the broker would drop them; pass the same rows, or a new name (Spark: a higher version)",
+                "rows are not those of the earlier run; pass the same rows, or a new name or version",
                 queue=self._stream,
             )
 
@@ -247,8 +247,8 @@ class StoredIds:
             perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
             raise MismatchError(
                 f"stream {self._stream!r} has id {stored.id} of {self._name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} "
-                f"given now is {getattr(given, what)!r:.60}: the rows differ from the earlier run, and the broker would drop them; pass "
-                f"the same rows, or a new name (Spark: a higher version){perhaps if is_cut else ''}",
+                f"given now is {getattr(given, what)!r:.60}: the rows differ from the earlier run; pass "
+                f"the same rows, or a new name or version{perhaps if is_cut else ''}",
                 queue=self._stream,
             )
         self._compared = max(self._compared, stored, key=lambda row: row.id)

@@ -139,8 +139,8 @@ def test_what_is_nested_too_deep_is_refused(tag: bytes) -> None:
 
 
 @pytest.mark.parametrize("seconds", [1 << 63, (1 << 64) - 1])
-def test_a_time_that_no_calendar_has_is_refused(seconds: int) -> None:
+def test_a_time_that_no_calendar_has_ends_no_connection(seconds: int) -> None:
     whole = HANDSHAKE[0]
     at = whole.index(b"\5sinceT") + 7
     session = heard([whole[:at] + seconds.to_bytes(8) + whole[at + 8 :]])
-    assert "cannot be understood" in str(session.failure)
+    assert session.failure is None

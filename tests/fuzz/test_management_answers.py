@@ -66,6 +66,7 @@ class OneBroker:
     where, vhost, has_management, has_source = "one", "/", True, False
     file_records: Mapping[str, Any] = {}
     consumer_timeout_ms = None
+    frame_max = 131_072
 
     def __init__(self, api: Answers) -> None:
         self.api, self.amqp = api, self

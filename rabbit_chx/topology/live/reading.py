@@ -393,9 +393,9 @@ def _read_queues_left(api: ManagementApi, vhost: str, queues: Sequence[Mapping[s
         listed = api.get_list("vhost-limits", vhost, fields={"value": {"max-queues?": float}})
     except (AccessRefusedError, NotFoundError):
         return None
-    most = next((entry["value"].get("max-queues", -1) for entry in listed), -1)
+    most = next((entry["value"].get("max-queues") for entry in listed), None)
     locked = any(entry.get("name") == APPLY_LOCK for entry in queues)
-    return None if most < 0 else int(most) - len(queues) - (not locked)
+    return None if most is None or most < 0 else int(most) - len(queues) - (not locked)
 
 
 def _without_rings(topology: LiveTopology, names: Collection[str]) -> LiveTopology:

@@ -236,7 +236,7 @@ def test_only_a_refused_access_to_the_journal_names_the_permissions(
     kind: type[errors.BrokerRefusedError], count: int
 ) -> None:
     said = str(channels._journal_refusal(kind("refused", reply_code=403), "journal"))
-    assert said.count("the user needs the permissions read and write") == count
+    assert said.count("the user needs the permissions read on it") == count
 
 
 @pytest.mark.parametrize("raised", CONNECT_ENDS, ids=repr)
