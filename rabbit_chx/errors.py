@@ -42,8 +42,19 @@ contains a password.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
+
+#: The password of a URL in any text, which may be cut off. ``user:password@`` is what messages ask for, and ``***`` no password.
+_PASSWORD = re.compile(
+    r"(?<=://)([^\s:@/?#\[]*):(?:(?!password@|\*{3}@)\S*@|(?!\*{3}@|password@|\d{1,5}(?![^\s/?#'\",;:.)\]]))[^\s'\"]+)"
+)
+
+
+def masked_urls(text: str) -> str:
+    """Return a text with ``***`` for the password of each URL, such as an argument in the place of another one."""
+    return _PASSWORD.sub(r"\1:***@", text) if _PASSWORD.search(text) else text
 
 
 class RabbitChxError(Exception):
@@ -63,7 +74,7 @@ class RabbitChxError(Exception):
         queue: str | None = None,
         reply_code: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(masked_urls(message))
         self.exchange = exchange
         self.queue = queue
         self.reply_code = reply_code

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import in_words, masked, remember_options
-from rabbit_chx.errors import InputError
+from rabbit_chx.cli.printed import in_words, remember_options
+from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import FORMATS, clear_bar, printable
 from rabbit_chx.rendering.html import environment
@@ -465,7 +465,7 @@ def say(message: str, *, keep_lines: bool = False) -> None:
     """
     if sys.stderr is None:
         return
-    message = f"rabbit-chx: {masked(in_words(message))}"
+    message = f"rabbit-chx: {masked_urls(in_words(message))}"
     lines = [
         printable(line) for line in (message.splitlines() if keep_lines else [" ".join(message.split())])
     ]

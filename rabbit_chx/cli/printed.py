@@ -21,10 +21,6 @@ from rabbit_chx.fixes import Argument, CommandLine, Fix
 Options: TypeAlias = Sequence[tuple[str, str]]
 
 _USER_PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):[^@/?#]*@")
-#: That of a URL in any text, such as an argument in the place of another one; the text may be cut off. ``user:password@`` is what messages ask for.
-_ANY_PASSWORD = re.compile(
-    r"(?<=://)([^\s:@/?#\[]*):(?:(?!password@|\*{3}@)\S*@|(?!\*{3}@|password@|\d{1,5}(?![^\s/?#'\",;:.)\]]))[^\s'\"]+)"
-)
 _KEY_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*&?")
 _NO_PASSWORD = re.compile(r"[^:]*://(?:[^:@/?#]*@)?[^@]*")
 
@@ -64,11 +60,6 @@ def without_passwords(url: str) -> str:
     """Return a URL without the passwords of the user and of the TLS key; ``URL`` if it is malformed."""
     shown = _KEY_PASSWORD.sub("", _USER_PASSWORD.sub(r"\1@", url)).rstrip("?&")
     return shown if _NO_PASSWORD.fullmatch(shown) else "URL"
-
-
-def masked(text: str) -> str:
-    """Return a text with ``***`` for the password of each URL."""
-    return _ANY_PASSWORD.sub(r"\1:***@", text)
 
 
 def names_file(argument: str) -> bool:

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from rabbit_chx import ConsumerGroup, HashRing, Release, StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.broker import DiagnosticsRing, ring_source
@@ -23,6 +24,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.cli.app import app
 from rabbit_chx.connection import tokens
 from rabbit_chx.connection.tokens import TokenSecret, token_command, with_credentials
+from rabbit_chx.errors import InputError
 from rabbit_chx.programs import OutputTooLongError
 from rabbit_chx.topology.live.reading import read_release
 
@@ -221,6 +223,23 @@ def test_a_url_in_the_place_of_another_argument_is_shown_without_its_password(
     assert main([word.replace("URL", url) for word in arguments.split()]) == 2
     found = capsys.readouterr()
     assert CANARY not in found.out + found.err
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_error_of_a_function_shows_the_password_of_a_url_in_the_place_of_another_argument(
+    url: str,
+) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: ConsumerGroup("amqp://h", url),
+        lambda: StreamGroup("rabbitmq-stream://h", streams=url, name="g"),  # type: ignore[arg-type]
+        lambda: HashRing.from_bindings([("q", 1)]).unbind(url),
+        lambda: Release(url),
+    ]
+    for call in calls:
+        with pytest.raises(InputError) as refusal:
+            call()
+        assert "***@" in str(refusal.value)
+        assert CANARY not in f"{refusal.value!r}"
 
 
 VARIABLES = ("AMQP_URL", "RABBIT_CHX_MANAGEMENT_URL", "RABBIT_CHX_TOKEN_COMMAND", "RABBIT_CHX_RING_VIA")
