@@ -49,21 +49,3 @@ def test_an_interruption_reports_how_far_it_got_and_is_resumed(topologies: Topol
     left = topologies.document("apply", path, "--yes")
     assert 0 < left["planned"] < 220
     assert topologies.document("plan", path)["changes"] == []
-
-
-@pytest.mark.core
-@pytest.mark.usefixtures("quick_plans")
-def test_a_queue_of_another_connection_is_named_before_the_first_change(topologies: Topologies) -> None:
-    channel = topologies.shop.channel
-    channel.queue_declare("private", exclusive=True)
-    channel.queue_bind("private", "orders", "1")
-    path = topologies.file(SHOP + '[[queues]]\nname = "q5"\n')
-    apply = ("apply", path, "--yes", "--allow", "moved=1")
-    _, errors = topologies.run(*apply, code=4)
-    owner = r"queue private is exclusive to another connection \(\S+ -> \S+\), and only that one may bind"
-    assert re.search(owner, errors), errors
-    (refusal,) = topologies.document(*apply, code=4)["refusals"]
-    assert "end that connection" in refusal["fix"]
-    assert "create" in str(topologies.document("plan", path, "--allow", "moved=1", code=1)["changes"])
-    channel.queue_unbind("private", "orders", "1")
-    assert topologies.document(*apply)["state"] == "applied"

@@ -76,7 +76,7 @@ DRAIN_S = 60.0
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
 _LOOKS_PER_NOTE = 10
-_NOT_FOUND, _LOCKED = 404, 405
+_NOT_FOUND = 404
 #: A policy and a queue that nobody makes.
 _NO_OBJECT = "rabbit-chx.trial"
 _BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
@@ -217,9 +217,7 @@ def _check_plan(
         )
     )
     drained: list[str] = []
-    locked = list(_find_locked(plan, live, broker))
-    refusals += locked
-    if not (permission.loss or locked):  # the messages of a locked queue cannot be counted
+    if not permission.loss:
         losses, drained = _find_losses(plan, live, broker)
         refusals += losses
     if permission.hand_over == "in-order":
@@ -293,37 +291,6 @@ def _check_markers(broker: LiveBroker) -> None:
         ) from error
     except BrokerRefusedError:
         return  # as the queue does not exist
-
-
-def _find_locked(plan: Plan, live: LiveTopology, broker: LiveBroker) -> Iterator[Finding]:
-    """Yield a refusal for each queue of a change that is exclusive to another connection: only that one may change it."""
-    exclusive = {queue.name for queue in live.queues if queue.exclusive}
-    changed: dict[Destination, None] = {}
-    for change in plan.changes:
-        subject = change.subject
-        if isinstance(subject, BindingDefinition):
-            changed[subject.destination] = None
-        elif isinstance(subject, QueueDefinition):
-            changed[subject.name] = None
-    for queue in changed:
-        if not isinstance(queue, str) or queue not in exclusive:
-            continue
-        try:
-            broker.amqp.count(queue)
-        except BrokerRefusedError as error:
-            if error.reply_code == _LOCKED:
-                message = f"queue {queue} is exclusive to another connection{_owner_of(queue, broker)}, and only that one may bind, unbind or delete it"
-                yield Finding("exclusive", message, "end that connection, or let its program do it")
-
-
-def _owner_of(queue: str, broker: LiveBroker) -> str:
-    """Return the connection that has an exclusive queue, as a clause; empty if the management API does not show it."""
-    with contextlib.suppress(RabbitChxError):
-        fields: Mapping[str, Shape] = {"owner_pid_details?": {"name?": str}}
-        found = broker.api.get("queues", broker.vhost, queue, fields=fields)
-        name = (found.get("owner_pid_details") or {}).get("name")
-        return f" ({name})" if name else ""
-    return ""
 
 
 def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:
