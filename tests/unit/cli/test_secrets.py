@@ -231,7 +231,7 @@ def test_no_error_of_a_function_shows_the_password_of_a_url_in_the_place_of_anot
 ) -> None:
     calls: list[Callable[[], object]] = [
         lambda: ConsumerGroup("amqp://h", url),
-        lambda: StreamGroup("rabbitmq-stream://h", streams=url, name="g"),  # type: ignore[arg-type]
+        lambda: StreamGroup("rabbitmq-stream://h", streams=url, name="g"),
         lambda: HashRing.from_bindings([("q", 1)]).unbind(url),
         lambda: Release(url),
     ]
