@@ -93,7 +93,7 @@ class RepairReport:
         if not self.left:
             yield Facts([*self.about, ("repair", "nothing to do: the ring is sound")])
             return
-        yield Facts([*self.about, ("repair", "no bind or unbind of this exchange helps")])
+        yield Facts([*self.about, ("repair", "nothing to do for the order of the members; a check finds")])
         for finding in self.left:
             yield Facts([(finding.kind, finding.message), ("fix", finding.fix)])
 

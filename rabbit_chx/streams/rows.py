@@ -435,10 +435,7 @@ class EncodedRows:
             first = int(bounds[row])
             after = min(stop, int(np.searchsorted(bounds, first + frame_max - _FRAME_HEAD.size, "right")) - 1)
             if after == row:
-                raise RowError(
-                    f"row {row} has {int(bounds[row + 1]) - first} bytes as a message, and a frame of this broker "
-                    f"{frame_max} with its head of {_FRAME_HEAD.size}: shorten it, or raise the broker's stream.frame_max"
-                )
+                raise _frame_error(row, int(bounds[row + 1]) - first, frame_max)
             frame: Values = np.empty(_FRAME_HEAD.size + int(bounds[after]) - first, np.uint8)
             _FRAME_HEAD.pack_into(
                 frame, 0, len(frame) - 4, _PUBLISH, self._version, publisher_id, after - row
@@ -500,15 +497,37 @@ class SubEntries:
             message_ids=None if self._message_ids is None else self._message_ids[rows],
             is_sub_entry=True,
         )
-        parts: list[memoryview | bytes] = []
-        bounds = [0]
-        for first, last in pairwise(cuts):
+        frames = list[memoryview]()
+        parts, size = list[memoryview | bytes](), _FRAME_HEAD.size
+
+        def end_frame() -> None:
+            head = _FRAME_HEAD.pack(size - 4, _PUBLISH, 1, publisher_id, len(parts) // 2)
+            frames.append(memoryview(b"".join((head, *parts))))
+
+        for (first, last), id_ in zip(pairwise(cuts), ids[start:stop].tolist(), strict=True):
             records = encoded.message(first - cuts[0], last - cuts[0])
             number, packed = pack(self._codec, records.data)
-            parts += [SUB_ENTRY.pack(0, 0x80 | number << 4, last - first, len(records), len(packed)), packed]
-            bounds.append(bounds[-1] + SUB_ENTRY.size + len(packed))
-        entries = EncodedRows(np.frombuffer(b"".join(parts), np.uint8), np.array(bounds))
-        return entries.frames(publisher_id, ids[start:stop], 0, stop - start, frame_max)
+            entry_bytes = SUB_ENTRY.size + len(packed)
+            if parts and size + entry_bytes > frame_max:
+                end_frame()
+                parts, size = [], _FRAME_HEAD.size
+            if size + entry_bytes > frame_max:
+                raise _frame_error(first, entry_bytes, frame_max)
+            parts += [
+                SUB_ENTRY.pack(id_, 0x80 | number << 4, last - first, len(records), len(packed)),
+                packed,
+            ]
+            size += entry_bytes
+        if parts:
+            end_frame()
+        return frames
+
+
+def _frame_error(row: int, size: int, frame_max: int) -> RowError:
+    return RowError(
+        f"row {row} has {size} bytes as a message, and a frame of this broker {frame_max} with its head of {_FRAME_HEAD.size}: "
+        "shorten it, or raise the broker's stream.frame_max"
+    )
 
 
 def entry_numbers(ids: Places, most_rows: int) -> Places:

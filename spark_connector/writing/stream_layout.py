@@ -185,17 +185,23 @@ def check_version(stream: str, version: int, last_id: int) -> None:
 
 
 def check_form(
-    connection: StreamConnection, layout: StreamLayout, name: str, version: int, options: WriteOptions
+    connection: StreamConnection,
+    layout: StreamLayout,
+    name: str,
+    version: int,
+    options: WriteOptions,
+    *,
+    streams: Sequence[str] = (),
 ) -> int:
     """Return what a stream remembers of sub-entries like these; an InputError if a stream has rows of this version in other ones.
 
     It is kept as the offset of a reader, which the broker stores beside the ids, and never removes, since it is above all offsets. It has the
     last version that was written in sub-entries, their rows and their codec. A version without it is of single rows. All streams are
-    checked: one may have no rows of the version yet.
+    checked, unless `streams` has some: one may have no rows of the version yet.
     """
     rows = options.sub_entry_rows or 0
     form = _FORM | version << _FORM_BITS | CODECS.index(options.compression) << _SIZE_BITS | rows
-    for stream in layout.streams:
+    for stream in streams or layout.streams:
         stored = connection.query_offset(name + _FORM_NAME, stream) or 0
         is_of_version = stored >> _FORM_BITS == form >> _FORM_BITS
         if not is_of_version:

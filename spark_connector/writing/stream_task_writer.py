@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -178,6 +178,7 @@ class StreamTaskWriter:
                     rows += len(keys)
                     if is_full:
                         hashes.frombytes(row_hashes(keys, bodies).tobytes())
+            self._retry(lambda: self._check_form_again(stream, name, version))
         check_end(stream, name, version, rows, self._last_id(stream, name))
         if is_full and rows:
             given = np.frombuffer(hashes, np.int64).reshape(-1, 2)
@@ -224,6 +225,17 @@ class StreamTaskWriter:
             form = check_form(connection, self._layout, name, version, self._options)
             if self._options.sub_entry_rows:
                 store_form(connection, stream, name, form)
+
+    def _check_form_again(self, stream: str, name: str, version: int) -> None:
+        """Raise a MismatchError if two jobs have written a version at the same time, each after it had looked for the other."""
+        with closing(open_any(settings_of(self._addresses()))) as connection:
+            try:
+                check_form(connection, self._layout, name, version, self._options, streams=[stream])
+            except InputError as refusal:
+                raise MismatchError(
+                    f"another job has written version {version} of {name!r} meanwhile, so rows may be twice in stream {stream!r}: {refusal}",
+                    queue=stream,
+                ) from None
 
     def _check_rows(self, piece: _Piece, before: int) -> None:
         """Check that rows are those of the task's stream, in the order of each attempt; the `before` rows before them were sent."""

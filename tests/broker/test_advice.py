@@ -20,7 +20,7 @@ from few_seeds import few_seeds
 from rabbit_chx.testing import RunningBroker
 
 #: `make long WHAT=advice` has a thousand on four releases.
-_CASES = int(os.environ.get("ADVICE_CASES", "6"))
+_CASES = int(os.environ.get("ADVICE_CASES", "5"))
 #: Of so many cases each runs some of the commands, of more all.
 _FEW = 20
 COMMANDS = [
@@ -86,7 +86,7 @@ def test_what_is_advised_can_be_run_and_is_not_refused_again(broker: RunningBrok
     wrong: list[str] = []
     followed = 0
     for number, (user, state) in enumerate(cases()):
-        commands = COMMANDS if _CASES > _FEW else random.sample(COMMANDS, 10)
+        commands = COMMANDS if _CASES > _FEW else random.sample(COMMANDS, 8)
         with few_seeds(), closing(Advised(broker, user, state, tmp_path)) as advised:
             for each, command in enumerate(commands):
                 advised.follow(*command, output=("json", "table")[(number + each) % 2])

@@ -11,6 +11,7 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
+from rabbit_chx.topology.checking.remedies import repair_fix
 from rabbit_chx.topology.live_rings import (
     find_live_ring,
     find_recorded_ring,
@@ -74,7 +75,12 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
         kept = Fix("store the ring as it is with ", record_command(checked.name))
     if means.voids:
         kept = Fix(f"know that of the records {none_lasts(means)}")
-    fix = Fix("if this is intended, ", kept, "; otherwise make the bindings those of the record again")
+    fix = Fix(
+        "if this is intended, ",
+        kept,
+        "; otherwise make the bindings those of the record again, and then ",
+        repair_fix(checked.name, external=checked.external),
+    )
     yield checked.finding("different", message, fix, share=share)
 
 

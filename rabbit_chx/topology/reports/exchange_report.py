@@ -418,7 +418,8 @@ def _record_text(live: LiveExchange) -> str:
     fault = "" if live.record is None else ", which does not fit the ring"
     if live.means.voids:
         return f"{stored}{fault}; {none_lasts(live.means)}"
-    return Fix(f"{stored}{fault}: store it with ", record_command(live.name))
+    remedy = "store it with" if live.record is None else "if the present order is right, replace it with"
+    return Fix(f"{stored}{fault}: {remedy} ", record_command(live.name))
 
 
 _SHARED = {

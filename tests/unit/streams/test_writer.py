@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import Any
 from unittest.mock import DEFAULT, Mock
@@ -120,6 +120,28 @@ def test_a_limit_of_connections_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     attempts = failing(monkeypatch, [vhost_error(parse_stream_uri(URL), "code 12, vhost access failure")] * 3)
     assert publish_rows().complete
     assert attempts.call_count > 3
+
+
+def test_a_last_attempt_that_ends_early_does_not_hide_the_limit(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker takes 3 s for a refusal, and the last attempt may have less."""
+    limit = vhost_error(parse_stream_uri(URL), "code 12, vhost access failure")
+
+    def failures() -> Iterator[Exception]:
+        began = broker.clock.now
+        while True:
+            yield limit if broker.clock.now < began + 60 else DOWN
+
+    failing(monkeypatch, failures())
+    with (
+        publisher(name="load", reconnect_timeout_s=60) as made,
+        pytest.raises(errors.PublishError, match="limits of connections; gave up after") as raised,
+    ):
+        publish(made)
+    cause = raised.value.__cause__
+    assert cause is not None
+    assert cause.__cause__ is limit
 
 
 @pytest.mark.usefixtures("broker")

@@ -316,3 +316,18 @@ def test_a_version_is_written_in_the_same_sub_entries_or_refused_before_a_row_is
     run(2, verify=verify, **now)
     run(2, verify=verify, **now)
     assert whole_frames.rows["s1"].ids == ids() + ids(2)
+
+
+@pytest.mark.usefixtures("whole_frames")
+def test_of_two_jobs_that_write_a_version_at_the_same_time_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one begins and ends after this one has looked at the streams."""
+    store = stream_task_writer.store_form
+
+    def store_late(*arguments: Any) -> None:
+        monkeypatch.setattr(stream_task_writer, "store_form", store)
+        run(verify="off", subEntryRows="14")
+        store(*arguments)
+
+    monkeypatch.setattr(stream_task_writer, "store_form", store_late)
+    with pytest.raises(MismatchError, match=r"another job has written version 1 of .*subEntryRows is now 7"):
+        run(verify="off", subEntryRows="7")
