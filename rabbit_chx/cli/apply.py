@@ -125,11 +125,7 @@ class ApplyReport:
         else:
             done = f"{len(changes):,} of {planned}"
             left = len(changes) < len(self.plan.changes)
-            following = (
-                [("next", "apply the same file again: it makes the other changes")]
-                if left
-                else []
-            )
+            following = [("next", "apply the same file again: it makes the other changes")] if left else []
             yield Facts([("done", done), *slots, *following])
             if changes:
                 yield Section("Done", [changes_table(changes, whole=False)])

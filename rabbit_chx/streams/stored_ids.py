@@ -102,13 +102,14 @@ class StoredIds:
     Attributes:
         is_verified: whether claimed ids are verified.
         claimed_id: the last id of the name that the broker reports on the connection; 0 again when it is verified.
+        last_claim: the same, also when it is verified.
         known_id: the claimed id of the first connection: that of earlier runs.
         confirmed_id: all of our rows up to this id are confirmed.
     """
 
     def __init__(self, stream: str, name: str | None, reading: Mapping[str, Any], *, proof: bool) -> None:
         self.is_verified = name is not None and proof
-        self.claimed_id = self.known_id = self.confirmed_id = 0
+        self.claimed_id = self.last_claim = self.known_id = self.confirmed_id = 0
         self._stream, self._name, self._reading = stream, name or "", reading
         self._is_first_claim = True
         self._call_ids: NDArray[np.int64] = np.empty(0, np.int64)
@@ -143,7 +144,7 @@ class StoredIds:
                 f"{self.confirmed_id} may be lost: publish them with a new publisher",
                 queue=self._stream,
             )
-        self.claimed_id = claimed_id
+        self.claimed_id = self.last_claim = claimed_id
         if self._is_first_claim:
             self.known_id, self._is_first_claim = claimed_id, False
 

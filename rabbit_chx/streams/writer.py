@@ -276,7 +276,7 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
-            self._check_cuts()
+            self._check_cut(self._stored.last_claim)  # of rows in any batch and call
             self._stored.compare_last()
             self._verify_claim()
             if self._connection and self._window.next == self._window.lowest < self._window.stop:
@@ -456,13 +456,12 @@ class StreamWriter:
 
     # -- verification of the claimed ids
 
-    def _check_cuts(self) -> None:
-        """Raise a MismatchError if the claimed id is inside a sub-entry: an earlier run has made others, and rows of them would be doubled."""
-        claimed_id = self._stored.claimed_id
-        index = self._index_after(claimed_id) - 1
-        if index >= 0 and claimed_id < self._ids[index]:
+    def _check_cut(self, row_id: int) -> None:
+        """Raise a MismatchError if an id that the stream has is inside a sub-entry: an earlier run has made others, and rows would be doubled."""
+        index = self._index_after(row_id) - 1
+        if index >= 0 and row_id < self._ids[index]:
             raise MismatchError(
-                f"stream {self.stream!r} has id {claimed_id} of {self._name!r}, inside the sub-entry of ids {self._first_ids[index]} to "
+                f"stream {self.stream!r} has id {row_id} of {self._name!r}, inside the sub-entry of ids {self._first_ids[index]} to "
                 f"{self._ids[index]}: an earlier run has made other sub-entries; pass its sub_entry_rows, and end calls at the same ids",
                 queue=self.stream,
             )
@@ -491,6 +490,8 @@ class StreamWriter:
             stop: the index after the last row.
             claimed_id: the last id of the reference that the broker reports.
         """
+        if level:
+            self._check_cut(claimed_id)
         claimed = min(stop, max(start, self._index_after(claimed_id)))
         is_claim_true = True
         if start < claimed:
@@ -498,6 +499,8 @@ class StreamWriter:
             last_id = self._stored.find_last(
                 claimed_id, int(self._first_ids[start]), int(self._ids[claimed - 1])
             )
+            if self._first_ids[start] <= last_id < self._ids[claimed - 1]:  # a lower id may be that of a copy
+                self._check_cut(last_id)
             is_claim_true = last_id >= claimed_id
             lost = max(start, self._index_after(last_id))
             if lost < claimed:

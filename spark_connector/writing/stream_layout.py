@@ -220,9 +220,15 @@ def check_form(
 
 
 def store_form(connection: StreamConnection, stream: str, name: str, form: int) -> None:
-    """Let a stream remember the sub-entries of a version, unless it does, or has a later one."""
+    """Let a stream remember the sub-entries of a version, unless it does, or has a later one; an InputError if it has others of this one."""
     reference = name + _FORM_NAME
-    if (connection.query_offset(reference, stream) or 0) >= form:
+    stored = connection.query_offset(reference, stream) or 0
+    if stored >> _FORM_BITS == form >> _FORM_BITS and stored != form:
+        raise InputError(
+            f"another job writes this version of {name!r} into stream {stream!r} in other sub-entries: write each version by one job",
+            queue=stream,
+        )
+    if stored >= form:
         return
     connection.store_offset(reference, stream, form)
     if connection.query_offset(reference, stream) != form:

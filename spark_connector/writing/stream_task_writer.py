@@ -156,7 +156,7 @@ class StreamTaskWriter:
         )
         piece = next(pieces, None)
         if piece is not None:
-            self._retry(lambda: self._check_form(stream, name, version))
+            form = self._retry(lambda: self._check_form(name, version))
             exchange, proof = self._options.target, self._options.verify != "off"
             with self._open(
                 stream=stream,
@@ -169,10 +169,8 @@ class StreamTaskWriter:
                 for some, publisher.compares_known in _mark_last(chain((piece,), pieces)):
                     keys, bodies = some.keys, some.bodies
                     self._check_rows(some, rows)
-                    if rows + len(keys) >= 1 << ROW_BITS:
-                        raise InputError(
-                            f"stream {stream!r} gets 2^{ROW_BITS} rows or more: write them in several versions"
-                        )
+                    if not rows and entries:
+                        self._retry(lambda: self._store_form(stream, name, form))
                     ids = np.arange(first + rows, first + rows + len(keys))
                     self._add(publisher.publish_many(keys, bodies, ids=ids, filter_values=some.filter_values))
                     rows += len(keys)
@@ -220,11 +218,13 @@ class StreamTaskWriter:
     def _last_id(self, stream: str, name: str) -> int:
         return self._retry(lambda: last_id(self._addresses(), stream, name))
 
-    def _check_form(self, stream: str, name: str, version: int) -> None:
+    def _check_form(self, name: str, version: int) -> int:
         with closing(open_any(settings_of(self._addresses()))) as connection:
-            form = check_form(connection, self._layout, name, version, self._options)
-            if self._options.sub_entry_rows:
-                store_form(connection, stream, name, form)
+            return check_form(connection, self._layout, name, version, self._options)
+
+    def _store_form(self, stream: str, name: str, form: int) -> None:
+        with closing(open_any(settings_of(self._addresses()))) as connection:
+            store_form(connection, stream, name, form)
 
     def _check_form_again(self, stream: str, name: str, version: int) -> None:
         """Raise a MismatchError if two jobs have written a version at the same time, each after it had looked for the other."""
@@ -248,6 +248,10 @@ class StreamTaskWriter:
                 f"the key of row {before + row} belongs to {where}, and all rows of partition {partition} must be those of stream "
                 f"{streams[partition]!r}, by the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}): "
                 f"{_PLACE_NOW}{_new_version_remedy(before)}"
+            )
+        if before + len(piece.keys) >= 1 << ROW_BITS:
+            raise InputError(
+                f"stream {streams[partition]!r} gets 2^{ROW_BITS} rows or more: write them in several versions"
             )
         columns = piece.sort_columns
         unsorted = _first_unsorted(columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,18 +79,15 @@ def test_a_copy_that_is_not_installed_names_the_extra(monkeypatch: pytest.Monkey
 
 
 def test_no_text_of_the_product_installs_by_a_name_that_no_index_has() -> None:
-    files = subprocess.run(
-        ["git", "ls-files", "rabbit_chx", "spark_connector", "pyspark_rabbitmq", "docs", "examples", "README.md"],
-        cwd=_ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+    folders = ("rabbit_chx", "spark_connector", "pyspark_rabbitmq", "docs", "examples")
+    files = [_ROOT / "README.md", *(path for folder in folders for path in (_ROOT / folder).rglob("*"))]
     by_name = re.compile(r"""pip install [^`\n]*(?<![/.\w])rabbit[-_]chx(?!.*@)""")
     assert (
         installation.IS_ON_INDEX
         or {
-            name
-            for name in files
-            if (path := _ROOT / name).suffix in {".py", ".md", ".ipynb", ".toml"}
-            and by_name.search(path.read_text())
+            path
+            for path in files
+            if path.suffix in {".py", ".md", ".ipynb", ".toml"} and by_name.search(path.read_text())
         }
         == set()
     )

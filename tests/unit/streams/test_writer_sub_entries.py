@@ -213,6 +213,62 @@ def test_rows_that_were_published_in_other_sub_entries_are_refused(
     expect_each_once(broker, rows)
 
 
+def test_a_sub_entry_of_an_earlier_run_that_ends_in_a_later_batch_or_call_is_found(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_rows(20, sub_entry_rows=SIZE)
+    with publisher(name="load", sub_entry_rows=SIZE) as made:
+        assert publish(made, rows=16).known == 16
+        with pytest.raises(errors.PublishError, match=r"has id 20 .* inside the sub-entry of ids 17 to 24"):
+            publish(made, first=17, rows=ROWS - 16)
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", SIZE)
+    with pytest.raises(errors.PublishError, match=r"has id 20 .* inside the sub-entry of ids 17 to 24"):
+        publish_rows(ROWS, sub_entry_rows=SIZE)
+    expect_each_once(broker, 20)
+
+
+def test_a_call_that_failed_is_not_repeated_with_further_rows_in_its_last_sub_entry(broker: Broker) -> None:
+    def die(session: Session) -> None:
+        if len(session.sent) >= 3:
+            session.commit(len(session.stream.log))
+            broker.fault = lambda _session: None
+            raise KeyboardInterrupt
+
+    broker.fault = die
+    with publisher(name="load", sub_entry_rows=SIZE) as made:
+        with pytest.raises(KeyboardInterrupt):
+            publish(made, rows=20)
+        expect_each_once(broker, 20)
+        assert publish(made, rows=16).complete
+        with pytest.raises(errors.PublishError, match=r"has id 20 .* inside the sub-entry of ids 17 to 24"):
+            publish(made, first=17, rows=ROWS - 16)
+    expect_each_once(broker, 20)
+
+
+def test_rows_that_the_broker_lost_are_not_looked_for_in_other_sub_entries(broker: Broker) -> None:
+    """The highest stored id is inside one of them, and does not prove that the rest of it is stored."""
+
+    def lose(session: Session) -> None:
+        if len(session.sent) >= 4:
+            session.commit(3 * SIZE)
+            session.stream.crash(0, flaw=True)
+            broker.fault = lambda _session: None
+            raise KeyboardInterrupt
+
+    broker.fault = lose
+    with pytest.raises(KeyboardInterrupt):
+        publish_rows(ROWS, sub_entry_rows=SIZE, window=4 * SIZE)
+    stored = len(broker.rows["s"].ids)
+    assert stored == 3 * SIZE
+    assert broker.rows["s"].claims["load"] == 4 * SIZE
+    with pytest.raises(
+        errors.PublishError, match=rf"has id {stored} .* inside the sub-entry of ids 1 to \d+"
+    ):
+        publish_rows(ROWS, sub_entry_rows=4 * SIZE)
+    assert publish_rows(ROWS, sub_entry_rows=SIZE).repaired == SIZE
+    expect_each_once(broker)
+
+
 def test_a_row_that_is_larger_than_a_sub_entry_has_one_of_its_own_and_one_larger_than_a_frame_is_refused(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -318,16 +318,60 @@ def test_a_version_is_written_in_the_same_sub_entries_or_refused_before_a_row_is
     assert whole_frames.rows["s1"].ids == ids() + ids(2)
 
 
+def test_more_rows_of_a_version_do_not_double_those_of_its_last_sub_entry(whole_frames: Broker) -> None:
+    """In pieces of 10 rows, of which the last one has the end of the earlier run."""
+    run(rows=31, verify="tail", subEntryRows="7")
+    with pytest.raises(PublishError, match=r"inside the sub-entry of ids \d+ to \d+"):
+        run(rows=35, verify="tail", subEntryRows="7")
+    assert whole_frames.rows["s1"].ids == ids(rows=31)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("7", "14"), ("14", "7")])
+def test_of_two_jobs_that_write_a_version_at_the_same_time_one_is_refused(
+    whole_frames: Broker, monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str
+) -> None:
+    """The other one begins after this one has looked at the streams."""
+    check = stream_layout.check_form
+
+    def check_and_wait(*arguments: Any, **named: Any) -> int:
+        form = check(*arguments, **named)
+        monkeypatch.setattr(stream_task_writer, "check_form", check)
+        run(verify="off", subEntryRows=theirs)
+        return form
+
+    monkeypatch.setattr(stream_task_writer, "check_form", check_and_wait)
+    with pytest.raises(InputError, match=r"another job writes this version of .* in other sub-entries"):
+        run(verify="off", subEntryRows=ours)
+    assert whole_frames.rows["s1"].ids == ids()
+
+
 @pytest.mark.usefixtures("whole_frames")
-def test_of_two_jobs_that_write_a_version_at_the_same_time_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one begins and ends after this one has looked at the streams."""
-    store = stream_task_writer.store_form
+def test_of_two_jobs_that_begin_a_version_in_the_same_moment_one_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one begins and ends after this one has stored how it writes, and before its first row."""
+    store = stream_layout.store_form
 
-    def store_late(*arguments: Any) -> None:
+    def store_at_once(*arguments: Any) -> None:
         monkeypatch.setattr(stream_task_writer, "store_form", store)
-        run(verify="off", subEntryRows="14")
+        monkeypatch.setattr(stream_task_writer, "check_form", lambda *_arguments, **_named: others)
         store(*arguments)
+        with pytest.raises(InputError):
+            run(verify="off", subEntryRows="14")
+        monkeypatch.setattr(stream_task_writer, "check_form", check)
+        connection, stream, name, _form = arguments
+        connection.store_offset(name + stream_layout._FORM_NAME, stream, others)
 
-    monkeypatch.setattr(stream_task_writer, "store_form", store_late)
+    check = stream_layout.check_form
+    others = stream_layout._FORM | 1 << stream_layout._FORM_BITS | 14
+    monkeypatch.setattr(stream_task_writer, "store_form", store_at_once)
     with pytest.raises(MismatchError, match=r"another job has written version 1 of .*subEntryRows is now 7"):
         run(verify="off", subEntryRows="7")
+
+
+def test_what_is_advised_instead_of_sub_entries_is_possible(broker: Broker) -> None:
+    """How a version is written is stored right before its first rows."""
+    broker.frame_max = 1 << 16
+    with pytest.raises(InputError, match="or leave sub_entry_rows out"):
+        run(subEntryRows="7")
+    assert run().confirmed == ROWS
