@@ -513,10 +513,8 @@ class SubEntries:
                 parts, size = [], _FRAME_HEAD.size
             if size + entry_bytes > frame_max:
                 raise _frame_error(first, entry_bytes, frame_max)
-            parts += [
-                SUB_ENTRY.pack(id_, 0x80 | number << 4, last - first, len(records), len(packed)),
-                packed,
-            ]
+            head = SUB_ENTRY.pack(id_, 0x80 | number << 4, last - first, len(records), len(packed))
+            parts += [head, packed]
             size += entry_bytes
         if parts:
             end_frame()

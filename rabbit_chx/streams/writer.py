@@ -228,9 +228,7 @@ class StreamWriter:
         self._last_progress_at = 0.0  # when rows were confirmed, or first sent with none in flight
         self._outage_began: float | None = None
         self._attempts = 0
-        self._limit: RabbitChxError | None = (
-            None  # the failure of the last attempt, if that may be a limit of connections
-        )
+        self._refusal: RabbitChxError | None = None  # of the last attempt, if it may be by a limit
         self._next_attempt = 0.0
 
     @property
@@ -355,7 +353,7 @@ class StreamWriter:
             self._outage_began = now
         if not is_transient(cause) and not may_be_limit(cause):  # the publisher has opened the vhost before
             raise cause
-        before, self._limit = self._limit, cause if may_be_limit(cause) else None
+        before, self._refusal = self._refusal, cause if may_be_limit(cause) else None
         if now - self._outage_began >= self._limits.reconnect_timeout_s:
             if before is not None and isinstance(cause, UnreachableError):
                 cause = before  # the broker refuses after 3 s, and the last attempt may have less
