@@ -2,8 +2,8 @@
 
 In: the same rows over AMQP through the hash exchange, over the stream protocol at least once, and exactly once, with the shuffle and
 the sort that it needs: as single rows, in sub-entries, and with `verify=full`, which reads everything back. Beside them the bytes of the
-segments on disk. A write into streams has more rows, since starting a job takes as long as writing some 100,000 of them. Out: the sum of the sizes of all values, compared with the same
-rows in Parquet files. All in turns, in one run; a run counts only if every row is there.
+segments on disk. A write into streams has more rows: a job takes about half a second, whatever it writes. Out: the sum of the sizes of
+all values, compared with the same rows in Parquet files. All in turns, in one run; a run counts only if every row is there.
 """
 
 from __future__ import annotations

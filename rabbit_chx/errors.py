@@ -54,7 +54,7 @@ _PASSWORD = re.compile(
 
 def masked_urls(text: str) -> str:
     """Return a text with ``***`` for the password of each URL, such as an argument in the place of another one."""
-    return _PASSWORD.sub(r"\1:***@", text) if _PASSWORD.search(text) else text
+    return _PASSWORD.sub(r"\1:***@", text) if _PASSWORD.search(text) else text  # which may be a Fix
 
 
 class RabbitChxError(Exception):

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pika
 import pytest
+from background import beside
 
 from rabbit_chx import AmqpField, ConsistentHashExchange, HashRing, Topology
 from rabbit_chx.amqp import ConnectionSettings
@@ -78,9 +79,8 @@ class Traced:
     @contextmanager
     def published(self, exchange: str = "orders", **properties: Callable[[int], Any]) -> Iterator[None]:
         """Publish a thousand messages each second, with the keys key-0, key-1 and so on."""
-        stop = Event()
 
-        def publish() -> None:
+        def publish(stop: Event) -> None:
             with pika.BlockingConnection(pika_parameters(self.broker.url)) as connection:
                 channel = connection.channel()
                 for number in count():
@@ -89,13 +89,8 @@ class Traced:
                     made: Any = {name: value(number) for name, value in properties.items()}
                     channel.basic_publish(exchange, f"key-{number}", b"", pika.BasicProperties(**made))
 
-        thread = Thread(target=publish)
-        thread.start()
-        try:
+        with beside(publish):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
     def command(self, *arguments: str) -> tuple[str, ...]:
         return (*arguments, "--url", self.broker.url, "--management-url", str(self.broker.management_url))

@@ -69,7 +69,7 @@ class Heard:
                 found.append(self._said[words])
                 left = left.replace(words, " ")
         verbs = re.findall(r"rabbit-chx (\w+)", left)
-        assert not {*verbs} & {*_COMMANDS}, ("a command that is no part of a Fix", left)
+        assert not {*verbs} & {*_COMMANDS}, ("a command outside of a Fix", left)
         for option in dict.fromkeys(_OPTION.findall(left)):
             value = _VALUES.get(option, ())
             assert value or option in flags_of(command), (f"an option that {command} lacks", option, left)

@@ -11,12 +11,13 @@ from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redi
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import cast
 from unittest.mock import patch
 
 import pika
 from advice import Advice, heard
+from background import beside
 from canary import CANARY
 from declared import with_login
 from exchange_types import CHX
@@ -426,9 +427,8 @@ class Advised:
         if "--trace" not in words:
             yield
             return
-        stop = Event()
 
-        def publish() -> None:
+        def publish(stop: Event) -> None:
             with closing(pika.BlockingConnection(pika_parameters(place.broker.url))) as connection:
                 channel, number = connection.channel(), 0
                 while not stop.wait(0.002):
@@ -438,13 +438,8 @@ class Advised:
                     if not channel.is_open:
                         return
 
-        thread = Thread(target=publish)
-        thread.start()
-        try:
+        with beside(publish):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
     # -- what they advise
 
@@ -532,7 +527,7 @@ def _to_run(base: tuple[str, ...], advice: Advice) -> tuple[str, ...] | None:
 
 
 def _without(words: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Return the words of a command without an option that is given anew; permissions are repeated."""
+    """Return the words of a command without an option that is given again; permissions are repeated."""
     if option not in words or option == "--allow":
         return words
     at = words.index(option)

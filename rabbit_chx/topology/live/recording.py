@@ -440,7 +440,7 @@ class RingKeeper:
             ) from error
 
     def keep_plan(self, note: Callable[[str], None]) -> None:
-        """Store what a second run needs to resume the plan, unless this one resumes another. `note` is told if the broker does not take it."""
+        """Store what a second run needs to resume the plan, unless this one resumes another. `note` gets the reason if the broker does not take it."""
         if not self._keeps_plan or self._plan.resumes is not None:
             return
         self.drop_plan()

@@ -60,7 +60,7 @@ def test_the_settings_of_several_addresses_share_a_token(clock: list[float]) -> 
 
 
 class UnprintableError(UnreachableError):
-    """An error of a user that has no text."""
+    """An error of a user without a text."""
 
     def __str__(self) -> str:
         raise ValueError("no text")

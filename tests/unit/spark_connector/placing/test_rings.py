@@ -73,7 +73,7 @@ def test_a_ring_in_another_order_is_noticed_and_is_the_ring_from_then_on() -> No
 
 
 class UnprintableError(Exception):
-    """An error that has no text."""
+    """An error without a text."""
 
     def __str__(self) -> str:
         raise ValueError("no text")

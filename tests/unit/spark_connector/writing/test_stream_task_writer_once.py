@@ -349,23 +349,14 @@ def test_of_two_jobs_that_write_a_version_at_the_same_time_one_is_refused(
 def test_of_two_jobs_that_begin_a_version_in_the_same_moment_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other one begins and ends after this one has stored how it writes, and before its first row."""
-    store = stream_layout.store_form
+    """Both have found nothing, and the other one stores last how it writes."""
 
-    def store_at_once(*arguments: Any) -> None:
-        monkeypatch.setattr(stream_task_writer, "store_form", store)
-        monkeypatch.setattr(stream_task_writer, "check_form", lambda *_arguments, **_named: others)
-        store(*arguments)
-        with pytest.raises(InputError):
-            run(verify="off", subEntryRows="14")
-        monkeypatch.setattr(stream_task_writer, "check_form", check)
-        connection, stream, name, _form = arguments
-        connection.store_offset(name + stream_layout._FORM_NAME, stream, others)
+    def store_both(connection: Any, stream: str, name: str, form: int) -> None:
+        stream_layout.store_form(connection, stream, name, form)
+        connection.store_offset(name + stream_layout._FORM_NAME, stream, form + 7)
 
-    check = stream_layout.check_form
-    others = stream_layout._FORM | 1 << stream_layout._FORM_BITS | 14
-    monkeypatch.setattr(stream_task_writer, "store_form", store_at_once)
-    with pytest.raises(MismatchError, match=r"another job has written version 1 of .*subEntryRows is now 7"):
+    monkeypatch.setattr(stream_task_writer, "store_form", store_both)
+    with pytest.raises(MismatchError, match=r"version 1 of .* subEntryRows 14 .*subEntryRows is now 7"):
         run(verify="off", subEntryRows="7")
 
 
