@@ -211,7 +211,7 @@ class PlanRefusedError(RabbitChxError):
 
 
 class PlanOutdatedError(PlanRefusedError):
-    """The broker has changed since the plan was made, or another plan is being applied. Nothing was changed."""
+    """The broker has changed since the plan was made, or another plan is still being applied. Nothing was changed."""
 
 
 class ApplyError(RabbitChxError):

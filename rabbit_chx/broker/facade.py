@@ -23,7 +23,7 @@ from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededEr
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.topology import LiveTopology, Plan
+from rabbit_chx.topology import LiveTopology, Plan, Topology
 from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
 from rabbit_chx.topology.live.declaring import Declared, declare_exchange
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -37,7 +37,7 @@ from rabbit_chx.topology.live.reading import (
     read_topology,
 )
 from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
-from rabbit_chx.topology.live.recording import missing_permissions, record_rings
+from rabbit_chx.topology.live.recording import missing_permissions, record_rings, wait_for_others
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
 from rabbit_chx.topology.rules.shards import ShardedExchange
@@ -206,8 +206,8 @@ class Broker:
         compares type and durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
         ``assert_args_equivalence/2``).
 
-        With a management URL the order of the ring is stored on the broker, as `apply` does it. Programs that declare at the same time wait
-        for each other, up to 30 seconds.
+        With a management URL the order of the ring is stored on the broker, as `apply` does it. A program that finds another one declaring or
+        applying waits for its end, at most 30 seconds.
 
         Args:
             exchange: the exchange's name.
@@ -227,7 +227,7 @@ class Broker:
             NotFoundError: a destination exchange does not exist.
             AccessRefusedError: the user lacks a permission.
             RingSourceError: the ring of an existing exchange could not be read.
-            PlanOutdatedError: other programs changed the vhost all the time.
+            PlanOutdatedError: other programs changed the vhost for 30 seconds.
             UnreachableError: the connection is lost, or the management API does not answer.
             InputError: the broker is not open; a name, weight or argument is not valid in RabbitMQ or AMQP; or the exchange exists, and its
                 bindings cannot be read.
@@ -450,7 +450,7 @@ class Broker:
 
     def apply(
         self,
-        plan: Plan,
+        plan: Plan | Topology,
         *,
         allow_moved: float | None = None,
         allow_delete: bool = False,
@@ -468,14 +468,14 @@ class Broker:
         The order of the rings is stored on the broker, in exchanges ``rabbit-chx.ring.NAME``, so that it is known later without a ring source.
 
         The topology is read again first. If the broker has changed since the plan was made, nothing is changed. Meanwhile an exclusive
-        queue prevents others from applying a plan. After an interruption, make another plan and apply it: it contains the remaining
-        changes. Messages in the parking queues of exchanges with slots are published again.
+        queue prevents others from applying a plan: they wait, at most 30 seconds. After an interruption, make another plan and apply it: it
+        contains the remaining changes. Messages in the parking queues of exchanges with slots are published again.
 
         A queue is unbound before it is deleted or replaced. Its consumers then have `drain_s` seconds to empty it. A queue that is not empty then is left
         unbound, with its messages and consumers, and the error is an ApplyError.
 
         Args:
-            plan: the plan, of :func:`rabbit_chx.topology.plan`.
+            plan: the plan, of :func:`rabbit_chx.topology.plan`; or a topology, which is planned here.
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
             allow_loss: permits deleting queues that have messages or consumers, without a wait.
@@ -486,19 +486,19 @@ class Broker:
             records: False: do not store the order of the rings on the broker; records of rings that change are deleted.
             drain_s: the time in seconds in which consumers must empty the queues that the plan deletes or replaces.
             progress: called with the number of completed changes, and of all.
-            waiting: called with a sentence that names the queues that are not empty yet, every five seconds.
+            waiting: called with a sentence that names the queues that are not empty yet, every five seconds; or that another plan is awaited.
 
         Returns:
             The completed changes, and the rings afterwards.
 
         Raises:
-            PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
+            PlanOutdatedError: the broker has changed since the plan was made, or another plan is still being applied after 30 seconds.
             PlanRefusedError: the plan exceeds the permissions. The error names the arguments that permit it.
             ApplyError: an error after the first change. The error contains the completed changes.
             ManagementNeededError: the management URL is not set.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: the broker is not open, `plan` is not a plan, a share is not from 0 to 1, `drain_s` is negative or
+            InputError: the broker is not open, `plan` is neither a plan nor a topology, a share is not from 0 to 1, `drain_s` is negative or
                 infinite, or `hand_over` is unknown.
         """
         if allow_moved is not None:
@@ -509,7 +509,8 @@ class Broker:
         permission = Permission(
             allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost, allow_unlink, drain_s
         )
-        return apply_plan(plan, self._live, permission, progress, waiting)
+        live = self._live
+        return wait_for_others(lambda: apply_plan(plan, live, permission, progress, waiting), live, waiting)
 
     def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:
         """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the new records.
@@ -519,14 +520,15 @@ class Broker:
 
         Raises:
             InputError: the broker is not open, or a ring is assumed.
-            PlanOutdatedError: a ring has changed, or a plan is being applied.
+            PlanOutdatedError: a ring has changed, or a plan is still being applied after 30 seconds.
             ManagementNeededError: the management URL is not set.
             AccessRefusedError: the user may not declare exchanges ``rabbit-chx.*`` or the queue ``rabbit-chx.mark``, or not publish to it.
             MismatchError: that queue does not keep its messages.
             RingSourceError: the rings could not be read.
             UnreachableError: the broker does not answer.
         """
-        return record_rings(rings, self._live)
+        live = self._live
+        return wait_for_others(lambda: record_rings(rings, live), live)
 
     def missing_permissions(self, exchanges: Iterable[str] = (), *, is_record: bool = False) -> str:
         """Return the permissions that the user lacks for `apply` or `record`, in words; empty if none is known to be missing. Nothing is changed.

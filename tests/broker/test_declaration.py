@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pika
 import pytest
+from bounded import Beside, until
 from canary import CANARY, canary_user
 from declared import BINDINGS, with_login
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker
+from rabbit_chx.broker import Broker, facade, pika_parameters
 from rabbit_chx.broker.management import Management
-from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError
+from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError, PlanOutdatedError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology import LiveTopology
-from rabbit_chx.topology.live import declaring
+from rabbit_chx.topology import LiveTopology, Topology
+from rabbit_chx.topology.live import declaring, recording
 from rabbit_chx.topology.live.live_broker import LiveBroker
-from rabbit_chx.topology.live.reading import read_topology
+from rabbit_chx.topology.live.reading import LiveObjects, read_topology
+from rabbit_chx.topology.ring_records import RingRecord
 
 pytestmark = pytest.mark.broker
 
+FILE = Topology.from_toml("""
+[[exchanges]]
+name = "x"
+type = "x-consistent-hash"
+ring = [{ queue = "q3", weight = 2 }, { queue = "q1", weight = 10 }, { queue = "q2", weight = 1 }]
+[[queues]]
+name = "q{1..3}"
+""")
 MORE: list[tuple[Destination, int | str]] = [*BINDINGS, ("q4", 1)]
 
 
@@ -209,6 +226,150 @@ def test_programs_that_declare_at_the_same_time_wait_for_each_other(
     assert managed.ring("x") == live.ring("x")
 
 
+#: What a program does with the exchange `x`, which has the ring BINDINGS: with the management API, and by AMQP alone.
+WRITERS: dict[str, Callable[[Broker], object]] = {
+    "declare": lambda broker: broker.declare("x", BINDINGS),
+    "declare more": lambda broker: broker.declare("x", MORE),
+    "apply": lambda broker: broker.apply(FILE),
+    "record": lambda broker: broker.record({"x": broker.ring("x")}),
+}
+BY_AMQP: dict[str, Callable[[Broker], object]] = {
+    "declare by AMQP": lambda broker: broker.declare("x", BINDINGS, allow_existing=True)
+}
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a `Broker` waits."""
+    begun = threading.Event()
+
+    def sleep(_self: object, seconds: float) -> None:
+        begun.set()
+        time.sleep(seconds)
+
+    monkeypatch.setattr(facade._Connected, "sleep", sleep)
+    return begun
+
+
+@contextmanager
+def applying(vhost: RunningBroker, go_on: Callable[[], object]) -> Iterator[None]:
+    """Beside the block, apply FILE, and call `go_on` after the last change, before its records are final."""
+    is_there = threading.Event()
+
+    def progress(done: int, total: int) -> None:
+        if done == total:
+            is_there.set()
+            go_on()
+
+    def apply() -> None:
+        with Broker(vhost.url, vhost.management_url) as other:
+            assert other.apply(FILE, progress=progress).rings["x"].provenance == "recorded"
+
+    beside = Beside(apply)
+    beside.start()
+    until(is_there.is_set, "all changes are made")
+    yield
+    beside.finish()
+
+
+@pytest.mark.parametrize("way", [*WRITERS, *BY_AMQP])
+def test_a_program_that_finds_an_apply_in_progress_waits_for_its_end(
+    vhost: RunningBroker, managed: Broker, live: Broker, waits: threading.Event, way: str
+) -> None:
+    with applying(vhost, lambda: waits.wait(60)):
+        try:
+            with Broker(vhost.url) as bare:
+                BY_AMQP[way](bare) if way in BY_AMQP else WRITERS[way](managed)
+            assert waits.is_set()
+        finally:
+            waits.set()
+        [record] = managed.topology().facts.records.values()
+    assert isinstance(record, RingRecord)
+    assert record.is_final
+    assert managed.ring("x").provenance == "recorded"
+    assert managed.ring("x") == live.ring("x")
+
+
+def test_a_record_that_is_stored_between_two_lists_is_read_again(
+    vhost: RunningBroker, managed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, goes_on = threading.Event(), threading.Event()
+    read = LiveObjects.read
+    with applying(vhost, lambda: goes_on.wait(60)):
+
+        def read_late(self: LiveObjects, *of: Any) -> Any:
+            """End the apply between the list of exchanges and that of queues."""
+            if not listed.is_set() and threading.current_thread() is threading.main_thread():
+                listed.set()
+                goes_on.set()
+                until(lambda: "rabbit-chx.apply" not in queues_of(vhost), "the apply ends")
+            return read(self, *of)
+
+        monkeypatch.setattr(LiveObjects, "read", read_late)
+        assert managed.declare("x", BINDINGS).ring.provenance == "recorded"
+        assert listed.is_set()
+
+
+def queues_of(vhost: RunningBroker) -> set[str]:
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+    listed = Management(str(vhost.management_url)).request("GET", "queues", name)
+    return {queue["name"] for queue in listed}
+
+
+@pytest.mark.parametrize("way", [*WRITERS, *BY_AMQP])
+def test_the_wait_for_another_program_is_bounded(
+    vhost: RunningBroker, managed: Broker, live: Broker, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    made = managed.declare("x", BINDINGS).ring
+    monkeypatch.setattr(recording, "WAIT_S", 0.3)
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as other, Broker(vhost.url) as bare:
+        other.channel().queue_declare("rabbit-chx.apply", exclusive=True)
+        with pytest.raises(
+            PlanOutdatedError,
+            match=r"another connection .* or close it, and try again; given up after 0\.3 s",
+        ):
+            BY_AMQP[way](bare) if way in BY_AMQP else WRITERS[way](managed)
+    assert live.ring("x") == made
+
+
+KILLED = """
+import os, signal, sys
+from rabbit_chx import Broker, Topology
+
+def progress(done, total):
+    if done == total:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with Broker(*sys.argv[1:3]) as broker:
+    broker.apply(Topology.from_toml(sys.argv[3]), progress=progress)
+"""
+
+
+@pytest.mark.parametrize("way", WRITERS)
+def test_an_apply_that_was_killed_keeps_nobody_waiting(
+    vhost: RunningBroker, managed: Broker, live: Broker, way: str
+) -> None:
+    arguments = (vhost.url, str(vhost.management_url), FILE.to_toml())
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    WRITERS[way](managed)
+    assert managed.ring("x").provenance == "recorded"
+    assert managed.ring("x") == live.ring("x")
+
+
+def test_programs_that_apply_one_file_at_the_same_time_wait_for_each_other(
+    vhost: RunningBroker, managed: Broker, live: Broker
+) -> None:
+    def apply(_: int) -> int:
+        with Broker(vhost.url, vhost.management_url) as broker:
+            return len(broker.apply(FILE).changes)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(apply, range(4))) == [0, 0, 0, 7]
+    assert managed.ring("x") == live.ring("x")
+    assert managed.ring("x").provenance == "recorded"
+
+
 @pytest.mark.parametrize(
     ("others", "made"),
     [(("x", BINDINGS), ((), 0)), (("y", [("q1", 1)]), ((ExchangeRef("x"), "q3", "q2"), 3))],
@@ -217,11 +378,11 @@ def test_programs_that_declare_at_the_same_time_wait_for_each_other(
 def test_what_another_program_declares_just_before_is_not_reported_as_done(
     vhost: RunningBroker, managed: Broker, monkeypatch: pytest.MonkeyPatch, others: Any, made: Any
 ) -> None:
-    def read_after_another(live: LiveBroker) -> LiveTopology:
+    def read_after_another(live: LiveBroker, **how: bool) -> LiveTopology:
         monkeypatch.undo()
         with Broker(vhost.url, vhost.management_url) as other:
             other.declare(*others)
-        return read_topology(live)
+        return read_topology(live, **how)
 
     monkeypatch.setattr(declaring, "read_topology", read_after_another)
     done = managed.declare("x", BINDINGS)

@@ -56,8 +56,8 @@ from rabbit_chx.topology.live.reading import (
     read_consumer_tags,
     read_topology,
 )
-from rabbit_chx.topology.live.recording import RingKeeper, lock, unlock
-from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.live.recording import RingKeeper, locked
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinition, QueueDefinition
@@ -159,49 +159,46 @@ class _QueueLeftError(BrokerRefusedError):
 
 
 def apply_plan(
-    plan: Plan,
+    plan: Plan | Topology,
     broker: LiveBroker,
     permission: Permission,
     progress: Callable[[int, int], None],
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Applied:
-    """Apply a plan.
+    """Apply a plan, or that of a topology.
 
     `progress` is called with the number of completed changes, first 0, and the number of all changes; `waiting` with a sentence that says
     which queues are drained, every five seconds, and before the first change if an interruption could not be resumed.
 
     Raises:
-        PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
+        LockedError: another connection applies a plan.
+        PlanOutdatedError: the broker has changed since the plan was made.
         PlanRefusedError: the plan exceeds the permissions.
         ApplyError: an error after the first change.
         RabbitChxError: an error before the first change.
-        InputError: `plan` is not a plan.
+        InputError: `plan` is neither.
     """
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, Plan | Topology):
         raise InputError(
-            f"a {type(plan).__name__} is not a Plan: make one with rabbit_chx.topology.plan(wanted, broker.topology())"
+            f"a {type(plan).__name__} is not a Plan: pass a Topology, such as Topology.from_file(path), or a plan of it, "
+            "rabbit_chx.topology.plan(wanted, broker.topology())"
         )
-    lock(broker)
-    try:
-        plan, live, drained = _check_plan(plan, broker, permission)  # of what an earlier run has left
-        keeper = RingKeeper(plan, live, broker, records=permission.records)
-        return _apply_checked(plan, broker, permission, progress, keeper, waiting=waiting, drained=drained)
-    finally:  # also after an error of `progress`, or Ctrl-C
-        if plan.parking_queues:
-            broker.carrier.close()
-        unlock(broker)
+    with locked(broker), contextlib.closing(broker.carrier):  # also after an error of `progress`, or Ctrl-C
+        made, live, drained = _check_plan(plan, broker, permission)  # of what an earlier run has left
+        keeper = RingKeeper(made, live, broker, records=permission.records)
+        return _apply_checked(made, broker, permission, progress, keeper, waiting=waiting, drained=drained)
 
 
 def _check_plan(
-    plan: Plan, broker: LiveBroker, permission: Permission
+    plan: Plan | Topology, broker: LiveBroker, permission: Permission
 ) -> tuple[Plan, LiveTopology, frozenset[str]]:
     """Refuse a plan that is outdated or exceeds the permissions.
 
     Return the plan of what is left, the live topology, and the queues that are drained before the plan deletes them.
     """
     live = read_topology(broker)
-    current = make_plan(plan.wanted, live, propose=False)
-    if current.checksum != plan.checksum:
+    current = make_plan(plan if isinstance(plan, Topology) else plan.wanted, live, propose=False)
+    if isinstance(plan, Plan) and current.checksum != plan.checksum:
         raise PlanOutdatedError(
             f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {current.checksum:.12} "
             "now): plan again",

@@ -7,7 +7,6 @@ refused before the first change. AMQP alone shows little of what exists: see `_l
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from rabbit_chx.routing.message import refuse_misspelt
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_changes, apply_plan, verify_rings
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LiveBroker, Operation, check_declared_name
 from rabbit_chx.topology.live.reading import read_ring, read_topology
-from rabbit_chx.topology.live.recording import forget_records, lock, unlock
+from rabbit_chx.topology.live.recording import forget_records, locked, wait_for_others
 from rabbit_chx.topology.live_rings import make_members
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -46,8 +45,6 @@ from rabbit_chx.topology.rules.arguments import limit_faults
 from rabbit_chx.topology.targets import declared
 
 _NOT_FOUND = 404
-#: How long another application of a plan is awaited, as of services that declare one exchange when they start.
-_WAIT_S, _PAUSE_S = 30.0, 0.25
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
 
 
@@ -98,14 +95,17 @@ def declare_exchange(
             raise InputError(f"queue {destination!r}: {found.message}: {found.fix}", queue=destination)
         queues.append(queue)
     exchange = replace(exchange, ring=tuple(RingMember(*binding) for binding in wanted.bindings or ()))
-    end = time.monotonic() + _WAIT_S
-    while True:
-        try:
+
+    def compare_and_declare() -> Declared:
+        with contextlib.ExitStack() as held:
+            if not broker.has_management:
+                # A user without it is not kept from declaring, and is shown the name of the cluster only.
+                with contextlib.suppress(AccessRefusedError):
+                    held.enter_context(locked(broker))
             return _declare(exchange, queues, wanted, broker, allow_existing=allow_existing, records=records)
-        except PlanOutdatedError:  # another program declares or applies: what it leaves is compared again
-            if time.monotonic() > end:
-                raise
-            broker.sleep(_PAUSE_S)
+
+    # What another program leaves that declares or applies is compared again.
+    return wait_for_others(compare_and_declare, broker, repeated_after=PlanOutdatedError)
 
 
 def _declare(
@@ -123,7 +123,7 @@ def _declare(
         PlanOutdatedError: another program changes the vhost.
     """
     if broker.has_management:
-        live = read_topology(broker)
+        live = read_topology(broker, refuses_changes=True)
     else:
         live = _look_around(exchange, queues, wanted.release, broker, allow_existing=allow_existing)
     _check_exchanges(wanted, broker)
@@ -143,20 +143,21 @@ def _declare(
         if broker.has_source and live.exchange(exchange.name) is not None:
             result = replace(result, ring=verify_rings(made, broker).get(exchange.name, result.ring))
         return result
-    unrecorded = "it was not known before; read it by a ring source"
     try:
-        if result.ring.ground.is_assumed:
-            forget_records(exchange.name, broker)
-        else:
+        if not result.ring.ground.is_assumed:
             applied = _apply(made, broker, records=records)
             return replace(
                 result, ring=applied.rings.get(exchange.name, result.ring), unrecorded=applied.unrecorded
             )
+        unrecorded = "it was not known before; read it by a ring source"
+        with locked(broker):
+            forget_records(exchange.name, broker)
+            apply_changes(made.changes, broker)
     except AccessRefusedError as error:
         if error.queue != APPLY_LOCK or records_of(exchange.name, live.facts.records):
             raise
         unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
-    apply_changes(made.changes, broker)
+        apply_changes(made.changes, broker)
     note = f"the order of the ring is not stored on the broker: {unrecorded}"
     return replace(result, unrecorded=(note,) if records else ())
 
@@ -267,14 +268,7 @@ def _look_around(
         )
     ring = replace(HashRing.from_bindings((), release), ground=UNORDERED)
     if broker.has_source:
-        with contextlib.suppress(
-            AccessRefusedError
-        ):  # a user without it is shown the name of the cluster only
-            lock(broker)
-        try:
-            ring = read_ring(broker, exchange.name, release)
-        finally:
-            unlock(broker)
+        ring = read_ring(broker, exchange.name, release)
     keys = {(member.destination, member.weight): member for member in exchange.ring or ()}
     names = {queue.name for queue in there}
     members = tuple(

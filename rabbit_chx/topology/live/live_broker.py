@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.checks import check_name, is_finite
-from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
+from rabbit_chx.errors import AccessRefusedError, InputError, PlanOutdatedError, RabbitChxError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
@@ -49,6 +49,16 @@ _KINDS = {
 Shape: TypeAlias = "type | Mapping[str, Shape] | list[Shape]"
 #: The objects that AMQP handles. Policies need the management API.
 AmqpObject: TypeAlias = ExchangeDefinition | QueueDefinition | BindingDefinition
+
+
+class LockedError(PlanOutdatedError):
+    """Another connection holds the lock, which the broker deletes when that connection closes."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"{where}: another connection applies a plan or stores the order of rings, and holds the exclusive queue {APPLY_LOCK}: wait until "
+            "it is done, or close it, and try again"
+        )
 
 
 @dataclass(frozen=True, slots=True)

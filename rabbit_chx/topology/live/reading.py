@@ -42,6 +42,7 @@ from rabbit_chx.topology.live.live_broker import (
     APPLY_LOCK,
     BrokerWays,
     LiveBroker,
+    LockedError,
     ManagementApi,
     QueueCounts,
     Shape,
@@ -87,6 +88,7 @@ from rabbit_chx.words import listed, outline
 
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK, TRACE)
+_CHANGES = Ground("assumed", "an apply changes its record at this moment")
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
@@ -117,12 +119,17 @@ _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?"
 RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
 
 
-def read_topology(broker: LiveBroker) -> LiveTopology:
+def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveTopology:
     """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and the number of parked messages.
 
     Rings are read by the ring source, or recorded. Without one they are assumed from the bindings as listed.
 
+    Args:
+        broker: the broker.
+        refuses_changes: True: a topology that another connection changes is an error.
+
     Raises:
+        LockedError: `refuses_changes`, and another connection applies a plan.
         NotFoundError: the vhost does not exist.
         AccessRefusedError: the user may not read it.
         RingSourceError: the rings could not be read.
@@ -138,6 +145,8 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     exchanges = objects.read(ExchangeDefinition, [entry for entry in entries if not is_own(entry["name"])])
     queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
     broker.check_lock_in(queues)
+    if refuses_changes and _is_locked(queues):
+        raise LockedError(broker.where)
     all_queues = queues
     queues = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
     bindings = read_bindings(api, vhost, objects)
@@ -201,7 +210,10 @@ def read_topology(broker: LiveBroker) -> LiveTopology:
     )
     topology = _without_rings(replace(topology, facts=facts), objects.sources_left_out)
     if not broker.has_source:
-        return topology.with_rings(_rings_by_records(topology, broker))
+        recorded = _rings_by_records(topology, broker)
+        if refuses_changes and any(ring.ground == _CHANGES for ring in recorded.values()):
+            raise LockedError(broker.where)
+        return topology.with_rings(recorded)
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
     if not (hashing or broker.lock_id or any(map(_is_modulus, topology.exchanges))):
         return topology
@@ -255,7 +267,7 @@ def _find_ring(
     """
     found = records_of(exchange, records)
     if found and found != records_of(exchange, read_again()):
-        return replace(assumed, ground=Ground("assumed", "an apply changes its record at this moment"))
+        return replace(assumed, ground=_CHANGES)
     if file_record is not None:
         found.append(file_record)
     return ring_by_records(found, assumed, bound, mark()) if found else assumed
@@ -394,8 +406,11 @@ def _read_queues_left(api: ManagementApi, vhost: str, queues: Sequence[Mapping[s
     except (AccessRefusedError, NotFoundError):
         return None
     most = next((entry["value"].get("max-queues") for entry in listed), None)
-    locked = any(entry.get("name") == APPLY_LOCK for entry in queues)
-    return None if most is None or most < 0 else int(most) - len(queues) - (not locked)
+    return None if most is None or most < 0 else int(most) - len(queues) - (not _is_locked(queues))
+
+
+def _is_locked(queues: Iterable[Mapping[str, Any]]) -> bool:
+    return any(entry.get("name") == APPLY_LOCK for entry in queues)
 
 
 def _without_rings(topology: LiveTopology, names: Collection[str]) -> LiveTopology:

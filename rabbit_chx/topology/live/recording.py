@@ -11,12 +11,13 @@ import contextlib
 import getpass
 import secrets
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -32,7 +33,7 @@ from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.times import time_text
-from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, Operation
+from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
 from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
 from rabbit_chx.topology.mark import BOTH_MESSAGES, MARK, Mark, Stamp, mark_arguments
@@ -63,6 +64,9 @@ _LOCKED = 405
 #: Errors of a broker that does not take a record or the mark.
 _NOT_STORED = (AccessRefusedError, MismatchError)
 _NEEDED = "configure on rabbit-chx.*, and write on amq.default"
+#: How long another connection that changes the topology is awaited, as of services that declare one exchange when they start.
+WAIT_S, _PAUSE_S = 30.0, 0.25
+_Result = TypeVar("_Result")
 
 
 def missing_permissions(broker: LiveBroker, exchanges: Iterable[str] = (), *, is_record: bool = False) -> str:
@@ -102,19 +106,19 @@ def _name_trial(name: str, *, of_queue: bool) -> Operation:
     return Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True)
 
 
-def lock(broker: LiveBroker) -> None:
-    """Declare the exclusive queue that prevents others from changing rings. The broker deletes it when the connection closes.
+@contextlib.contextmanager
+def locked(broker: LiveBroker) -> Iterator[None]:
+    """Hold the exclusive queue that prevents others from changing rings. The broker deletes it when the connection closes.
 
     `read_topology` then refuses what it reads from another broker, because its random argument is not there.
 
     Raises:
-        PlanOutdatedError: another connection has it.
+        LockedError: another connection has it.
         AccessRefusedError: the user may not declare it.
     """
     lock_id = secrets.token_hex(8)
     try:
         broker.amqp.perform(Operation("declare", replace(_LOCK, arguments={LOCK_ID: lock_id})))
-        broker.lock_id = lock_id
     except AccessRefusedError as error:
         raise AccessRefusedError(
             f"{error}: it is an exclusive queue that keeps a second application out; nothing was changed",
@@ -124,18 +128,42 @@ def lock(broker: LiveBroker) -> None:
     except BrokerRefusedError as error:
         if error.reply_code != _LOCKED:
             raise
-        raise PlanOutdatedError(
-            f"{broker.where}: another connection applies a plan or stores the order of rings, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
-            "then plan again"
-        ) from None
+        raise LockedError(broker.where) from None
+    broker.lock_id = lock_id
+    try:
+        yield
+    finally:
+        broker.lock_id = ""
+        # The connection may be closed, which deletes the lock. After Ctrl-C within pika, its state may violate its own checks.
+        with contextlib.suppress(Exception):
+            broker.amqp.perform(Operation("delete", _LOCK))
 
 
-def unlock(broker: LiveBroker) -> None:
-    """Delete the exclusive queue."""
-    broker.lock_id = ""
-    # The connection may be closed, which deletes the lock. After Ctrl-C within pika, its state may violate its own checks.
-    with contextlib.suppress(Exception):
-        broker.amqp.perform(Operation("delete", _LOCK))
+def wait_for_others(
+    do: Callable[[], _Result],
+    broker: LiveBroker,
+    waiting: Callable[[str], None] = lambda _: None,
+    *,
+    repeated_after: type[PlanOutdatedError] = LockedError,
+) -> _Result:
+    """Return what `do` returns; after an error of the type `repeated_after`, which another connection causes, do it again.
+
+    `waiting` is called once, with a sentence.
+
+    Raises:
+        PlanOutdatedError: the other connection has not ended within `WAIT_S` seconds.
+    """
+    end, is_told = time.monotonic() + WAIT_S, False
+    while True:
+        try:
+            return do()
+        except repeated_after as error:
+            if time.monotonic() >= end:
+                raise PlanOutdatedError(f"{error}; given up after {WAIT_S:g} s") from None
+        if not is_told:
+            waiting(f"another connection changes the topology: waiting for its end, at most {WAIT_S:g} s")
+        is_told = True
+        broker.sleep(_PAUSE_S)
 
 
 class _Store:
@@ -690,31 +718,26 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
         broker: the broker.
 
     Raises:
-        PlanOutdatedError: a ring has changed, or another connection applies a plan.
+        PlanOutdatedError: a ring has changed.
+        LockedError: another connection applies a plan.
         InputError: a ring is not certain, or its record is too large.
         AccessRefusedError: the user may not declare the exchanges or the mark.
         MismatchError: the mark does not keep its messages.
     """
-    lock(broker)
-    try:
+    with locked(broker):
         return _record(expected, read_topology(broker), broker)
-    finally:
-        unlock(broker)
 
 
 def forget_records(exchange: str, broker: LiveBroker) -> None:
     """Delete the records of an exchange whose ring is not known: bindings that are added to it could make an old record fit.
 
+    The caller holds the lock.
+
     Raises:
-        PlanOutdatedError: another connection applies a plan.
         AccessRefusedError: the user may not delete them.
     """
-    lock(broker)
-    try:
-        store = _Store(read_topology(broker), broker)
-        store.perform(store.deletions(exchange))
-    finally:
-        unlock(broker)
+    store = _Store(read_topology(broker), broker)
+    store.perform(store.deletions(exchange))
 
 
 def _record(

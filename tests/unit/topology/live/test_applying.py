@@ -26,7 +26,14 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.live import applying
 from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, Operation, QueueCounts, make_refusal
+from rabbit_chx.topology.live.live_broker import (
+    APPLY_LOCK,
+    LOCK_ID,
+    LockedError,
+    Operation,
+    QueueCounts,
+    make_refusal,
+)
 from rabbit_chx.topology.mark import MARK
 
 OLD = ["old"]
@@ -201,7 +208,7 @@ def test_a_plan_is_bound_to_what_it_was_shown_for(now: LiveTopology, monkeypatch
 @pytest.mark.parametrize(
     ("code", "error", "says"),
     [
-        (405, errors.PlanOutdatedError, f"exclusive queue {APPLY_LOCK}"),
+        (405, LockedError, f"exclusive queue {APPLY_LOCK}: wait until it is done"),
         (403, errors.AccessRefusedError, f"needs configure on queue {APPLY_LOCK}: .*nothing was changed"),
         (406, errors.MismatchError, "REFUSED"),
     ],
@@ -387,12 +394,12 @@ def test_a_deletion_has_to_be_allowed() -> None:
     assert script.operations()[-1] == deletion
 
 
-def test_only_a_plan_is_applied() -> None:
+def test_only_a_plan_or_what_has_one_is_applied() -> None:
     script = Script()
     with pytest.raises(
-        errors.InputError, match=r"a Topology is not a Plan: make one with rabbit_chx\.topology\.plan"
+        errors.InputError, match=r"a LiveTopology is not a Plan: pass a Topology, .*Topology\.from_file"
     ):
-        apply_plan(WANTED, script, Permission(), lambda *_: None)  # type: ignore[arg-type]
+        apply_plan(script.live(), script, Permission(), lambda *_: None)  # type: ignore[arg-type]
     assert script.steps == []
 
 
