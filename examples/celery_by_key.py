@@ -16,7 +16,7 @@ from kombu import Queue
 
 from rabbit_chx import Topology
 
-RING = Topology.from_toml(Path(__file__).with_name("frameworks.toml").read_text()).ring("orders")
+RING = Topology.from_file(Path(__file__).with_name("frameworks.toml")).ring("orders")
 logger = get_task_logger(__name__)
 
 

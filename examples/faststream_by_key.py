@@ -20,7 +20,7 @@ from rabbit_chx import ConsumerGroup, Topology
 from rabbit_chx.consuming import GroupMessage
 
 URL = os.environ.get("AMQP_URL", "amqp://localhost")
-RING = Topology.from_toml(Path(__file__).with_name("frameworks.toml").read_text()).ring("orders")
+RING = Topology.from_file(Path(__file__).with_name("frameworks.toml")).ring("orders")
 ORDERS = RabbitExchange("orders", type=ExchangeType.X_CONSISTENT_HASH, declare=False)
 
 broker = RabbitBroker(URL)

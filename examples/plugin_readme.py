@@ -14,7 +14,7 @@ from rabbit_chx.routing import Destination
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 FILE = Path(__file__).with_suffix(".toml")
-TOPOLOGY = Topology.from_toml(FILE.read_text(), file=FILE.name)
+TOPOLOGY = Topology.from_file(FILE)
 WAYS = [exchange.name for exchange in TOPOLOGY.exchanges]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.frames import FRAME_MAX
@@ -232,6 +234,37 @@ class Topology(AnyTopology):
     file: FileFacts = field(default=FileFacts(), compare=False)
 
     @classmethod
+    def from_file(
+        cls,
+        path: str | PathLike[str],
+        *,
+        release: Release | None = None,
+        variables: Mapping[str, Value] | None = None,
+    ) -> Topology:
+        """Return the topology in a topology file, whose text `from_toml` takes. The errors name the file.
+
+        Args:
+            path: the file.
+            release: as of `from_toml`.
+            variables: as of `from_toml`.
+
+        Raises:
+            TopologyError: the file has mistakes. The error lists all of them.
+            InputError: the file cannot be read, or as in `from_toml`.
+        """
+        from rabbit_chx.topology.file.toml_file import decode
+
+        try:
+            content = Path(path).read_bytes()
+        except (OSError, TypeError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"the topology file {path!s:.200} cannot be read: {why!s:.200}") from None
+        name = fspath(path)
+        return cls.from_toml(
+            decode(content, name, "topology"), file=name, release=release, variables=variables
+        )
+
+    @classmethod
     def from_toml(
         cls,
         text: str,
@@ -244,7 +277,7 @@ class Topology(AnyTopology):
 
         Args:
             text: the file's text.
-            file: its name, for the error.
+            file: its name, for the error; `from_file` passes it.
             release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake; a plan
                 refuses what the broker's release refuses.
             variables: values of variables of the file, in the place of their defaults.
@@ -257,7 +290,7 @@ class Topology(AnyTopology):
 
         if not isinstance(text, str):
             raise InputError(
-                f"a {type(text).__name__} is not the text of a topology file: pass the text, such as Path(...).read_text()"
+                f"a {type(text).__name__} is not the text of a topology file: pass the text, or read the file with Topology.from_file(path)"
             )
         if release is not None:
             check_release(release)

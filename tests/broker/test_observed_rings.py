@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from bounded import until
 from exchange_types import CHX
-from group_members import ORDERED, wait_for_figures
+from group_members import ORDERED
 from pika import BasicProperties
 from shop import Shop
 
 from rabbit_chx.cli import main
+from rabbit_chx.topology.live.reading import WITHOUT_STATISTICS
 
 pytestmark = pytest.mark.broker
 
@@ -64,7 +65,12 @@ def received(shop: Shop, path: Path, header: str | None = None) -> str:
     until(all_came, "all messages come")
     for queue in WEIGHTS:
         shop.channel.basic_cancel(queue)
-    wait_for_figures(shop.management, shop.settings.vhost, active=0, messages=0)
+
+    def none_waits() -> bool:
+        queues = shop.management.request("GET", "queues", shop.settings.vhost, query=WITHOUT_STATISTICS)
+        return not any(queue["messages"] for queue in queues if queue["name"] in WEIGHTS)
+
+    until(none_waits, "the management API counts no message", every_s=0.2)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("key", "queue", "time"), *pairs])
     return str(path)

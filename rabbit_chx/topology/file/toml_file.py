@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.errors import TopologyError
+from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.topology.file.fields import (
     Problems,
@@ -58,6 +58,19 @@ _WIDTH = 110
 _SHORT_RUN = 2
 
 
+def decode(content: bytes, file: str, what: str) -> str:
+    """Return the text of a file. `what` is its content in words.
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"line {line} of {file} is not UTF-8: a {what} file is") from None
+
+
 def parse(text: str, file: str | None = None) -> dict[str, Any]:
     """Return the tables of TOML text, which may begin with a byte order mark. `file` is its name for the error.
 
@@ -78,7 +91,9 @@ def parse(text: str, file: str | None = None) -> dict[str, Any]:
         message = f"invalid TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
         fix = "write strings in quotes, and each key once; see https://toml.io"
         if text.endswith(".toml"):
-            fix = "this is the name of a file: pass its text, such as Path(...).read_text()"
+            fix = "this is the name of a file: read it with Topology.from_file(path)"
+        elif text.lstrip().startswith("{"):
+            fix = "this is JSON: read a definitions file with Topology.from_definitions(text)"
         problem = file_finding("the text", None, message, fix, line)
     except RecursionError:
         pass

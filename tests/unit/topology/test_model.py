@@ -103,7 +103,7 @@ NO_SHARES: tuple[Any, ...] = (20, -1, float("nan"), "0.3", True)
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: Topology.from_toml(Path("topology.toml")), r"is not the text of a topology file: pass .*read_text"),  # type: ignore[arg-type]
+        (lambda: Topology.from_toml(Path("topology.toml")), r"is not the text of a topology file: pass .*from_file"),  # type: ignore[arg-type]
         (lambda: Topology.from_toml("", release="4.3"), r"the release is '4\.3': pass a Release"),  # type: ignore[arg-type]
         (lambda: Topology(exchanges=[QueueDefinition("q")]), "exchanges contains .*: pass a tuple of "),  # type: ignore[arg-type]
         (lambda: Topology(queues="abc"), "queues contains .*: pass a tuple of "),  # type: ignore[arg-type]

@@ -46,7 +46,8 @@ def test_a_policy_that_shards_a_hash_exchange_replaces_its_ring() -> None:
     [
         ("a = 1\nb = x", "t.toml has a mistake:\n  line 2, the text: invalid TOML: Invalid value in `b = x`; write strings in q"),
         ("a = 1\n\na = 2", "line 3, the text: invalid TOML: Cannot overwrite a value in `a = 2`; .* each key once"),
-        ("my/topology.toml", "in `my/topology.toml`; this is the name of a file: pass its text"),
+        ("my/topology.toml", "in `my/topology.toml`; this is the name of a file: read it with Topology.from_file"),
+        ('{"queues": []}', 'in `{"queues": \\[\\]}`; this is JSON: read a definitions file with Topology.from_definitions'),
         ("a = ", "line 1, the text: invalid TOML: Invalid value in `a =`"),
         (f"a = {'[' * 5000}", "invalid TOML|nested too deeply"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from jsonschema import Draft7Validator
 from stored_files import EQUAL_FILES, topology_of
 from topology_schema import topology_schema
 
-from rabbit_chx import ExchangeRef, Topology
+from rabbit_chx import ExchangeRef, Release, Topology
+from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -53,6 +55,40 @@ TOPOLOGY = Topology(
 def test_each_field_is_read_and_written() -> None:
     assert Topology.from_toml(WHOLE) == TOPOLOGY
     assert TOPOLOGY.to_toml() == WHOLE
+
+
+@pytest.mark.parametrize("as_given", [str, Path])
+def test_a_file_says_what_its_text_says(tmp_path: Path, as_given: type[str | Path]) -> None:
+    path, text = tmp_path / "shop.toml", '\ufeff[variables]\nq = "é"\n[[queues]]\nname = "${q}"\n'
+    path.write_text(text, encoding="utf-8")
+    for variables, release in (({}, None), ({"q": "b"}, Release("3.8.9"))):
+        read = Topology.from_file(as_given(path), release=release, variables=variables)
+        assert read == Topology.from_toml(text, release=release, variables=variables)
+    with pytest.raises(TopologyError, match=f"^{named(path)} has a mistake:.*"):
+        Topology.from_file(path, variables={"other": 1})
+
+
+def named(path: object) -> str:
+    return re.escape(str(path))
+
+
+def test_the_errors_of_a_file_name_it(tmp_path: Path) -> None:
+    missing, latin = tmp_path / "missing.toml", tmp_path / "latin.toml"
+    latin.write_bytes("# one\n[[queues]]\nname = 'caf\u00e9'\n".encode("latin-1"))
+    wrong, definitions = tmp_path / "wrong.toml", tmp_path / "definitions.json"
+    wrong.write_text("[[queues]]\nname = 5\n")
+    definitions.write_text('{"queues": []}')
+    says = {
+        missing: f"the topology file {named(missing)} cannot be read: No such file or directory",
+        tmp_path: f"the topology file {named(tmp_path)} cannot be read: Is a directory",
+        latin: f"line 3 of {named(latin)} is not UTF-8: a topology file is",
+        wrong: rf"{named(wrong)} has a mistake:\n  line 2, ",
+        definitions: f"{named(definitions)} has a mistake:.*; this is JSON: read a definitions file with Topology.from_definitions",
+        5: "the topology file 5 cannot be read: .* not .*int",
+    }
+    for path, words in says.items():
+        with pytest.raises(InputError, match=f"(?s)^{words}"):
+            Topology.from_file(path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("title", EQUAL_FILES)
