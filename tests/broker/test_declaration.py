@@ -345,16 +345,27 @@ with Broker(*sys.argv[1:3]) as broker:
 """
 
 
+def kill_an_apply(vhost: RunningBroker) -> None:
+    """Kill an apply of FILE after its last change, before its records are final."""
+    arguments = (vhost.url, str(vhost.management_url), FILE.to_toml())
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("way", WRITERS)
 def test_an_apply_that_was_killed_keeps_nobody_waiting(
     vhost: RunningBroker, managed: Broker, live: Broker, way: str
 ) -> None:
-    arguments = (vhost.url, str(vhost.management_url), FILE.to_toml())
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, timeout=120)
-    assert killed.returncode == -signal.SIGKILL
+    kill_an_apply(vhost)
     WRITERS[way](managed)
     assert managed.ring("x").provenance == "recorded"
     assert managed.ring("x") == live.ring("x")
+
+
+def test_a_look_at_permissions_keeps_what_resumes_an_apply(vhost: RunningBroker, managed: Broker) -> None:
+    kill_an_apply(vhost)
+    assert managed.missing_permissions() == managed.missing_permissions(["x"], is_record=True) == ""
+    assert managed.topology().facts.pending is not None
 
 
 def test_programs_that_apply_one_file_at_the_same_time_wait_for_each_other(

@@ -80,12 +80,13 @@ def missing_permissions(broker: LiveBroker, exchanges: Iterable[str] = (), *, is
         is_record: False: a plan is applied, which needs the permissions on records if there are some. Those on its objects are not tried.
     """
     amqp = broker.amqp
-    if not amqp.perform_together([_name_trial(APPLY_LOCK, of_queue=True)]):
+    listed = [entry["name"] for entry in broker.api.get_list("exchanges", broker.vhost, fields={"name": str})]
+    # The trial would delete the exchange of an apply that has not ended.
+    if PENDING_APPLY not in listed and not amqp.perform_together([_name_trial(APPLY_LOCK, of_queue=True)]):
         return _NEEDED
     names = [name for exchange in exchanges for name in record_names(exchange)]
     if not is_record:
-        listed = broker.api.get_list("exchanges", broker.vhost, fields={"name": str})
-        names = [entry["name"] for entry in listed if entry["name"].startswith(RECORD_PREFIXES)]
+        names = [name for name in listed if name.startswith(RECORD_PREFIXES)]
     if not (is_record or names):
         return ""
     trials = [_name_trial(name, of_queue=False) for name in names]
