@@ -65,14 +65,6 @@ class _Connected(Ways):
         time.sleep(seconds)
 
 
-def _ignore_progress(_done: int, _total: int) -> None:
-    """Ignore the progress of `apply`."""
-
-
-def _ignore_wait(_sentence: str) -> None:
-    """Ignore what `apply` waits for."""
-
-
 class Broker:
     """A live broker: declare exchanges, read rings, and apply plans. Two threads must not use it at once, nor a forked process.
 
@@ -460,8 +452,8 @@ class Broker:
         hand_over: HandOverLevel = "parked",
         records: bool = True,
         drain_s: float = DRAIN_S,
-        progress: Callable[[int, int], None] = _ignore_progress,
-        waiting: Callable[[str], None] = _ignore_wait,
+        progress: Callable[[int, int], None] = lambda *_: None,
+        waiting: Callable[[str], None] = lambda _: None,
     ) -> Applied:
         """Perform the changes of a plan in order, and compare the rings afterwards.
 
@@ -486,7 +478,7 @@ class Broker:
             records: False: do not store the order of the rings on the broker; records of rings that change are deleted.
             drain_s: the time in seconds in which consumers must empty the queues that the plan deletes or replaces.
             progress: called with the number of completed changes, and of all.
-            waiting: called with a sentence that names the queues that are not empty yet, every five seconds; or that another plan is awaited.
+            waiting: called with a sentence that names the queues that are not empty yet, every five seconds.
 
         Returns:
             The completed changes, and the rings afterwards.
@@ -510,7 +502,7 @@ class Broker:
             allow_moved, allow_delete, allow_loss, hand_over, records, allow_vhost, allow_unlink, drain_s
         )
         live = self._live
-        return wait_for_others(lambda: apply_plan(plan, live, permission, progress, waiting), live, waiting)
+        return wait_for_others(lambda: apply_plan(plan, live, permission, progress, waiting), live)
 
     def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:
         """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the new records.

@@ -239,9 +239,13 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
 
 
 def _text_of(path: str, what: str, content: bytes | None = None) -> str:
-    from rabbit_chx.topology.file.toml_file import decode
-
-    return decode(read_whole(path, what) if content is None else content, file_name(path), what)
+    if content is None:
+        content = read_whole(path, what)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"line {line} of {file_name(path)} is not UTF-8: a {what} file is") from None
 
 
 def _report_definitions(name: str, imported: Imported) -> None:

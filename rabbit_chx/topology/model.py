@@ -252,17 +252,12 @@ class Topology(AnyTopology):
             TopologyError: the file has mistakes. The error lists all of them.
             InputError: the file cannot be read, or as in `from_toml`.
         """
-        from rabbit_chx.topology.file.toml_file import decode
-
         try:
-            content = Path(path).read_bytes()
-        except (OSError, TypeError, ValueError) as error:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, TypeError, ValueError) as error:  # also of text that is not UTF-8
             why = getattr(error, "strerror", None) or error
             raise InputError(f"the topology file {path!s:.200} cannot be read: {why!s:.200}") from None
-        name = fspath(path)
-        return cls.from_toml(
-            decode(content, name, "topology"), file=name, release=release, variables=variables
-        )
+        return cls.from_toml(text, file=fspath(path), release=release, variables=variables)
 
     @classmethod
     def from_toml(

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.topology.file.fields import (
     Problems,
@@ -56,19 +56,6 @@ _PATH = re.compile(r"(\w+)(?:\[(\d+)\])?(?:\.([\w-]+))?(?:\[(\d+)\])?")
 _PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _WIDTH = 110
 _SHORT_RUN = 2
-
-
-def decode(content: bytes, file: str, what: str) -> str:
-    """Return the text of a file. `what` is its content in words.
-
-    Raises:
-        InputError: it is not UTF-8.
-    """
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"line {line} of {file} is not UTF-8: a {what} file is") from None
 
 
 def parse(text: str, file: str | None = None) -> dict[str, Any]:

@@ -145,7 +145,8 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     exchanges = objects.read(ExchangeDefinition, [entry for entry in entries if not is_own(entry["name"])])
     queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
     broker.check_lock_in(queues)
-    if refuses_changes and _is_locked(queues):
+    is_locked = any(entry.get("name") == APPLY_LOCK for entry in queues)
+    if refuses_changes and is_locked:
         raise LockedError(broker.where)
     all_queues = queues
     queues = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
@@ -173,7 +174,7 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
         denied_features=denied | {name for name, state in flags.items() if state == "disabled"},
         unclear_features=unclear,
-        queues_left=_read_queues_left(api, vhost, all_queues),
+        queues_left=_read_queues_left(api, vhost, len(all_queues) + (not is_locked)),
         default_queue_type=of_vhost.get("default_queue_type"),
         is_administrator=bool(of_vhost),
         frame_max=broker.amqp.frame_max,
@@ -399,18 +400,14 @@ def _read_vhost(api: ManagementApi, vhost: str) -> dict[str, Any]:
     return found
 
 
-def _read_queues_left(api: ManagementApi, vhost: str, queues: Sequence[Mapping[str, Any]]) -> int | None:
-    """Read how many queues the limit of a vhost leaves, beside the lock of an apply; None without a limit, or if the user may not read it."""
+def _read_queues_left(api: ManagementApi, vhost: str, used: int) -> int | None:
+    """Read how many queues the limit of a vhost leaves beside those `used`; None without a limit, or if the user may not read it."""
     try:
         listed = api.get_list("vhost-limits", vhost, fields={"value": {"max-queues?": float}})
     except (AccessRefusedError, NotFoundError):
         return None
     most = next((entry["value"].get("max-queues") for entry in listed), None)
-    return None if most is None or most < 0 else int(most) - len(queues) - (not _is_locked(queues))
-
-
-def _is_locked(queues: Iterable[Mapping[str, Any]]) -> bool:
-    return any(entry.get("name") == APPLY_LOCK for entry in queues)
+    return None if most is None or most < 0 else int(most) - used
 
 
 def _without_rings(topology: LiveTopology, names: Collection[str]) -> LiveTopology:

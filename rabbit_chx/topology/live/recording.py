@@ -143,27 +143,21 @@ def locked(broker: LiveBroker) -> Iterator[None]:
 def wait_for_others(
     do: Callable[[], _Result],
     broker: LiveBroker,
-    waiting: Callable[[str], None] = lambda _: None,
     *,
     repeated_after: type[PlanOutdatedError] = LockedError,
 ) -> _Result:
     """Return what `do` returns; after an error of the type `repeated_after`, which another connection causes, do it again.
 
-    `waiting` is called once, with a sentence.
-
     Raises:
         PlanOutdatedError: the other connection has not ended within `WAIT_S` seconds.
     """
-    end, is_told = time.monotonic() + WAIT_S, False
+    end = time.monotonic() + WAIT_S
     while True:
         try:
             return do()
         except repeated_after as error:
             if time.monotonic() >= end:
                 raise PlanOutdatedError(f"{error}; given up after {WAIT_S:g} s") from None
-        if not is_told:
-            waiting(f"another connection changes the topology: waiting for its end, at most {WAIT_S:g} s")
-        is_told = True
         broker.sleep(_PAUSE_S)
 
 

@@ -81,7 +81,7 @@ def test_the_errors_of_a_file_name_it(tmp_path: Path) -> None:
     says = {
         missing: f"the topology file {named(missing)} cannot be read: No such file or directory",
         tmp_path: f"the topology file {named(tmp_path)} cannot be read: Is a directory",
-        latin: f"line 3 of {named(latin)} is not UTF-8: a topology file is",
+        latin: f"the topology file {named(latin)} cannot be read: 'utf-8' codec can't decode byte 0xe9 in position 28",
         wrong: rf"{named(wrong)} has a mistake:\n  line 2, ",
         definitions: f"{named(definitions)} has a mistake:.*; this is JSON: read a definitions file with Topology.from_definitions",
         5: "the topology file 5 cannot be read: .* not .*int",
