@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
+from bounded import until
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
@@ -88,25 +88,30 @@ def test_messages_vanish_exactly_where_they_are_found_to(
     of_file = DeadLetters.of_file(wanted).findings(wanted.queues, wanted.exchanges)
     assert {one.destination for one in of_file if one.kind == "dead-letter"} == found.keys()
 
+    bare_channel.confirm_delivery()
     for name, number in numbers.items():
         for key in range(MESSAGES):
             bare_channel.basic_publish(
                 f"{number}.ring", f"k{key}", name.encode(), BasicProperties(delivery_mode=2)
             )
-    time.sleep(2)
     for name, number in numbers.items():
         if "TTL" not in name:
             reject(bare_channel, f"{number}.work", MESSAGES)
-    time.sleep(2)
 
-    left = {
-        name: sum(
-            count(bare_channel, queue.name) for queue in wanted.queues if queue.name.startswith(f"{number}.")
-        )
-        for name, number in numbers.items()
-    }
+    def left() -> dict[str, int]:
+        return {
+            name: sum(
+                count(bare_channel, queue.name)
+                for queue in wanted.queues
+                if queue.name.startswith(f"{number}.")
+            )
+            for name, number in numbers.items()
+        }
+
     is_lost = {name: f"{number}.work" in found and name not in KEPT for name, number in numbers.items()}
-    assert left == {name: 0 if lost else MESSAGES for name, lost in is_lost.items()}
+    expected = {name: 0 if lost else MESSAGES for name, lost in is_lost.items()}
+    until(lambda: left() == expected, "messages expire, and come back", every_s=0.5)
+    assert left() == expected  # and they stay
     assert [name for name, lost in is_lost.items() if not lost] == [
         "a fanout exchange", "the key", "a pattern", "a queue", "a retry", "itself",
     ]  # fmt: skip
@@ -124,12 +129,15 @@ def test_one_dead_letter_routing_key_sends_all_keys_of_a_ring_to_one_member(
     managed.apply(plan(wanted, managed.topology()))
     found = [one for one in check(managed.topology()).findings if one.kind == "dead-letter"]
     assert [one.destination for one in found] == [f"work.{number}" for number in range(1, 5)]
+    bare_channel.confirm_delivery()
     for key in range(MESSAGES):
         bare_channel.basic_publish("work", f"k{key}", b"x", BasicProperties(delivery_mode=2))
-    time.sleep(1)
     waiting = {queue.name: count(bare_channel, queue.name) for queue in wanted.queues}
     assert min(waiting.values()) > 0
     for name, messages in waiting.items():
         reject(bare_channel, name, messages)
-    time.sleep(1)
-    assert sorted(count(bare_channel, name) for name in waiting) == [0, 0, 0, MESSAGES]
+
+    def counts() -> list[int]:
+        return sorted(count(bare_channel, name) for name in waiting)
+
+    until(lambda: counts() == [0, 0, 0, MESSAGES], "all come to one member")
