@@ -37,7 +37,7 @@ from rabbit_chx.topology.checking.difference_findings import finding_about, obje
 from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
 from rabbit_chx.topology.model import LiveTopology, Means, Topology
-from rabbit_chx.topology.modulus import number_bindings, share_moved, share_of_partitions
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -347,7 +347,7 @@ def _find_other_partitions(compared: Comparison, context: CheckContext) -> Itera
     for name in sorted(find_super_streams(compared.wanted) & find_super_streams(compared.live)):
         seen, wanted = (list_partitions(side, name) for side in (compared.live, compared.wanted))
         if seen and wanted and seen != wanted:
-            share = share_of_partitions(seen, wanted)
+            share = share_moved(seen, wanted)
             message = (
                 f"clients see the partitions {listed([*map(str, seen)])} of {name}, and the topology has {listed([*map(str, wanted)])}: {percent(share)} of all keys go to "
                 "a different partition"

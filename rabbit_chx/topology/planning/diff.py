@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rabbit_chx.analysis.matrix import movement
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
@@ -19,7 +18,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.modulus import number_bindings, share_moved, share_of_partitions
+from rabbit_chx.topology.modulus import number_bindings, share_moved
 from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -200,9 +199,7 @@ class RingComparison:
     def _shares_of(self, places: Collection[Destination]) -> dict[Place, float]:
         """Return for each of some wanted destinations the exact share of keys that belong to it and have another queue now."""
         shares: dict[Place, float] = dict.fromkeys(places, 0.0)
-        for (queue, place), share in movement(
-            self._by_queue(self.live_ring.ring), self.target
-        ).amounts.items():
+        for (queue, place), share in self._by_queue(self.live_ring.ring).flows(self.target).items():
             if place in shares and queue != self._owners.get(place, place):
                 shares[place] += share
         return shares
@@ -290,7 +287,7 @@ def find_shares_of_moduli(compared: Comparison) -> dict[str, float]:
     for name in find_super_streams(compared.wanted) & find_super_streams(live):
         seen, listed = (list_partitions(side, name) for side in (live, compared.wanted))
         if seen and listed:
-            shares[name] = share_of_partitions(seen, listed)
+            shares[name] = share_moved(seen, listed)
         elif any(binding.source == name for binding, unwanted in compared.bindings if unwanted):
             shares[name] = 1.0  # an order that is not known
     return shares

@@ -18,7 +18,7 @@ from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, may_have_publishers
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.modulus import number_bindings, order_partitions, share_moved, share_of_partitions
+from rabbit_chx.topology.modulus import number_bindings, order_partitions, share_moved
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     MODULUS_EXCHANGE,
@@ -183,7 +183,7 @@ def _plan_super_streams(
             continue
         is_ordered = all(ordered for _, ordered in found)
         shares = [
-            share_of_partitions(states[0], state) if is_ordered else float(number > 0)
+            share_moved(states[0], state) if is_ordered else float(number > 0)
             for number, state in enumerate(states)
         ]
         pairs = [[(one.destination, one.routing_key) for one in found[at][0]] for at in (0, -1)]
