@@ -55,7 +55,7 @@ def compare_report(
     ring, sample, change = simulation.ring, simulation.sample, simulation.change
     columns = {
         "destination": Shown("destination", place_text),
-        "buckets": Shown(f"{ring.traits.part}s", number=True),
+        "buckets": Shown(f"{ring.hashing.part}s", number=True),
         "share": Shown("share", percent, number=True),
         "ideal": Shown("ideal", percent, number=True),
         "shown": Shown("skew", number=True, json=None),
@@ -136,7 +136,7 @@ def _change_facts(
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
         fewest = f"; at least {percent(minimum)} in any order" if shares.moved and is_one_release else ""
-        yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.traits.hashes}{fewest}"
+        yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.hashing.hashes}{fewest}"
     if simulation.sample and change.messages:
         messages = simulation.sample.messages
         moved = int(change.messages.moved) + change.refused_before + change.refused_after

@@ -105,7 +105,7 @@ class Hashing:
     def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
         """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
         check_key_map(ring)
-        if ring.traits.exchange_type == HASH_EXCHANGE:
+        if ring.hashing.exchange_type == HASH_EXCHANGE:
             return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
         return cast("ModulusHashExchange | SuperStream", ring)
 

@@ -12,7 +12,7 @@ from rabbit_chx.routing import SlotTable
 from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis.matrix import MovementMatrix
+    from rabbit_chx.routing import flows
     from rabbit_chx.routing.bindings import Destination, Place
     from rabbit_chx.routing.key_map import KeyMap
 
@@ -43,7 +43,7 @@ def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[
         for part in sorted(shares, key=lambda part: -part.share)
     ]
     strip = Strip(
-        f"{plural(len(places), key_map.traits.part)} in order", [_name(place) for place in places], notes
+        f"{plural(len(places), key_map.hashing.part)} in order", [_name(place) for place in places], notes
     )
     return strip, Bars("share of all keys", bars)
 
@@ -64,7 +64,7 @@ def draw_slots(slots: SlotTable, load: Mapping[Destination, float] | None = None
     )
 
 
-def draw_movement(matrix: MovementMatrix, of: str = "all keys") -> Flows:
+def draw_movement(matrix: flows.Flows, of: str = "all keys") -> Flows:
     """Return the flows between the places; of many places those of the largest moves.
 
     Args:
@@ -74,7 +74,7 @@ def draw_movement(matrix: MovementMatrix, of: str = "all keys") -> Flows:
     total = sum(matrix.before_totals().values()) or 1.0
     amounts: dict[tuple[str, str], float] = {}
     if max(len(matrix.before), len(matrix.after)) <= _MOST_PLACES:
-        for (source, target), amount in matrix.amounts.items():
+        for (source, target), amount in matrix.items():
             amounts[_name(source), _name(target)] = amount / total
     else:
         names: set[str] = set()

@@ -411,7 +411,7 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 def bound_destination(text: str, source: KeyMap) -> Destination:
     """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
     destination, known = parse_destination(text), source.destinations
-    if not source.traits.has_order:
+    if not source.hashing.has_order:
         return destination
     if destination not in known and destination not in source.beneath.destinations:
         shown = [

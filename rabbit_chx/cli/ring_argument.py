@@ -206,7 +206,7 @@ class RingInput:
     @property
     def type(self) -> ExchangeType:
         """The type of the exchange."""
-        return self.source.traits.exchange_type
+        return self.source.hashing.exchange_type
 
     def under(self, rules: Release | None) -> RingInput:
         """Return this input under the rules of another release."""
@@ -222,7 +222,7 @@ class RingInput:
             )
         if routing == "rstream":
             return replace(self, source=self.source.with_client(routing))
-        return replace(self, source=replace(self.source, routing=routing))
+        return replace(self, source=self.source.with_routing(routing))
 
 
 def say_ignored(

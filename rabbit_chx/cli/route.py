@@ -176,7 +176,7 @@ def _is_lost(answer: Answer, given: RingInput) -> bool:
 def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]) -> Iterator[Batch]:
     ground = given.source.ground
     shared = {
-        **({"provenance": ground.origin} if given.source.traits.has_order else {}),
+        **({"provenance": ground.origin} if given.source.hashing.has_order else {}),
         **({"doubt": ground.doubt} if ground.doubt else {}),
         "determined": given.is_determined,
     }

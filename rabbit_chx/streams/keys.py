@@ -337,7 +337,7 @@ def check_stream_ring(ring: object, how_to_read: str = "") -> KeyMap:
     if not ring.ground.is_certain:
         raise InputError(
             f"the ring is {ring.ground}, and must be read from the broker, recorded or observed: "
-            f"{(ring.traits.has_order and how_to_read) or ring.traits.how_to_read}"
+            f"{(ring.hashing.has_order and how_to_read) or ring.hashing.how_to_read}"
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")
@@ -374,7 +374,7 @@ def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
         )
     if placing.provenance == "assumed":
         raise InputError(
-            f"the ring is {placing.ground}, so the keys may be in another stream: {placing.traits.how_to_read}"
+            f"the ring is {placing.ground}, so the keys may be in another stream: {placing.hashing.how_to_read}"
         )
     places = placing.destinations
     of_stream: dict[str, list[bytes]] = {}

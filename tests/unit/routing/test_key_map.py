@@ -24,12 +24,7 @@ from rabbit_chx.routing import (
     SlotTable,
     SuperStream,
 )
-from rabbit_chx.routing.key_map import (
-    KeyMap,
-    check_key_map,
-    seed_flows,
-    share_of_seeds_moved,
-)
+from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.key_map_json import key_map_from_json
 
 _KEYS = [f"k{n}" for n in range(300)]
@@ -108,19 +103,6 @@ def test_shares_and_flows_describe_the_same_map(
     assert old.share_moved(old) == 0
 
 
-@pytest.mark.parametrize("make", [modulus, java, rstream])
-def test_only_maps_of_seeds_are_counted_by_seeds(make: Callable[[list[str]], KeyMap]) -> None:
-    before, after = make(["a", "b"]), make(["a", "b", "c"])
-    assert before.share_moved(after) == pytest.approx(2 / 3)
-    for count in (seed_flows, share_of_seeds_moved):
-        with pytest.raises(
-            InputError, match=r"does not hash keys to seeds: call its methods flows and share_moved"
-        ):
-            count(before, after)
-    tables = ring(["a", "b"]), table(["a", "c"])
-    assert share_of_seeds_moved(*tables) == tables[0].share_moved(tables[1])
-
-
 def test_shares_of_keys_that_are_not_hashed_are_not_known() -> None:
     before, after = by_key(["a", "b"]), by_key(["a", "b", "c"])
     for ask in (before.shares, lambda: before.flows(after), lambda: before.share_moved(after)):
@@ -195,15 +177,15 @@ def test_the_map_of_the_broker_has_the_release_and_ground_and_none_beneath(
     beneath = key_map.beneath
     assert beneath.beneath is beneath
     assert (beneath.release, beneath.ground) == (key_map.release, key_map.ground)
-    assert beneath.traits.exchange_type == key_map.traits.exchange_type
+    assert beneath.hashing.exchange_type == key_map.hashing.exchange_type
     # Only where destinations can change without the map of the broker, there is a map beneath.
-    assert (beneath is not key_map) == key_map.traits.changes_unseen
+    assert (beneath is not key_map) == (key_map.slots is not None)
 
 
 @makers
 def test_a_change_that_does_not_determine_the_map_is_refused(make: Callable[[list[str]], KeyMap]) -> None:
     key_map = make(["a", "b"])
-    if not key_map.traits.changes_unseen:
+    if not key_map.slots is not None:
         assert "new" in key_map.bind("new", "9").destinations
         assert "a" not in key_map.unbind("a").destinations
         return
