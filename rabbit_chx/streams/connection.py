@@ -32,6 +32,7 @@ from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
+    NotFoundError,
     RabbitChxError,
     UnreachableError,
 )
@@ -142,7 +143,7 @@ class StreamConnection:
         self._unsent: deque[memoryview] = deque()
         self._events: list[Event] = []
         self._proposed: frames.Tune | None = None  # the broker's limits
-        self._correlation_id, self._replies = 0, dict[int, frames.Reply]()
+        self._correlation_id, self._awaited, self._replies = 0, set[int](), dict[int, frames.Reply]()
         self._failure: RabbitChxError | None = None
         self._release: tuple[int, ...] = ()
         self._takes_tokens = False  # on the open connection
@@ -242,8 +243,26 @@ class StreamConnection:
             )
         for stream in streams:
             if not missing_ok and metadata[stream].code != Code.OK:
+                if metadata[stream].code == Code.STREAM_DOES_NOT_EXIST:
+                    self.check_no_super_stream(stream)
                 raise self.refusal(f"find the nodes of stream {stream!r}", metadata[stream].code, stream)
         return metadata
+
+    def check_no_super_stream(self, stream: str) -> None:
+        """Raise an InputError if the name of a stream that does not exist is that of a super stream."""
+        partitions: tuple[str, ...] = ()
+        with suppress(InputError, BrokerRefusedError):  # an exchange that takes any key, or none
+            partitions = self.partitions(stream)
+        if partitions and self._are_streams(partitions):
+            raise InputError(
+                f"{self.where}: {stream!r} is not a stream, but a super stream with the partitions {', '.join(partitions)}: pass it as super_stream "
+                "(in Spark superStream), or pass a partition",
+                queue=stream,
+            )
+
+    def _are_streams(self, names: Sequence[str]) -> bool:
+        codes = {each.code for each in self.metadata(names, missing_ok=True).values()}
+        return Code.STREAM_DOES_NOT_EXIST not in codes
 
     def queues_of(self, exchange: str, action: str = "list the queues of exchange {!r}") -> tuple[str, ...]:
         """Return the queues bound to an exchange of any type (3.10.8 and 4.3.6); `action` describes the request in errors."""
@@ -251,13 +270,21 @@ class StreamConnection:
         return self._request(Key.PARTITIONS, name, frames.read_names, action.format(exchange), exchange)
 
     def partitions(self, super_stream: str) -> tuple[str, ...]:
-        """Return the streams of a super stream, in its order; an InputError for another exchange.
+        """Return the streams of a super stream, in its order; an InputError for another exchange, and for a stream.
 
         The broker returns the queues of any exchange. So a key that is not bound is routed: a super stream has no route for it, and an
         exchange that hashes has one. A user without write permission cannot request a route, and receives the queues of any exchange.
         """
         action = "list the partitions of super stream {!r}"
-        streams = self.queues_of(super_stream, action)
+        try:
+            streams = self.queues_of(super_stream, action)
+        except NotFoundError:
+            if not self._are_streams([super_stream]):
+                raise
+            raise InputError(
+                f"{self.where}: {super_stream!r} is not a super stream, but a stream: pass it as stream",
+                queue=super_stream,
+            ) from None
         route = name_field(_UNBOUND_KEY, "the routing key") + name_field(
             super_stream, "the super stream name"
         )
@@ -340,11 +367,21 @@ class StreamConnection:
 
     def publisher_sequence(self, reference: str, stream: str) -> int:
         """Return the last id that the leader has received of a reference, or 0. Its row may not be stored yet."""
+        return self._sequence_and(reference, stream, lambda: None)[0]
+
+    def sequence_and_offset(self, reference: str, reader: str, stream: str) -> tuple[int, int | None]:
+        """Return `publisher_sequence` and `query_offset` of a reader's name, in one round trip."""
+        return self._sequence_and(reference, stream, lambda: self.query_offset(reader, stream))
+
+    def _sequence_and(self, reference: str, stream: str, ask: Callable[[], _T]) -> tuple[int, _T]:
+        """Return `publisher_sequence`, and the result of a request that is sent before its reply is received."""
         content = name_field(reference, "the publisher's name") + name_field(stream)
         action = f"return the last id of {reference!r} in stream {stream!r}"
-        return self._request(
-            Key.QUERY_PUBLISHER_SEQUENCE, content, lambda fields: fields.integer(8), action, stream
-        )
+        key = Key.QUERY_PUBLISHER_SEQUENCE
+        with self._lock:
+            number = self._ask(key, content)
+            other = ask()
+            return self._result(number, key, lambda fields: fields.integer(8), action, stream), other
 
     def send(self, data: memoryview | bytes, *, stall_s: float = _STALL_S) -> None:
         """Send complete frames, and collect events meanwhile. Return when the socket has taken all bytes.
@@ -518,11 +555,25 @@ class StreamConnection:
     ) -> _T:
         """Send a request, and return its parsed reply; `action` and `name` describe it in the error for a refusal."""
         with self._lock:
-            limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
-            reply = self._call(key, content, deadline or limit)
-            if reply.code != Code.OK:
-                raise self.refusal(action, reply.code, name, key)
-            return self._read(reply, read)
+            number = self._ask(key, content)
+            del content  # as in `_call`
+            return self._result(number, key, read, action, name, deadline=deadline)
+
+    def _result(
+        self,
+        number: int,
+        key: Key,
+        read: Callable[[Fields], _T],
+        action: str,
+        name: str | None,
+        *,
+        deadline: float | None = None,
+    ) -> _T:
+        limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
+        reply = self._reply_to(number, key, deadline or limit)
+        if reply.code != Code.OK:
+            raise self.refusal(action, reply.code, name, key)
+        return self._read(reply, read)
 
     def refusal(
         self, action: str, code: int, stream: str | None = None, key: int | None = None
@@ -539,18 +590,32 @@ class StreamConnection:
 
     def _call(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
         """Send a request, and return its reply with any code."""
-        started = time.monotonic()
-        self._correlation_id = correlation_id = (self._correlation_id + 1) % _RENEWAL_ID
-        self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))
+        number = self._ask(key, content)
         del content  # it may have the password, which a traceback with local variables would show
-        while correlation_id not in self._replies:
-            self._poll(
-                _remaining_s(
-                    deadline,
-                    lambda: failures.reply_timeout_error(self.where, key.text, time.monotonic() - started),
+        return self._reply_to(number, key, deadline)
+
+    def _ask(self, key: Key, content: bytes) -> int:
+        """Send a request, and return its correlation id; a later one may be sent before its reply is received."""
+        self._correlation_id = (self._correlation_id + 1) % _RENEWAL_ID
+        self._awaited.add(self._correlation_id)
+        self._enqueue(frames.frame(key, self._correlation_id.to_bytes(4) + content))
+        return self._correlation_id
+
+    def _reply_to(self, number: int, key: Key, deadline: float) -> frames.Reply:
+        started = time.monotonic()
+        try:
+            while number not in self._replies:
+                self._poll(
+                    _remaining_s(
+                        deadline,
+                        lambda: failures.reply_timeout_error(
+                            self.where, key.text, time.monotonic() - started
+                        ),
+                    )
                 )
-            )
-        return self._replies.pop(correlation_id)
+        finally:
+            self._awaited.discard(number)
+        return self._replies.pop(number)
 
     def _read(self, reply: frames.Reply, read: Callable[[Fields], _T]) -> _T:
         """Parse a reply; a malformed one is a failure of the connection."""
@@ -630,7 +695,7 @@ class StreamConnection:
                     self._failure = failures.renewal_error(self.where, code_in_words(message.code))
             case frames.Reply():
                 # A reply to a request that has timed out is ignored.
-                if message.correlation_id == self._correlation_id:
+                if message.correlation_id in self._awaited:
                     self._replies[message.correlation_id] = message
             case frames.Tune():
                 self._proposed = message

@@ -272,6 +272,10 @@ class LogEnds:
         """Return the streams of a super stream."""
         return self._retry(lambda: self._any_connection().partitions(super_stream))
 
+    def check_no_super_stream(self, stream: str) -> None:
+        """Raise an InputError if the name of a stream that does not exist is that of a super stream."""
+        self._retry(lambda: self._any_connection().check_no_super_stream(stream))
+
     def streams_of(self, exchange: str) -> tuple[str, ...]:
         """Return the streams that are bound to an exchange."""
 

@@ -272,7 +272,7 @@ class StreamPublisher(Guarded):
     def _close(self) -> None:
         self._closed = True
         for writer in self._writers:
-            writer.close()
+            writer.finish()
 
     @one_thread
     def publish_many(
@@ -590,8 +590,11 @@ def _create_missing(
     try:
         if stream is not None:
             connection.metadata([stream])
-        elif super_stream is not None:
-            connection.queues_of(super_stream)
+        elif super_stream is not None and (has := len(connection.partitions(super_stream))) != count:
+            raise InputError(
+                f"create is {count}, and super stream {super_stream!r} has {plural(has, 'partition')}: pass create={has}, or leave create out",
+                exchange=super_stream,
+            )
     except NotFoundError:
         with suppress(MismatchError):
             if stream is not None:

@@ -112,6 +112,9 @@ class StoredIds:
         self.claimed_id = self.last_claim = self.known_id = self.confirmed_id = 0
         self._stream, self._name, self._reading = stream, name or "", reading
         self._is_first_claim = True
+        self._first_end = (
+            0  # all rows with ids above `known_id`, of any writer, are at this offset or after it
+        )
         self._call_ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._compares_known = True
         self._ids = self._call_ids
@@ -133,6 +136,11 @@ class StoredIds:
     def start_batch(self, ids: NDArray[np.int64], keys: pa.Array[Any], bodies: pa.Array[Any]) -> None:
         """Begin with the next rows of the call; all earlier ones are confirmed."""
         self._ids, self._keys, self._bodies = ids, keys, bodies
+
+    def note_first_end(self, connection: StreamConnection) -> None:
+        """Note the end of the stream before the first claim, from 3.11 on."""
+        if self._is_first_claim and Key.STREAM_STATS in connection.commands:
+            self._first_end = max(0, connection.stats(self._stream)["committed_chunk_id"])
 
     def claim(self, claimed_id: int, where: str) -> None:
         """Note the claimed id of a new connection; a MismatchError if the stream has forgotten confirmed ids."""
@@ -206,6 +214,13 @@ class StoredIds:
                 "rows are not those of the earlier run; pass the same rows, or a new name or version",
                 queue=self._stream,
             )
+
+    def count_unstored(self) -> int:
+        """Return how many rows of the batch behind those of earlier runs are not stored, or stored with another key or body."""
+        new = slice(index_after(self._ids, self.known_id), None)
+        ids, hashes = self._ids[new], row_hashes(self._keys[new], self._bodies[new])
+        stored = compare_stored(self._stream, self._name, self._reading, ids, hashes, bound=self._first_end)
+        return stored.lost + stored.changed
 
     def note_end(self, connection: StreamConnection) -> None:
         """Note the end of the stream once a minute, while no row is in flight: a lookup of later rows reads back to it. From 3.11 on."""
@@ -399,35 +414,48 @@ def count_stored(
     addresses: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
 ) -> Stored:
-    """Compare confirmed rows, whose ids are consecutive from `first`, with a stream, which is read backwards.
-
-    The reading ends when all rows and one of the name with a lower id were found, or else at the first row: a row may be stored twice if
-    the broker has forgotten the name. The memory is 2 bytes for each row, plus the `row_hashes` and a piece of the stream.
-    """
-    found = _Found(hashes)
-    is_cut = False
+    """Compare confirmed rows, whose ids are consecutive from `first`, with a stream, by `compare_stored`."""
     reading = {"url": url, "addresses": addresses, "limits": ReadLimits(timeout_s=timeout_s)}
-    for reader in read_back(stream, reading):
+    return compare_stored(stream, name, reading, np.arange(first, first + len(hashes)), hashes)
+
+
+def compare_stored(
+    stream: str,
+    name: str,
+    reading: Mapping[str, Any],
+    row_ids: NDArray[np.int64],
+    hashes: NDArray[np.int64],
+    *,
+    bound: int = 0,
+) -> Stored:
+    """Compare confirmed rows, in the order of their ids, with a stream, which is read backwards by `read_back`.
+
+    The reading ends when all rows and one of the name with a lower id were found, or else at the offset `bound`: a row may be stored twice
+    if the broker has forgotten the name. The memory is 10 bytes for each row, plus the `row_hashes` and a piece of the stream.
+    """
+    found = _Found(row_ids, hashes)
+    is_cut = False
+    for reader in read_back(stream, reading, bound=bound):
         first_id = None
         for batch in reader:
             ours, ids = rows_of(batch, name)
             if len(ids):
                 first_id = int(ids[0]) if first_id is None else first_id
-                found.add(ours, ids, first)
+                found.add(ours, ids.astype(np.int64))
         if first_id is not None:
             found.first_id = first_id
         is_cut = reader.missing > 0
         if found.is_complete:
             break
-    return found.result(first, is_cut=is_cut)
+    return found.result(is_cut=is_cut)
 
 
 class _Found:
     """The rows found so far; `first_id` is the id of the first row of the name in the part that was read, None without one."""
 
-    def __init__(self, hashes: NDArray[np.int64]) -> None:
+    def __init__(self, ids: NDArray[np.int64], hashes: NDArray[np.int64]) -> None:
         self.first_id: int | None = None
-        self._hashes = hashes
+        self._ids, self._hashes = ids, hashes
         self._copies: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
         self._signs: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
         self._other_rows = 0  # the sum over all copies that differ from the given rows
@@ -438,12 +466,13 @@ class _Found:
         """True if all rows and one with a lower id were found."""
         return self._behind and bool(self._copies.all())
 
-    def add(self, ours: pa.RecordBatch, ids: NDArray[np.uint64], first: int) -> None:
-        self._behind |= bool((ids < first).any())
-        wanted = (ids >= first) & (ids < first + len(self._hashes))
+    def add(self, ours: pa.RecordBatch, ids: NDArray[np.int64]) -> None:
+        self._behind |= bool((ids < self._ids[0]).any())
+        places = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        wanted = self._ids[places] == ids
         if not wanted.any():
             return
-        places = ids[wanted].astype(np.int64) - first
+        places = places[wanted]
         ours = ours.filter(pa.array(wanted))
         stored = row_hashes(ours["key"], ours["value"])
         once, copies = np.unique(places, return_counts=True)
@@ -455,12 +484,14 @@ class _Found:
         self._signs[places[differ[:, 1]]] |= _OTHER_BODY
         self._other_rows += _sum_of(stored[is_other])
 
-    def result(self, first: int, *, is_cut: bool) -> Stored:
+    def result(self, *, is_cut: bool) -> Stored:
         """Return the counts and the first differences; `is_cut` if retention has removed the beginning of the stream."""
         is_lost, is_equal = self._copies == 0, (self._signs & _EQUAL) > 0
         removed = 0
         if is_cut:
-            removed = len(is_lost) if self.first_id is None else max(0, self.first_id - first)
+            removed = (
+                len(is_lost) if self.first_id is None else int(np.searchsorted(self._ids, self.first_id))
+            )
         unverified = int(is_lost[:removed].sum())
         is_lost[:removed] = False
         is_changed = (self._copies > 0) & ~is_equal
@@ -482,7 +513,7 @@ class _Found:
             (is_doubled, lambda row: f"is there {self._copies[row]} times"),
         )
         differences = tuple(
-            f"row {row:,} (id {first + row}) {describe(row)}"
+            f"row {row:,} (id {self._ids[row]}) {describe(row)}"
             for flags, describe in kinds
             for row in np.flatnonzero(flags)[:_SHOWN].tolist()
         )

@@ -50,6 +50,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, PublishErrors, StreamChanged, code_in_words
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.options import WriteLimits
+from rabbit_chx.streams.other_writers import OtherWriters
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array
 from rabbit_chx.streams.stored_ids import StoredIds, index_after
 from rabbit_chx.words import plural
@@ -218,6 +219,9 @@ class StreamWriter:
         self._connection: StreamConnection | None = None
         self._connection_count = 0
         self._stored = StoredIds(stream, name, reading, proof=limits.proof)
+        self._others = None if name is None else OtherWriters(stream, name)
+        self._is_compared = True  # with what other writers of the name may have stored instead
+        self._highest_id = 0
         self._last_number = 0  # without a name, rows are numbered to match their confirms
         # Of each entry: its id, which is that of its last row, and the id of its first row.
         self._ids = self._first_ids = np.empty(0, np.int64)
@@ -238,8 +242,8 @@ class StreamWriter:
 
     @property
     def done(self) -> bool:
-        """True if all rows are confirmed."""
-        return self._window.done
+        """True if all rows are confirmed, and no other writer's ids have made the broker drop some."""
+        return self._window.done and self._is_compared
 
     def start_call(self, ids: NDArray[np.int64], *, compares_known: bool) -> None:
         """Begin with a call; `ids` are those of its rows for this stream, and `compares_known` whether the highest known one is compared."""
@@ -256,6 +260,7 @@ class StreamWriter:
         else:
             ends = np.cumsum(encoded.rows)
             self._ids, self._first_ids = rows.ids[ends - 1], rows.ids[ends - encoded.rows]
+            self._is_compared, self._highest_id = False, max(self._highest_id, int(self._ids[-1]))
         self._stored.start_batch(rows.ids, rows.keys, rows.bodies)
         self._window = Window(self._ids, self._window_size)
         self._is_repaired = np.zeros(len(self._ids), bool)
@@ -279,12 +284,23 @@ class StreamWriter:
             self._verify_claim()
             if self._connection and self._window.next == self._window.lowest < self._window.stop:
                 self._stored.note_end(self._connection)
+            if self._connection and self._others:
+                self._others.look_if_due(self._connection)
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
+            if self._window.done and self._connection and self._others:
+                self._compare(self._connection, self._others)
         except RabbitChxError as cause:
             self._lose_connection(cause)
             return False
         return bool(sent or confirmed)
+
+    def finish(self) -> None:
+        """Close the connection after the last row: the next writer of the name need not look for this one."""
+        if self._connection is not None and self._others is not None and self.done:
+            with suppress(RabbitChxError):
+                self._others.close(self._connection)
+        self.close()
 
     def close(self, within_s: float | None = None) -> None:
         """Close the connection, in the time of `StreamConnection.close` or a shorter one; may be called again."""
@@ -296,7 +312,7 @@ class StreamWriter:
         """Forget unconfirmed rows, and close the connection on which they may be in flight."""
         if not self.done:
             self.close()
-            self._window = Window(np.empty(0, np.int64), self._window_size)
+            self._window, self._is_compared = Window(np.empty(0, np.int64), self._window_size), True
 
     # -- the connection
 
@@ -318,7 +334,10 @@ class StreamWriter:
         connection.request_timeout_s = min(self._limits.confirm_timeout_s, remaining_s)
         self._declare(connection, 0, self._name)
         if self._name is not None:
+            self._stored.note_first_end(connection)
             self._stored.claim(connection.publisher_sequence(self._name, self.stream), connection.where)
+        if self._others is not None:
+            self._others.open(connection)
         self.counts.reconnects += self._connection_count > 0
         self.counts.resent += self._in_flight
         self._window.rewind()
@@ -452,7 +471,22 @@ class StreamWriter:
             return error
         return ConnectionLostError(str(error), queue=self.stream)
 
-    # -- verification of the claimed ids
+    # -- verification of the confirmed and the claimed ids
+
+    def _compare(self, connection: StreamConnection, others: OtherWriters) -> None:
+        """Compare the confirmed rows with the stored ones, if another writer may have used their ids; a MismatchError if some are not stored."""
+        last_id, known_id = int(self._ids[-1]), self._stored.known_id
+        if last_id > known_id and others.may_have_sent(connection, last_id, self._highest_id):
+            unstored = self._stored.count_unstored()
+            if unstored:
+                self.counts.confirmed -= unstored
+                raise MismatchError(
+                    f"stream {self.stream!r}: another writer uses the name {self._name!r}, and {plural(unstored, 'confirmed row')} up to id {last_id} "
+                    f"{'is' if unstored == 1 else 'are'} not stored, since the broker drops rows whose ids it has: stop one of the writers, and "
+                    "publish these rows with higher ids, or under another name",
+                    queue=self.stream,
+                )
+        self._is_compared = True
 
     def _check_cut(self, row_id: int) -> None:
         """Raise a MismatchError if an id that the stream has is inside a sub-entry: an earlier run has made others, and rows would be doubled."""

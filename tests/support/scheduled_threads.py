@@ -113,7 +113,7 @@ class Threads:
     def _next(self) -> _Waiter:
         """Return who goes on. If that cannot be said, the run is over, and the thread of the test raises the error."""
         try:
-            return self._waiters[-1] if self._is_over else self._choose()
+            return self._waiters[-1 if self._failure is None else 0] if self._is_over else self._choose()
         except Exception as error:  # noqa: BLE001
             self._is_over, self._failure = True, error
             return self._waiters[0]
@@ -130,6 +130,17 @@ class Threads:
             self.now, self._rounds = then, 0
 
     # -- the modules threading and queue
+
+    def start(self, target: Callable[[], object]) -> None:
+        """Start a thread; an error in it is that of the run."""
+
+        def run() -> None:
+            try:
+                target()
+            except Exception as error:  # noqa: BLE001
+                self._is_over, self._failure = True, error
+
+        self._start(run, (), "thread")
 
     def _start(self, target: Callable[..., object], args: Sequence[object], name: str) -> None:
         waiter = _Waiter()

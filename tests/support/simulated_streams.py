@@ -6,17 +6,20 @@ Real brokers have these faults at no chosen place; tests/fire/streams has the re
 from __future__ import annotations
 
 import random
+from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from scheduled_threads import Threads
 from stream_bytes import chunk_bytes, entry, notes
 from stream_logs import ChunkLog, RowLog, header_of
-from stream_node import Session, StreamNode, in_memory
+from stream_node import Line, Session, StreamNode, in_memory
 from stream_publishers import UNAVAILABLE, publisher, running_broker
 
 from rabbit_chx import retry
-from rabbit_chx.errors import UnreachableError
+from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 from rabbit_chx.streams import ReadLimits, StreamReader, nodes, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
@@ -125,6 +128,117 @@ def publish(seed: int) -> None:
             stored = stream.batch(0, len(stream.log))["value"].to_pylist()
             assert set(map(str.encode, texts)) == set(stored)
             assert len(stored) - len(ids) <= resent
+
+
+class _SharedLine(Line):
+    """The transport of one of several writers: the others go on whenever it sends or receives."""
+
+    _clock: Threads
+
+    def send(self, data: memoryview) -> int:
+        self._clock.sleep(0.001)
+        return super().send(data)
+
+    def receive(self, wait_s: float = 0.0) -> bytes:
+        self._clock.sleep(max(wait_s, 0.001))
+        return super().receive()
+
+    def wait(self, timeout_s: float) -> None:
+        self._clock.sleep(timeout_s)
+
+
+class _Writers:
+    """Writers of one name that publish at the same time, are killed, and begin again: what the calls of each have reported.
+
+    Attributes:
+        confirmed: the id and the body of each row that a call has reported as confirmed, with the call.
+        refused: the calls that have raised an error.
+    """
+
+    def __init__(self, threads: Threads, *, same_rows: bool) -> None:
+        self.confirmed: dict[tuple[int, str], str] = {}
+        self.refused: list[str] = []
+        self._threads, self._same_rows = threads, same_rows
+        self._sub_entry_rows = threads.chance.choice([None, None, 5])
+
+    def run(self, name: str) -> None:
+        """Publish in a few lives of a writer, some of which are killed."""
+        chance, first = (
+            self._threads.chance,
+            1 if self._same_rows else self._threads.chance.choice([1, 1, 20]),
+        )
+        self._threads.sleep(chance.choice([0.0, 0.01, 0.03, 3.0]))
+        for life in range(chance.randint(1, 3)):
+            made = publisher(name="load", window=chance.choice([3, 20]), sub_entry_rows=self._sub_entry_rows)
+            try:
+                for call in range(chance.randint(1, 5)):
+                    first = self._publish(made, first, f"{name}, life {life}, call {call}")
+                    self._threads.sleep(chance.choice([0.0, 0.0, 0.2, 4.0]))
+            except RabbitChxError as error:
+                self.refused.append(f"{name}: {error}")
+            if chance.random() < 0.5:
+                made.close()
+            else:
+                _kill(made)
+            if self._same_rows:
+                first = 1
+
+    def _publish(self, made: Any, first: int, call: str) -> int:
+        chance = self._threads.chance
+        rows, step = (10, 1) if self._same_rows else (chance.choice([5, 10, 40]), chance.choice([1, 3]))
+        ids = range(first, first + rows * step, step)
+        bodies = [f"{'' if self._same_rows else call} {row_id}" for row_id in ids]
+        report = made.publish_many(["k"] * rows, bodies, ids=ids)
+        assert report.confirmed == rows
+        self.confirmed |= dict.fromkeys(zip(ids, bodies, strict=True), call)
+        return ids[-1] + 1
+
+
+def _kill(made: Any) -> None:
+    """Let a publisher end as a process does that is killed: its connections are closed by nobody."""
+    for each in made._writers:  # a process does not end in a simulation
+        if each.connected:
+            each._connection._transport.session.end(ConnectionLostError("killed"))
+        each.close()
+
+
+def share(seed: int, *, same_rows: bool = False) -> None:
+    """Let two or three writers publish under one name, with interleavings that a seed chooses, and check what is stored.
+
+    Raises:
+        AssertionError: a row that a call has reported as confirmed is not stored, or a writer of the same rows is refused.
+    """
+    threads = Threads(seed)
+    chance = threads.chance
+    with (
+        running_broker(clock=threads, line=_SharedLine) as broker,
+        pytest.MonkeyPatch.context() as patch,
+        threads.playing(),
+    ):
+        patch.setattr(publisher_module, "ENTRY_BYTES", 500)
+
+        def confirm_some(session: Session) -> None:
+            stream = session.stream
+            session.commit(chance.randint(stream.committed, len(stream.log)))
+            session.tell(*session.confirms())
+
+        broker.fault = confirm_some
+        writers = _Writers(threads, same_rows=same_rows)
+        for number in range(chance.choice([2, 3])):
+            threads.start(partial(writers.run, f"writer {number}"))
+        threads.wait(lambda: not threads.names)
+        stream = broker.rows["s"]
+        bodies = [value.decode() for value in stream.batch(0, len(stream.log))["value"].to_pylist()]
+    stored = Counter(zip(stream.ids, bodies, strict=True))
+    lost = {row: call for row, call in writers.confirmed.items() if row not in stored}
+    assert not lost, f"confirmed, and not stored: {lost}"
+    assert max(stored.values(), default=1) == 1
+    assert not (same_rows and writers.refused), writers.refused
+
+
+def repeat(seed: int) -> None:
+    """Let two or three writers publish the same rows under one name: each row is stored once, and none is refused."""
+    share(seed, same_rows=True)
 
 
 class _GrowingLog(ChunkLog):

@@ -23,7 +23,17 @@ from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 
 from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError
-from rabbit_chx.streams import connection, ends, frames, nodes, reader, reading, stored_ids, writer
+from rabbit_chx.streams import (
+    connection,
+    ends,
+    frames,
+    nodes,
+    other_writers,
+    reader,
+    reading,
+    stored_ids,
+    writer,
+)
 from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Event, Fields, Key, frame
@@ -465,7 +475,7 @@ class StreamNode:
                     for name, value in statistics.items()
                 )
             case Key.PARTITIONS:
-                body = frames.array(map(frames.name_field, self.super_streams[fields.text()]))
+                return reply(key, correlation_id, self.partitions(fields.text()))
             case Key.ROUTE:
                 wanted, partitions = fields.text(), self.super_streams[fields.text()]
                 body = frames.array(
@@ -476,6 +486,12 @@ class StreamNode:
     def new_log(self) -> ChunkLog | RowLog:
         """Return the log of a stream that is created."""
         return RowLog()
+
+    def partitions(self, super_stream: str) -> bytes:
+        """Return the streams of a super stream, as the content of a reply."""
+        if super_stream not in self.super_streams:
+            return _NO_STREAM
+        return OK + frames.array(map(frames.name_field, self.super_streams[super_stream]))
 
     def metadata(self, streams: Iterable[str]) -> bytes:
         """Return the nodes of streams, as the content of a reply."""
@@ -568,7 +584,7 @@ def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) 
         patch.setattr(connection, "_keep_alive", lambda *_: None)
         for module in (nodes, ends):
             patch.setattr(module, "StreamConnection", _Connection)
-        for module in (connection, nodes, ends, reader, reading, retry, stored_ids, writer):
+        for module in (connection, nodes, ends, other_writers, reader, reading, retry, stored_ids, writer):
             patch.setattr(module, "time", clock)
         yield clock
 

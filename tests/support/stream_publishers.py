@@ -52,10 +52,10 @@ class Broker(StreamNode):
 
 
 @contextmanager
-def running_broker() -> Iterator[Broker]:
-    """Let publishers connect to a node with the stream `s`; rows go in small batches."""
+def running_broker(**how: Any) -> Iterator[Broker]:
+    """Let publishers connect to a node with the stream `s`; rows go in small batches. `how` is as of `in_memory`."""
     broker = Broker()
-    with in_memory(broker) as broker.clock, pytest.MonkeyPatch.context() as patch:
+    with in_memory(broker, **how) as broker.clock, pytest.MonkeyPatch.context() as patch:
         patch.setattr(publisher_module, "_WAIT_S", 0.0)
         for name, value in {"_BACKOFF": Backoff(0.0, 0.0), "_SEND_ROWS": 8, "_WAIT_S": 0.0}.items():
             patch.setattr(writer, name, value)

@@ -100,6 +100,7 @@ def test_each_call_has_the_full_time_to_reconnect(broker: Broker, monkeypatch: p
     with publisher(name="load", reconnect_timeout_s=60) as made:
         broker.fault = once(scripted.confirm_and_change, 20)
         assert publish(made, rows=20).complete
+        broker.writers[-1].lose()
         broker.clock.now += 3_600
         attempts = failing(monkeypatch, [DOWN] * 3)
         assert publish(made, first=21, rows=20).complete

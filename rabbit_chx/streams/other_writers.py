@@ -1,0 +1,103 @@
+"""Whether another writer publishes under the same name: its ids make the broker confirm our rows, and drop them.
+
+Each writer has a random number, and stores it in the stream as the offset of readers of these names::
+
+    name/opening    by each writer that opens, and by one that has found another there: the last one's number
+    name/writing    by each writer that has opened: the last one's number
+    name/closed     by a writer that closes, and was the last one to open
+
+A writer that opens stores its number as opening, reads the other two, stores it as writing, and reads opening. It is *alone* if the last
+writer has closed, and none has opened meanwhile: of writers that open at once, at most one finds that (Lamport's splitter). The others tell
+it, by opening again before they send a row. A writer that is not alone compares its rows with the stored ones.
+
+So a writer looks at opening before it reports rows as confirmed, and before it sends rows if it has not looked for a second. Therefore one
+that died without closing counts as a writer for some seconds only. All numbers are above all offsets, so that retention does not remove them.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+
+from rabbit_chx.streams.connection import StreamConnection
+
+_log = logging.getLogger(__name__)
+
+#: A writer sends rows for this time after it has looked whether it is alone.
+_LOOK_S = 1.0
+#: The time for which a writer that did not close counts as one that still sends rows: much longer than `_LOOK_S`, for rows on their way.
+_WATCH_S = 10.0
+_CLOSE_S = 1.0
+
+
+class OtherWriters:
+    """The other writers of a name in one stream.
+
+    Attributes:
+        may_send: whether there may be one: the rows since the last check must be compared.
+    """
+
+    def __init__(self, stream: str, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._number = 1 << 62 | secrets.randbits(61)
+        self.may_send = False
+        self._watch_until = self._next_look = 0.0
+        self._has_opened = False
+
+    def open(self, connection: StreamConnection) -> None:
+        """Tell that a writer opens, and look for others; on a further connection only look."""
+        if self._has_opened:
+            self._note(self._stored(connection, "opening"), connection)
+            return
+        self._has_opened = True
+        self._store(connection, "opening")
+        has_closed = self._stored(connection, "writing") == self._stored(connection, "closed")
+        self._store(connection, "writing")
+        self._note(self._stored(connection, "opening"), connection)
+        if not has_closed:
+            self._watch()
+
+    def look_if_due(self, connection: StreamConnection) -> None:
+        """Look for others, unless that was done in the last second."""
+        if time.monotonic() >= self._next_look:
+            self._note(self._stored(connection, "opening"), connection)
+
+    def may_have_sent(self, connection: StreamConnection, last_id: int, highest_id: int) -> bool:
+        """Return whether rows up to `last_id` must be compared, in one round trip; we have sent none above `highest_id`."""
+        sequence, number = connection.sequence_and_offset(self._name, self._reader("opening"), self._stream)
+        self._note(number, connection)
+        if not last_id <= sequence <= highest_id:
+            self._watch()
+        had_sent, self.may_send = self.may_send, time.monotonic() < self._watch_until
+        return had_sent
+
+    def close(self, connection: StreamConnection) -> None:
+        """Tell that this writer has ended, unless another one has opened."""
+        connection.deadline = time.monotonic() + _CLOSE_S
+        if self._stored(connection, "opening") == self._number:
+            self._store(connection, "closed")
+
+    def _note(self, opening: int | None, connection: StreamConnection) -> None:
+        self._next_look = time.monotonic() + _LOOK_S
+        if opening == self._number:
+            return
+        _log.warning(
+            "stream %s: another writer has opened with the name %r: rows are compared with the stored ones", self._stream, self._name,
+            extra={"queue": self._stream},
+        )  # fmt: skip
+        self._store(connection, "opening")
+        self._store(connection, "writing")
+        self._watch()
+
+    def _watch(self) -> None:
+        self.may_send, self._watch_until = True, time.monotonic() + _WATCH_S
+
+    def _reader(self, what: str) -> str:
+        return f"{self._name}/{what}"
+
+    def _stored(self, connection: StreamConnection, what: str) -> int | None:
+        return connection.query_offset(self._reader(what), self._stream)
+
+    def _store(self, connection: StreamConnection, what: str) -> None:
+        connection.store_offset(self._reader(what), self._stream, self._number)
