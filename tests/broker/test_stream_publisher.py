@@ -74,8 +74,8 @@ def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_br
         with pytest.raises(InputError, match=r"needs 3\.13 or newer"):
             StreamPublisher(vhost.stream_url, super_stream="all", create=3)
         return
-    for create in (3, 5):  # the second time it exists, and keeps its partitions
-        with StreamPublisher(vhost.stream_url, super_stream="all", create=create) as publisher:
+    for _ in range(2):  # the second time it exists
+        with StreamPublisher(vhost.stream_url, super_stream="all", create=3) as publisher:
             assert publisher.streams == ("all-0", "all-1", "all-2")
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         assert connection.binding_keys("all", publisher.streams) == ("0", "1", "2")
