@@ -138,9 +138,15 @@ class StoredIds:
         self._ids, self._keys, self._bodies = ids, keys, bodies
 
     def note_first_end(self, connection: StreamConnection) -> None:
-        """Note the end of the stream before the first claim, from 3.11 on."""
-        if self._is_first_claim and Key.STREAM_STATS in connection.commands:
-            self._first_end = max(0, connection.stats(self._stream)["committed_chunk_id"])
+        """Note the end of the stream before the first claim."""
+        if self._is_first_claim:
+            self._first_end = self._committed(connection)
+
+    def _committed(self, connection: StreamConnection) -> int:
+        """Return the offset of the last committed chunk; 0 if it is not known."""
+        if Key.STREAM_STATS not in connection.commands:
+            return 0
+        return max(0, connection.stats(self._stream)["committed_chunk_id"])
 
     def claim(self, claimed_id: int, where: str) -> None:
         """Note the claimed id of a new connection; a MismatchError if the stream has forgotten confirmed ids."""
@@ -228,12 +234,10 @@ class StoredIds:
         if not self.is_verified or self._ids[0] <= self.claimed_id or now < self._next_note_at:
             return
         self._next_note_at = now + _NOTE_INTERVAL_S
-        if Key.STREAM_STATS not in connection.commands:
-            return
-        offset = connection.stats(self._stream)["committed_chunk_id"]
-        if offset >= 0:  # otherwise the stream is empty, or its leader is new
-            self._noted_offset = offset
-            self._noted_id = max(self._noted_id, self.claimed_id, self.confirmed_id)
+        offset, last_id = self._committed(connection), max(self._noted_id, self.claimed_id, self.confirmed_id)
+        # Another attempt may have stored higher ids. Without an offset the stream is empty, or its leader is new.
+        if offset and connection.publisher_sequence(self._name, self._stream) <= last_id:
+            self._noted_offset, self._noted_id = offset, last_id
 
     @property
     def _highest_known(self) -> int:

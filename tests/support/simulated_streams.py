@@ -221,6 +221,8 @@ def share(seed: int, *, same_rows: bool = False) -> None:
             stream = session.stream
             session.commit(chance.randint(stream.committed, len(stream.log)))
             session.tell(*session.confirms())
+            if chance.random() < 0.02:
+                session.lose()
 
         broker.fault = confirm_some
         writers = _Writers(threads, same_rows=same_rows)

@@ -159,6 +159,17 @@ def test_attempts_with_the_same_rows_store_each_once(
     assert broker.rows["s"].ids == list(range(1, 101))
 
 
+def test_rows_of_an_attempt_that_is_ahead_are_found_after_a_lost_connection(broker: Broker) -> None:
+    with publisher(name="load") as behind, publisher(name="load") as ahead:
+        publish(behind, rows=1)
+        publish(ahead, first=2, rows=40)
+        broker.rows["s"].copy([1], name="of another client")
+        broker.clock.now += 70  # the end of the stream is noted once a minute
+        broker.fault = once(Session.lose, len(broker.writers[0].sent) + 20)
+        assert publish(behind, first=2, rows=40).confirmed == 40
+    assert broker.rows["s"].originals == list(range(1, 42))
+
+
 def test_rows_are_compared_after_a_lost_connection_too(broker: Broker) -> None:
     with publisher(name="load") as old, publisher(name="load") as new:
         publish(old, rows=20)
