@@ -223,13 +223,13 @@ class WriterOptions:
     create: int = option(
         WHOLE,
         "how many streams to create, with the defaults of the broker, if the target does not exist: 1 for a stream, the number of partitions "
-        "for a super stream (``NAME-0``, ``NAME-1`` and so on; RabbitMQ 3.13). An existing one stays as it is. Needs configure permission",
+        "for a super stream (``NAME-0``, ``NAME-1`` and so on; RabbitMQ 3.13), which an existing one must have. Needs configure permission",
         0,
     )
     name: str | None = option(
         TEXT,
-        "the reference under which the streams remember the ids, at most 230 bytes: unique among the live writers of a stream, and the same "
-        "in each run",
+        "the reference under which the streams remember the ids, at most 230 bytes: for one writer of a stream at a time, and the same in "
+        "each run",
     )
     exchange: str | None = option(
         TEXT,

@@ -135,6 +135,9 @@ class StreamPublisher(Guarded):
     so is a stored row that retention has removed, unless `WriteLimits.proof` is False. Copies of stored rows by other clients, with their message
     ids, do not matter. Without a name and ids, delivery is at least once.
 
+    A name is for one writer at a time. Each call looks for another one. If there may be one, the rows of the call are compared with the stored
+    ones: equal rows of two writers are stored once, and rows that the broker has confirmed and dropped are an error.
+
     With `sub_entry_rows`, too, rows are sent in sub-entries, each under the id of its last row. A sub-entry ends where the lower 32 bits of
     an id are a multiple of `sub_entry_rows`, earlier before it exceeds 256 KiB, and where a call ends. Each run must make the same
     sub-entries, so that the broker drops those that it has: publish with the same `sub_entry_rows`, and end each call at such an id, or
@@ -152,7 +155,8 @@ class StreamPublisher(Guarded):
         compares_known: whether the next call compares its highest known row. False for all calls but the last of a run compares once.
 
     Raises:
-        InputError: an argument is not valid, or a destination of the ring is not a stream.
+        InputError: an argument is not valid; a destination of the ring is not a stream; a super stream is passed as a stream, or a stream as a
+            super stream; or `create` is not the number of partitions of an existing super stream.
         NotFoundError: the stream or super stream does not exist.
         BrokerRefusedError: the broker refuses the user, the vhost or the stream. A named publisher needs read permission, too.
         UnreachableError: no node answers.

@@ -161,6 +161,8 @@ class StoredIds:
         self.claimed_id = self.last_claim = claimed_id
         if self._is_first_claim:
             self.known_id, self._is_first_claim = claimed_id, False
+            self._noted_offset, self._noted_id = self._first_end, claimed_id
+            self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
 
     def find_last(self, claimed_id: int, first_id: int, last_id: int) -> int:
         """Return our highest id in the stream, or any id of ours that is at least `last_id`.
@@ -225,7 +227,8 @@ class StoredIds:
         """Return how many rows of the batch behind those of earlier runs are not stored, or stored with another key or body."""
         new = slice(index_after(self._ids, self.known_id), None)
         ids, hashes = self._ids[new], row_hashes(self._keys[new], self._bodies[new])
-        stored = compare_stored(self._stream, self._name, self._reading, ids, hashes, bound=self._first_end)
+        bound = self._noted_offset if ids[0] > self._noted_id else self._first_end
+        stored = compare_stored(self._stream, self._name, self._reading, ids, hashes, bound=bound)
         return stored.lost + stored.changed
 
     def note_end(self, connection: StreamConnection) -> None:
@@ -420,14 +423,14 @@ def count_stored(
 ) -> Stored:
     """Compare confirmed rows, whose ids are consecutive from `first`, with a stream, by `compare_stored`."""
     reading = {"url": url, "addresses": addresses, "limits": ReadLimits(timeout_s=timeout_s)}
-    return compare_stored(stream, name, reading, np.arange(first, first + len(hashes)), hashes)
+    return compare_stored(stream, name, reading, range(first, first + len(hashes)), hashes)
 
 
 def compare_stored(
     stream: str,
     name: str,
     reading: Mapping[str, Any],
-    row_ids: NDArray[np.int64],
+    row_ids: NDArray[np.int64] | range,
     hashes: NDArray[np.int64],
     *,
     bound: int = 0,
@@ -435,7 +438,7 @@ def compare_stored(
     """Compare confirmed rows, in the order of their ids, with a stream, which is read backwards by `read_back`.
 
     The reading ends when all rows and one of the name with a lower id were found, or else at the offset `bound`: a row may be stored twice
-    if the broker has forgotten the name. The memory is 10 bytes for each row, plus the `row_hashes` and a piece of the stream.
+    if the broker has forgotten the name. The memory is 2 bytes for each row, plus the `row_hashes` and a piece of the stream.
     """
     found = _Found(row_ids, hashes)
     is_cut = False
@@ -457,7 +460,7 @@ def compare_stored(
 class _Found:
     """The rows found so far; `first_id` is the id of the first row of the name in the part that was read, None without one."""
 
-    def __init__(self, ids: NDArray[np.int64], hashes: NDArray[np.int64]) -> None:
+    def __init__(self, ids: NDArray[np.int64] | range, hashes: NDArray[np.int64]) -> None:
         self.first_id: int | None = None
         self._ids, self._hashes = ids, hashes
         self._copies: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
@@ -472,8 +475,7 @@ class _Found:
 
     def add(self, ours: pa.RecordBatch, ids: NDArray[np.int64]) -> None:
         self._behind |= bool((ids < self._ids[0]).any())
-        places = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        wanted = self._ids[places] == ids
+        places, wanted = self._places(ids)
         if not wanted.any():
             return
         places = places[wanted]
@@ -488,14 +490,21 @@ class _Found:
         self._signs[places[differ[:, 1]]] |= _OTHER_BODY
         self._other_rows += _sum_of(stored[is_other])
 
+    def _places(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the place of each id, or of the next higher one, among the ids of the rows; and whether it is one of them."""
+        rows = len(self._ids)
+        if isinstance(self._ids, range):
+            places = np.clip(ids - self._ids.start, 0, rows)
+            return places, (ids >= self._ids.start) & (places < rows)
+        places = np.searchsorted(self._ids, ids)
+        return places, self._ids[np.minimum(places, rows - 1)] == ids
+
     def result(self, *, is_cut: bool) -> Stored:
         """Return the counts and the first differences; `is_cut` if retention has removed the beginning of the stream."""
         is_lost, is_equal = self._copies == 0, (self._signs & _EQUAL) > 0
         removed = 0
         if is_cut:
-            removed = (
-                len(is_lost) if self.first_id is None else int(np.searchsorted(self._ids, self.first_id))
-            )
+            removed = len(is_lost) if self.first_id is None else self._places(np.array([self.first_id]))[0][0]
         unverified = int(is_lost[:removed].sum())
         is_lost[:removed] = False
         is_changed = (self._copies > 0) & ~is_equal

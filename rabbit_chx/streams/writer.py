@@ -1,7 +1,7 @@
 """Write rows to one stream, each exactly once, over a connection to its leader that is replaced when it is lost.
 
 The broker keeps the last publishing id of each publisher reference (here: the *name*) in each stream. It confirms a row whose id is not
-higher, and does not store it. So a row that is sent again is stored once, under three rules:
+higher, and does not store it. So a row that is sent again is stored once, under these rules:
 
 1. Ids increase. A row is sent only after all earlier rows of its stream were sent on the same connection: after a lost connection, a
    refused row or a leader change all rows from the lowest unconfirmed one are sent again, in order, and before any newer row. Otherwise the
@@ -16,6 +16,8 @@ higher, and does not store it. So a row that is sent again is stored once, under
 3. The lookup needs the id in the row: the property message-id is ``name:id``.
 4. A row that earlier runs have stored is *known*: the broker drops it. The highest known row of each call is compared with the stored one.
    A difference is an error, and so is a row that retention has removed.
+5. Ids of another writer of the name make the broker drop our rows, too. `OtherWriters` tells whether there may be one. Then confirmed
+   rows are compared with the stored ones before they are reported.
 
 What has an id is an *entry*: a row, or a sub-entry with the id of its last row. The broker stores or drops a sub-entry as a whole, so the
 rules hold if all attempts make the same sub-entries (`rows.entry_cuts`). A claimed id inside one of them shows that they do not.

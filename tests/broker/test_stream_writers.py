@@ -108,7 +108,8 @@ def stored(vhost: RunningBroker, streams: tuple[str, ...]) -> Counter[str]:
     for stream in streams:
         with StreamReader(vhost.stream_url, stream) as reader:
             for batch in reader:
-                found.update(value.decode().split()[0] for value in batch["value"].to_pylist())
+                values: list[Any] = batch["value"].to_pylist()
+                found.update(value.decode().split()[0] for value in values)
     return found
 
 

@@ -129,6 +129,10 @@ class Threads:
             assert then < _MOST_S, "all wait for nothing, or it goes on and on"
             self.now, self._rounds = then, 0
 
+    def join(self) -> None:
+        """Wait until all other threads have ended."""
+        self.wait(lambda: not self.names)
+
     # -- the modules threading and queue
 
     def start(self, target: Callable[[], object]) -> None:

@@ -228,9 +228,10 @@ def share(seed: int, *, same_rows: bool = False) -> None:
         writers = _Writers(threads, same_rows=same_rows)
         for number in range(chance.choice([2, 3])):
             threads.start(partial(writers.run, f"writer {number}"))
-        threads.wait(lambda: not threads.names)
+        threads.join()
         stream = broker.rows["s"]
-        bodies = [value.decode() for value in stream.batch(0, len(stream.log))["value"].to_pylist()]
+        values: list[Any] = stream.batch(0, len(stream.log))["value"].to_pylist()
+        bodies = [value.decode() for value in values]
     stored = Counter(zip(stream.ids, bodies, strict=True))
     lost = {row: call for row, call in writers.confirmed.items() if row not in stored}
     assert not lost, f"confirmed, and not stored: {lost}"

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-import stream_publishers as scripted
 from scheduled_threads import Threads
 from stream_node import Session
 from stream_publishers import Broker, once, publish, publish_rows, publisher
 
 from rabbit_chx import errors
 from rabbit_chx.streams import other_writers
+from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.other_writers import OtherWriters
 
@@ -150,7 +150,7 @@ def test_a_client_that_only_has_the_name_is_noticed_by_its_ids(broker: Broker) -
 def test_attempts_with_the_same_rows_store_each_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, sub_entry_rows: int | None
 ) -> None:
-    monkeypatch.setattr(scripted.publisher_module, "ENTRY_BYTES", 500)
+    monkeypatch.setattr(publisher_module, "ENTRY_BYTES", 500)
     how: Any = {"name": "load", "sub_entry_rows": sub_entry_rows}
     with publisher(**how) as first, publisher(**how) as second:
         for start in range(1, 101, 20):
@@ -224,5 +224,5 @@ def test_writers_that_open_at_once_notice_each_other(writers: int) -> None:
             made = [OtherWriters("s", "load") for _ in range(writers)]
             for each in made:
                 threads.start(partial(each.open, connection))
-            threads.wait(lambda threads=threads: not threads.names)
+            threads.join()
             assert threads.chance.choice(made).may_have_sent(connection, 0, 0), f"seed {seed}"
