@@ -268,7 +268,7 @@ def test_a_task_whose_input_was_cut_reports_nothing_as_written(
     task = Task(partition=3, number=4, write_id="w", speculation=False)
     with monkeypatch.context() as cut:
         cut.setattr(tasks, "find_input", lambda: io.BufferedReader(io.BytesIO()))
-        with pytest.raises(RabbitChxError, match="partition 3: .* was cut after 2 rows"):
+        with pytest.raises(RabbitChxError, match=r"partition 3: .* was cut after 2 rows"):
             write(ROW, OTHER, task=task)
     (note,) = write(ROW, task=replace(task, number=9)).notes
     assert note.startswith("Spark ran a stage of this write again")
