@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark import __version__
 from pyspark.accumulators import AccumulatorParam
 
 from rabbit_chx.errors import InputError, RabbitChxError
@@ -17,6 +18,7 @@ from spark_connector.reports import TaskReport, WriteReport
 from spark_connector.spark_errors import parse_task_error, with_report
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import PreflightCache, plan_write
+from spark_connector.writing.task_input import mark_ends, without_marks
 from spark_connector.writing.task_writer import run_task
 from spark_connector.writing.write_plan import WritePlan
 
@@ -114,8 +116,11 @@ def batch_publisher(
 def _publish(
     df: DataFrame, plan: WritePlan, finished: FinishedTasks, ring: WatchedRing, batch_id: int | None = None
 ) -> WriteReport:
+    task = publish_task
+    if __version__ < "4" and plan.needs_end:
+        df, task = mark_ends(df), publish_marked_task
     try:
-        tasks = for_each_partition(df, publish_task, plan, finished)
+        tasks = for_each_partition(df, task, plan, finished)
     except Exception as cause:
         error = parse_task_error(cause)
         abort_write(plan, finished.reports, batch_id=batch_id, cause=error)
@@ -149,6 +154,13 @@ def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.
         raise with_report(error, report.publish_report)
     finished.add(report)
     return report
+
+
+def publish_marked_task(
+    plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]
+) -> TaskReport:
+    """Publish one partition of `mark_ends`."""
+    return publish_task(plan, finished, without_marks(batches))
 
 
 class _Lists(AccumulatorParam[list[Any]]):

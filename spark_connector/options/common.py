@@ -72,7 +72,14 @@ def fields_from(values: Mapping[str, Any], of: type) -> dict[str, Any]:
 def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the value of every option by its name; InputError if one is unknown or cannot be parsed."""
     by_name = {option.spark_name.lower(): option for option in known}
-    text_of = {name.lower(): text for name, text in texts.items() if not is_added_by_spark(name)}
+    text_of: dict[str, str] = {}
+    for name, text in texts.items():
+        if name.lower() in text_of:
+            raise InputError(
+                f"option {name!r} is given twice, since options do not distinguish case: pass it once"
+            )
+        if not is_added_by_spark(name):
+            text_of[name.lower()] = text
     is_read = "stream" in by_name
     _check_path(texts, is_read=is_read)
     if not text_of:  # tested with PySpark 4.3.0

@@ -100,7 +100,12 @@ class StreamTaskWriter:
             if isinstance(cause.report, StreamReport):
                 report = add_fields(report, cause.report)
             published = _publish_report_of(report)
-            raise PublishError(f"{cause.__cause__}; {published}", published, queue=cause.queue) from None
+            remedy = ""
+            if self._sorts and isinstance(cause.__cause__, MismatchError):
+                remedy = ". If release 0.4.0 has stored a part of this micro-batch, set another appId: the query goes on, and stores the micro-batch again"
+            raise PublishError(
+                f"{cause.__cause__}{remedy}; {published}", published, queue=cause.queue
+            ) from None
         done = _publish_report_of(self._total)
         self._counter.log("done", done)
         counts = replace(
@@ -135,7 +140,8 @@ class StreamTaskWriter:
             for _ in _pieces(self._counter.messages(batches)):
                 raise InputError(
                     f"partition {partition} has rows, but the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}) take "
-                    f"the partitions from 0 to {len(streams) - 1}: {_PLACE_NOW}"
+                    f"the partitions from 0 to {len(streams) - 1}: {_PLACE_NOW}. Other partitions may be stored: write the placed rows with "
+                    f"another {'appId' if self._options.version is None else 'version'}"
                 )
             return
         stream, name, version = streams[partition], self._name(), self._version()
@@ -166,7 +172,9 @@ class StreamTaskWriter:
                 sub_entry_rows=entries,
                 compression=self._options.compression,
             ) as publisher:
-                for some, publisher.compares_known in _mark_last(chain((piece,), pieces)):
+                # An earlier release may have ended a sub-entry where an input was cut: a call that ends there makes the same one.
+                done = before - first + 1 if before >> ROW_BITS == version and entries else 0
+                for some, publisher.compares_known in _mark_last(_split(chain((piece,), pieces), done)):
                     keys, bodies = some.keys, some.bodies
                     self._check_rows(some, rows)
                     if not rows and entries:
@@ -325,6 +333,17 @@ def _mark_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
         yield held, False
         held = item
     yield held, True
+
+
+def _split(pieces: Iterable[_Piece], at_row: int) -> Iterator[_Piece]:
+    """Yield pieces, of which the one with this row inside is two."""
+    for piece in pieces:
+        rows = len(piece.keys)
+        if 0 < at_row < rows:
+            yield piece.slice(0, at_row)
+            piece = piece.slice(at_row)  # noqa: PLW2901  # its end
+        at_row -= rows
+        yield piece
 
 
 def _shown(streams: Sequence[str]) -> str:

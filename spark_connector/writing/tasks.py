@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark import TaskContext
+from pyspark import TaskContext, __version__
 
-from rabbit_chx.errors import PublishError, RabbitChxError
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.publish_report import NACK
 from spark_connector.executor_functions import scratch_folder
@@ -20,6 +20,7 @@ from spark_connector.options.write_options import WriteOptions, check_speculatio
 from spark_connector.reports import MAX_SAMPLES, RowSample, TaskReport
 from spark_connector.spark_errors import strip_traceback, with_report
 from spark_connector.writing.messages import MessageIds, Messages, build_messages
+from spark_connector.writing.task_input import find_input, whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,7 @@ _BEGUN_BEFORE = (
     "Spark ran a stage of this write again, or a batch: earlier tasks did not finish, though attempts are counted "
     "from 0 again; their rows may be in the queues twice"
 )
+_UNSEEN_END = "this PySpark does not show whether the rows of a task were all of them: that Spark failed no task is the only proof"
 
 # Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
 # StreamExecution.scala). They are not a public API, so they may be missing.
@@ -156,7 +158,7 @@ class TaskCounter:
             with mark_running(self._task) as begun_before:
                 if repeats_matter:
                     self._note_repeats(begun_before=begun_before)
-                return publish(batches)
+                return publish(whole(batches, self._find_input()))
         except PublishError as cause:
             where += _find_refusing_queue(cause.report, self._options)
             error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
@@ -166,6 +168,22 @@ class TaskCounter:
             error = type(bare)(f"{where}: {bare}")
             report = self.published()
         raise with_report(error, report)  # from here, so that Spark shows one line and not the traceback
+
+    def _find_input(self) -> Any:
+        """Return the input whose end is looked at; None without Spark.
+
+        Raises:
+            InputError: delivery is exactly-once, and this PySpark does not show whether an input was cut.
+        """
+        file = find_input()
+        if file is None and TaskContext.get() is not None:
+            if self._options.exactly_once:
+                raise InputError(
+                    f"delivery is exactly-once, and this PySpark ({__version__}) does not show whether the rows of a task are all of them: "
+                    "use one of the versions of docs/reference/support.md as it was released, or at-least-once"
+                )
+            self.notes += (_UNSEEN_END,)
+        return file
 
     def _note_repeats(self, *, begun_before: bool) -> None:
         task = self._task

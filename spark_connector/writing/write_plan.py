@@ -49,6 +49,12 @@ class WritePlan:
         )
 
     @property
+    def needs_end(self) -> bool:
+        """Whether what a task stores depends on the end of its rows: they are sorted there, or the last sub-entry ends with them."""
+        options = self.options
+        return options.exactly_once and (self.streaming or options.sub_entry_rows is not None)
+
+    @property
     def ring_reader(self) -> Callable[[], ConsistentHashExchange] | None:
         """The function that reads the exchange with its ring on the driver; None without the option ``ringVia``."""
         options = self.options

@@ -1,4 +1,4 @@
-"""Seeds for StreamPublisher and StreamReader: rows are stored once and in order, offsets given once, and every run ends.
+"""Seeds for StreamPublisher, Spark's stream tasks and StreamReader: rows are stored once and in order, offsets given once, and every run ends.
 
 Of several writers of one name: what is reported as confirmed is stored.
 """
@@ -18,7 +18,13 @@ _SEEDS = int(os.environ.get("STREAM_SEEDS", "20"))
 @pytest.mark.parametrize("first", range(0, _SEEDS, _AT_ONCE))
 @pytest.mark.parametrize(
     "run",
-    [simulated_streams.publish, simulated_streams.read, simulated_streams.share, simulated_streams.repeat],
+    [
+        simulated_streams.publish,
+        simulated_streams.write,
+        simulated_streams.read,
+        simulated_streams.share,
+        simulated_streams.repeat,
+    ],
 )
 def test_whatever_happens_to_streams(run, first: int) -> None:
     for seed in range(first, first + _AT_ONCE):

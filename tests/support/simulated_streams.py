@@ -1,18 +1,27 @@
-"""Runs of StreamPublisher and StreamReader beside a fake broker, with faults that a seed chooses: no broker, no socket.
+"""Runs of StreamPublisher, of StreamReader and of Spark's stream tasks beside a fake broker, with faults that a seed chooses: no broker, no
+socket.
 
 Real brokers have these faults at no chosen place; tests/fire/streams has the real ones.
 """
 
 from __future__ import annotations
 
+import io
 import random
+import struct
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark.serializers import SpecialLengths
 from scheduled_threads import Threads
+from spark_messages import SCHEMA
 from stream_bytes import chunk_bytes, entry, notes
 from stream_logs import ChunkLog, RowLog, header_of
 from stream_node import Line, Session, StreamNode, in_memory
@@ -20,14 +29,23 @@ from stream_publishers import UNAVAILABLE, publisher, running_broker
 
 from rabbit_chx import retry
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
+from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import ReadLimits, StreamReader, nodes, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
+from rabbit_chx.streams.rows import ROW_BITS
+from spark_connector.writing import stream_task_writer, tasks
+from spark_connector.writing.stream_layout import StreamLayout
+from spark_connector.writing.stream_task_writer import StreamTaskWriter
+from spark_connector.writing.tasks import Task
+from spark_connector.writing.write_plan import WritePlan
 
 _MOST_LOOKS = 20_000
 _TIMEOUT_S = 60.0
 _USER, _DELTA = 0, 1
 _SUB_ENTRIES = (None, 1, 7, 500)
+_KINDS = ("line", "crash", "flaw", "refusal", "leader")
+_SIGNAL = struct.pack("!i", SpecialLengths.END_OF_STREAM)
 
 
 def _repeatable(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
@@ -39,8 +57,11 @@ def _repeatable(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
 class _Trouble:
     """What happens when a publisher waits for events: confirms late, mixed, twice or never, refusals, lost lines, crashes, copies."""
 
-    def __init__(self, chance: random.Random, faults: int, copies: int) -> None:
+    def __init__(
+        self, chance: random.Random, faults: int, copies: int, kinds: Sequence[str] = _KINDS
+    ) -> None:
         self._chance = chance
+        self._kinds = kinds
         self._faults = faults
         self._copies = copies
         self._late: dict[int, list[Confirms]] = {}  # confirms that are still under way, by connection
@@ -76,7 +97,9 @@ class _Trouble:
 
     def _fault(self, session: Session) -> None:
         chance, stream = self._chance, session.stream
-        kind = chance.choice(["line", "crash", "flaw", "refusal", "leader"])
+        kind = chance.choice(self._kinds)
+        if kind == "kill":
+            raise KeyboardInterrupt
         if kind == "line":  # what is under way may arrive
             session.lose()
             return
@@ -242,6 +265,66 @@ def share(seed: int, *, same_rows: bool = False) -> None:
 def repeat(seed: int) -> None:
     """Let two or three writers publish the same rows under one name: each row is stored once, and none is refused."""
     share(seed, same_rows=True)
+
+
+def write(seed: int) -> None:
+    """Write a partition exactly once by attempts of a task, of which the last one alone ends well for sure, and check what is in the stream.
+
+    The input of the others may be cut at any row. It then ends as a whole one does, and the signal behind it is missing.
+
+    Raises:
+        AssertionError: a row is missing, there twice or out of order, or a task has reported a part of its rows as all of them.
+    """
+    chance = random.Random(seed)  # noqa: S311  # it scripts faults
+    rows = sorted((f"k{chance.randint(0, 9)}", f"{number:03}") for number in range(chance.randint(0, 120)))
+    sorts, entries = chance.random() < 0.5, chance.choice([None, 2, 7, 50])
+    verify = chance.choice(["off", "tail", "full"])
+    once: dict[str, str] = {"superStream": "x", "delivery": "exactly-once", "appId": "load", "verify": verify}
+    if entries:
+        once |= {"subEntryRows": str(entries), "compression": chance.choice(["none", "gzip"])}
+    if not sorts:
+        once |= {"version": "1"}
+    plan = WritePlan.parse({"url": "rabbitmq-stream://broker", **once}, SCHEMA, streaming=sorts)
+    plan = replace(plan, layout=StreamLayout.of(SuperStream(["s"]), SCHEMA), batch_id=0)
+    kinds = [kind for kind in (*_KINDS, "kill") if kind != "flaw" or verify != "off"]
+    with running_broker() as broker, pytest.MonkeyPatch.context() as patch:
+        _repeatable(patch, chance)
+        broker.commands = (*broker.commands, Key.PUBLISH)
+        broker.frame_max = 1 << 20
+        patch.setattr(stream_task_writer, "_PIECE_ROWS", chance.choice([1, 10, 30, 1_000]))
+        for attempts_left in range(chance.randint(0, 4), -1, -1):
+            given = chance.sample(rows, len(rows)) if sorts else rows
+            is_cut = attempts_left > 0 and chance.random() < 0.7
+            # As a release did that took the end of the file for the end of the rows.
+            is_trusted = is_cut and not sorts and chance.random() < 0.2
+            if is_cut:
+                given = given[: chance.randint(0, len(given))]
+            signal = b"" if is_cut and not is_trusted else _SIGNAL
+            patch.setattr(tasks, "find_input", lambda signal=signal: io.BufferedReader(io.BytesIO(signal)))
+            faults = chance.randint(0, 8)
+            broker.fault = _Trouble(
+                chance, faults, 0, kinds if attempts_left else [kind for kind in kinds if kind != "kill"]
+            )
+            table = pa.table(
+                [pa.array([row[place] for row in given], pa.string()) for place in (0, 1)],
+                ["key", "value"],
+            )
+            batches = table.to_batches(max_chunksize=chance.choice([1, 7, 40, 1_000]))
+            writer = StreamTaskWriter(plan, Task(write_id="query", batch_id=0))
+            refusal = ""
+            with suppress(KeyboardInterrupt):
+                try:
+                    report = writer.publish_partition(batches)
+                except RabbitChxError as error:
+                    refusal = str(error)
+                else:
+                    assert report.rows == report.confirmed == len(given)
+                assert bool(refusal) == is_cut or is_trusted, refusal
+                assert not refusal or is_trusted or "was cut after" in refusal
+        stream = broker.rows["s"]
+        assert stream.originals == [(1 << ROW_BITS) + row for row in range(1, len(rows) + 1)]
+        stored = stream.batch(0, len(stream.log)).select(["key", "value"]).to_pylist()
+        assert [(row["key"].decode(), row["value"].decode()) for row in stored] == rows
 
 
 class _GrowingLog(ChunkLog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,11 +13,11 @@ from spark_messages import SCHEMA
 from stream_logs import RowLog
 from stream_publishers import FRAME_MAX, Broker, running_broker
 
-from rabbit_chx.errors import InputError, MismatchError, PublishError, RowError
+from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.rows import ROW_BITS
 from spark_connector.reports import StreamCounts, TaskReport
-from spark_connector.writing import commit, stream_layout, stream_task_writer
+from spark_connector.writing import commit, stream_layout, stream_task_writer, tasks
 from spark_connector.writing.commit import commit_write
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
@@ -125,7 +126,9 @@ def test_rows_of_another_stream_or_not_in_order_are_refused_before_they_are_sent
 
 def test_a_partition_without_a_stream_may_have_no_rows(broker: Broker) -> None:
     with pytest.raises(
-        InputError, match=r"partition 2 has rows, .* \(s0, s1\) take .* from 0 to 1: .*a deleted partition"
+        InputError,
+        match=r"partition 2 has rows, .* \(s0, s1\) take .* from 0 to 1: .*a deleted partition.*\. Other partitions may be stored: "
+        "write the placed rows with another version",
     ):
         run(partition=2)
     assert run(partition=2, rows=0).confirmed == 0
@@ -216,6 +219,11 @@ def test_the_tail_is_the_last_row(broker: Broker) -> None:
         run(values=[*VALUES[:-1], "value z"])
     run(values=[*VALUES[:-1], "value z"], verify="off")
     assert broker.rows["s1"].ids == ids()
+    batch = pa.RecordBatch.from_pydict({"key": KEYS, "value": [*VALUES[:-1], "value z"]})
+    with pytest.raises(
+        PublishError, match=r"differ from the earlier run.* of this micro-batch, set another appId"
+    ):
+        StreamTaskWriter(replace(plan_of(), streaming=True), Task(partition=1)).publish_partition([batch])
 
 
 def test_a_write_with_a_changed_row_fails(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
@@ -318,12 +326,33 @@ def test_a_version_is_written_in_the_same_sub_entries_or_refused_before_a_row_is
     assert whole_frames.rows["s1"].ids == ids() + ids(2)
 
 
-def test_more_rows_of_a_version_do_not_double_those_of_its_last_sub_entry(whole_frames: Broker) -> None:
-    """In pieces of 10 rows, of which the last one has the end of the earlier run."""
-    run(rows=31, verify="tail", subEntryRows="7")
-    with pytest.raises(PublishError, match=r"inside the sub-entry of ids \d+ to \d+"):
-        run(rows=35, verify="tail", subEntryRows="7")
-    assert whole_frames.rows["s1"].ids == ids(rows=31)
+@pytest.mark.parametrize("stored", [7, 9, 10, 31, 35])
+def test_a_version_goes_on_behind_a_sub_entry_that_ends_where_an_input_was_cut(
+    whole_frames: Broker, stored: int
+) -> None:
+    """As a release did that stored it. In pieces of 10 rows."""
+    run(rows=stored, subEntryRows="7", verify="full")
+    report = run(subEntryRows="7", verify="full")
+    assert (counts(report).known, counts(report).verified) == (stored, ROWS)
+    assert whole_frames.rows["s1"].ids == ids()
+    assert counts(run(subEntryRows="7", verify="full")).known == ROWS
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("entries", ["", "7"])
+def test_a_cut_input_stores_only_what_does_not_depend_on_its_end(
+    whole_frames: Broker, monkeypatch: pytest.MonkeyPatch, entries: str, *, streaming: bool
+) -> None:
+    """Single rows are those of the same prefix. A micro-batch is sorted here, so nothing of it is stored."""
+    monkeypatch.setattr(tasks, "find_input", lambda: io.BufferedReader(io.BytesIO()))
+    plan = replace(plan_of(subEntryRows=entries), streaming=streaming)
+    batches = pa.table({"key": KEYS, "value": VALUES}).to_batches(max_chunksize=5)
+    with pytest.raises(RabbitChxError, match="partition 1: the input of this task was cut after 25 rows"):
+        StreamTaskWriter(plan, Task(partition=1)).publish_partition(batches[:5])
+    stored = len(whole_frames.rows["s1"].log)
+    assert stored == (
+        0 if streaming else 14 if entries else 10
+    )  # pieces of 10 rows, of which the last is held
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("7", "14"), ("14", "7")])

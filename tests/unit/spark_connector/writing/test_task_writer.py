@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from spark_messages import options_of, schema_of
 
-from rabbit_chx.errors import InputError, PublishError, RowError
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError, RowError
 from rabbit_chx.publishing import Limits, PublishReport, Retries, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.reports import RowSample, TaskReport, hash_key
@@ -257,6 +258,20 @@ def test_an_unfinished_earlier_task_is_noted(monkeypatch: pytest.MonkeyPatch, tm
     (note,) = write(ROW, task=replace(task, number=9)).notes
     assert note.startswith("Spark ran a stage of this write again")
     assert write(ROW, task=replace(task, attempt=1, number=10)).notes == ()  # that one is counted
+
+
+def test_a_task_whose_input_was_cut_reports_nothing_as_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its rows are sent, so the next task notes that they may be in the queues twice."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    task = Task(partition=3, number=4, write_id="w", speculation=False)
+    with monkeypatch.context() as cut:
+        cut.setattr(tasks, "find_input", lambda: io.BufferedReader(io.BytesIO()))
+        with pytest.raises(RabbitChxError, match=r"partition 3: .* was cut after 2 rows"):
+            write(ROW, OTHER, task=task)
+    (note,) = write(ROW, task=replace(task, number=9)).notes
+    assert note.startswith("Spark ran a stage of this write again")
 
 
 def test_made_ids_need_a_write() -> None:

@@ -1,0 +1,113 @@
+"""The input of a task, and whether its end is the end of the rows.
+
+A task whose JVM side ends early (an error before the write, a killed executor, an aborted job) closes the input of its Python worker, and
+PySpark's workers take the end of the file for the end of the rows. Behind all rows the JVM writes a signal, which a worker reads when its
+function has returned (pyspark/worker.py, `main`, PySpark 3.5 to 4.3). There is no public interface to it, so it is all in this module.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from struct import pack
+from threading import Thread
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.serializers import SpecialLengths
+
+from rabbit_chx.errors import RabbitChxError
+from spark_connector.executor_functions import OnExecutor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SIGNAL = pack("!i", SpecialLengths.END_OF_STREAM)
+#: Seconds to wait for the signal, which the JVM writes together with the last rows.
+_WAIT_S = 60.0
+_MARK = "_rabbit_chx_end"
+#: Spark may have taken the first mark before the task was interrupted.
+_MARKS = 2
+
+
+def find_input() -> Any:  # a buffered file
+    """Return the input of the worker that calls this; None if it is not where PySpark 3.5 to 4.3 have it."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # the only way to the callers
+    while frame is not None:
+        module = getattr(frame.f_globals.get("__spec__"), "name", "")  # its __name__ may be __main__
+        if (module, frame.f_code.co_name) == ("pyspark.worker", "main"):
+            file = frame.f_locals.get("infile")
+            return file if hasattr(file, "peek") else None
+        frame = frame.f_back
+    return None
+
+
+def whole(batches: Iterable[pa.RecordBatch], file: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an input; a RabbitChxError at their end if it was cut. Without a file the end is not looked at."""
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        yield batch
+    if file is not None and not _has_signal(file):
+        raise _cut_error(rows)
+
+
+def _has_signal(file: Any) -> bool:
+    """Return whether an input, whose rows are read, goes on with the signal, which stays there.
+
+    Any part of it is proof: behind a cut nothing follows.
+    """
+    seen: list[bytes] = []
+
+    def look() -> None:
+        with suppress(OSError):
+            seen.append(file.peek(len(_SIGNAL))[: len(_SIGNAL)])
+
+    thread = Thread(target=look, name="rabbit-chx-input", daemon=True)  # a file has no bound of its waits
+    thread.start()
+    thread.join(_WAIT_S)
+    return any(map(bool, seen)) and _SIGNAL.startswith(seen[0])
+
+
+def _cut_error(rows: int) -> RabbitChxError:
+    return RabbitChxError(
+        f"the input of this task was cut after {rows:,} rows: an error before the write, or the end of the job or of the executor, is the "
+        "cause, and the executor's log has it. What depends on the rows behind them is not stored: run the write again"
+    )
+
+
+# -- PySpark 3.5, where an interrupted task ends its input as if it were whole (ContextAwareIterator.scala)
+
+
+def mark_ends(df: DataFrame) -> DataFrame:
+    """Return rows with marks behind those of each partition. Spark passes no row on once a task is interrupted, so the last mark is proof."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    fields = [StructField(field.name, field.dataType) for field in df.schema.fields]  # null in a mark
+    schema = StructType([*fields, StructField(_MARK, BooleanType())])
+    return df.mapInArrow(OnExecutor(_add_marks, to_arrow_schema(schema)), schema)
+
+
+def _add_marks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in whole(batches, find_input()):
+        yield pa.RecordBatch.from_arrays([*batch.columns, pa.nulls(batch.num_rows, pa.bool_())], schema.names)
+    for _ in range(_MARKS):
+        nulls: list[Any] = [pa.array([None], kind) for kind in schema.types[:-1]]
+        yield pa.RecordBatch.from_arrays([*nulls, pa.array([True])], schema.names)
+
+
+def without_marks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `mark_ends`; a RabbitChxError at their end if a mark is missing."""
+    rows = marks = 0
+    for batch in batches:
+        count = batch.num_rows - batch.column(batch.num_columns - 1).null_count
+        marks += count
+        rows += batch.num_rows - count
+        yield pa.RecordBatch.from_arrays(batch.columns[:-1], batch.schema.names[:-1]).slice(
+            0, batch.num_rows - count
+        )
+    if marks < _MARKS:
+        raise _cut_error(rows)
