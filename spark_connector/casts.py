@@ -25,7 +25,8 @@ from rabbit_chx.errors import InputError
 _ORDERED = (ByteType, ShortType, IntegerType, LongType, DateType, TimestampType, StringType, BinaryType)
 
 
-def _sql_name(name: str) -> str:
+def quote_name(name: str) -> str:
+    """Return a column's name as Spark parses it: it may have dots, which else mean a field, backticks and spaces."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
 
 
@@ -36,8 +37,8 @@ def _sql_text(name: str, kind: DataType) -> str:
 
 
 def for_text(name: str, kind: DataType) -> str:
-    """Return SQL from a column to a text, for an error message."""
-    return f"`{_sql_text(_sql_name(name), kind)}`"
+    """Return SQL from a column, whose name is quoted, to a text, for an error message."""
+    return f"`{_sql_text(name, kind)}`"
 
 
 def for_int(name: str, _: DataType) -> str:
@@ -68,7 +69,7 @@ def for_headers(name: str, kind: DataType) -> str:
         and isinstance(kind.elementType, StructType)
         and len(kind.elementType) == 2
     ):
-        pair = ", ".join(_sql_text(f"h.{_sql_name(part.name)}", part.dataType) for part in kind.elementType)
+        pair = ", ".join(_sql_text(f"h.{quote_name(part.name)}", part.dataType) for part in kind.elementType)
         return f"`map_from_entries(transform({name}, h -> struct({pair})))`"
     return f"`map('name', {_sql_text(name, kind)})`"
 
@@ -79,5 +80,5 @@ def check_order_type(field: StructField) -> None:
         kind = field.dataType.simpleString()
         raise InputError(
             f"rows are ordered by column {field.name!r}, which is {kind}: order by a whole number, a date, a timestamp, a string or binary; "
-            f"`cast({field.name} as ...)` makes one"
+            f"`cast({quote_name(field.name)} as ...)` makes one"
         )

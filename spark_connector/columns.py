@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from rabbit_chx.errors import InputError
-from spark_connector.casts import check_order_type, for_headers, for_int, for_text, for_timestamp
+from spark_connector.casts import check_order_type, for_headers, for_int, for_text, for_timestamp, quote_name
 from spark_connector.options.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class KnownColumn:
     Attributes:
         name: the name in lower case; users may write it in any case.
         types: the names of the types in the documents.
-        recipe: returns the SQL that an error advises for a column of this name and type.
+        recipe: returns the SQL that an error advises for a column of this quoted name and type.
         meaning: one line for the documents; empty if the name says it.
         convert: returns the values of a message property, of a column of Arrow.
         find_fault: returns the rows whose values the broker would refuse, of a name and a column of Arrow; None if it takes each value.
@@ -274,7 +274,7 @@ def _check_type(field: StructField, column: KnownColumn) -> None:
     if not is_accepted:
         raise InputError(
             f"column {field.name!r} is {kind.simpleString()}, not {column.types}: "
-            f"use {column.recipe(field.name, kind)}"
+            f"use {column.recipe(quote_name(field.name), kind)}"
         )
 
 

@@ -13,7 +13,7 @@ from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
-from spark_connector.executor_functions import for_each_partition, speculation_of
+from spark_connector.executor_functions import for_each_partition, number_columns, speculation_of
 from spark_connector.options.write_options import WriteOptions, check_speculation, to_texts
 from spark_connector.placing.rings import NO_QUEUE, cached_ring, count_by_queue
 from spark_connector.reports import render_text
@@ -289,10 +289,10 @@ def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions
     """Return two columns: the routing key, and the first fault of the row or null."""
     from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
-    names = df.columns
+    numbered = number_columns(df)
 
     def column(at: int) -> Column:
-        return df[f"`{names[at].replace('`', '``')}`"]
+        return numbered[str(at)]
 
     def fault(check: Check) -> Column:
         checked = column(check.column)
@@ -301,7 +301,7 @@ def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions
 
     key = F.lit(options.queue or options.routing_key) if columns.key is None else column(columns.key)
     first_fault = F.coalesce(*map(fault, list_checks(columns, options)))
-    return df.select(key.alias("key"), first_fault.alias("fault"))
+    return numbered.select(key.alias("key"), first_fault.alias("fault"))
 
 
 def count_partition(

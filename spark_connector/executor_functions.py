@@ -76,10 +76,15 @@ def loader(where: str) -> Callable[..., Any]:
     return load
 
 
+def number_columns(df: DataFrame) -> DataFrame:
+    """Return the rows with the columns "0", "1" and so on: PySpark does not quote the names of columns for `mapInArrow`."""
+    return df.toDF(*map(str, range(len(df.columns))))
+
+
 def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: object) -> list[Any]:
     """Call a module-level function once for each partition, in one Spark action, and return the results in the order of the partitions.
 
-    The function is called with the `arguments` and an iterator of Arrow batches, which it must exhaust. Its arguments and result can be
+    The function is called with the `arguments` and an iterator of Arrow batches with numbered columns, which it must exhaust. Its arguments and result can be
     pickled.
 
     Raises:
@@ -87,7 +92,7 @@ def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: 
         MissingExtraError: the Python of Spark's workers lacks the package.
     """
     check_worker_python(df.sparkSession)
-    collected = df.mapInArrow(OnExecutor(_summary, function, *arguments), _SUMMARY).collect()
+    collected = number_columns(df).mapInArrow(OnExecutor(_summary, function, *arguments), _SUMMARY).collect()
     rows = sorted(collected, key=lambda row: row.partition)
     if [row.partition for row in rows] != list(range(len(rows))):
         raise RabbitChxError(

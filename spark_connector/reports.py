@@ -127,7 +127,7 @@ class PublishedCounts:
     """The counts of published rows in a `TaskReport` or a `WriteReport`: those of its `publish_report`.
 
     Attributes:
-        published: rows that were published; each is counted once.
+        published: rows that were published; each is counted once, and one that a stream had from an earlier run or attempt (`known`) is not.
         confirmed: rows that the broker confirmed and did not return.
         returned: rows that were not routed to a queue (``onUnroutable=skip``).
         nacked: rows that the broker refused permanently; 0, since a write with such rows fails.
@@ -142,7 +142,9 @@ class PublishedCounts:
     __slots__ = ()
     publish_report: PublishReport
 
-    published: int = _count("rows")
+    published: int = property(
+        lambda self: self.publish_report.rows - (self.streams.known if self.streams else 0)
+    )  # type: ignore[assignment]
     confirmed: int = _count("confirmed")
     returned: int = _count("returned")
     nacked: int = _count("nacked")
@@ -235,6 +237,9 @@ class WriteReport(PublishedCounts):
         queue: name of the queue that got all rows; None for an exchange.
         to_streams: whether rows are written into streams; the report then has their counts, also without a row.
         changed_ring: the ring by which rows were routed in the client and the ring after the write, if they differ; else None.
+        super_stream: whether `exchange` is a super stream.
+        placed_streams: with exactly-once, the number of streams: partition 0 has the rows of the first one, and the partition behind those of the
+            streams has the rows without one, such as those with a null key; 0 if it is not known.
         publish_report: the sums over the tasks.
     """
 
@@ -250,6 +255,8 @@ class WriteReport(PublishedCounts):
     changed_ring: tuple[KeyMap, KeyMap] | None = None
     queue: str | None = None
     to_streams: bool = False
+    super_stream: bool = False
+    placed_streams: int = 0
     publish_report: PublishReport = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -311,7 +318,8 @@ class WriteReport(PublishedCounts):
         from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 
         text = partial(TableColumn, numeric=False)
-        place = f"queue {self.queue!r}" if self.queue else f"exchange {self.exchange!r}"
+        kind = "super stream" if self.super_stream else "exchange"
+        place = f"queue {self.queue!r}" if self.queue else f"{kind} {self.exchange!r}"
         batch = f", batch {self.batch_id}" if self.batch_id is not None else ""
         yield Line(f"write {self.write_id or 'unnamed'}{batch} to {place}, {self.seconds:.1f} s")
         if self.failed:
@@ -331,7 +339,9 @@ class WriteReport(PublishedCounts):
             yield Table([heading, TableColumn("rows")], sorted(self.predicted.items()))
         if self.tasks:
             counts = map(TableColumn, ("attempt", "rows", "seconds", "rows/s"))
-            yield Table([text("partition"), *counts], [_row_of_task(task) for task in self.tasks])
+            yield Table(
+                [text("partition"), *counts], [_row_of_task(task, self.placed_streams) for task in self.tasks]
+            )
         if self.samples:
             headings = ("partition", "row", "hash of key", "not confirmed because")
             yield Table([*map(text, headings)], [_row_of_sample(sample) for sample in self.samples])
@@ -363,9 +373,10 @@ def _number(number: int, things: str) -> str:
     return f"{number:,} {things}{'' if number == 1 else 's'}"
 
 
-def _row_of_task(task: TaskReport) -> tuple[object, ...]:
+def _row_of_task(task: TaskReport, streams: int) -> tuple[object, ...]:
     rate = task.rows / task.seconds if task.seconds else 0.0
-    return str(task.partition), task.attempt, task.rows, f"{task.seconds:.1f}", f"{rate:,.0f}"
+    partition = f"{task.partition}{' (null keys)' if 0 < streams <= task.partition else ''}"
+    return partition, task.attempt, task.rows, f"{task.seconds:.1f}", f"{rate:,.0f}"
 
 
 def _row_of_sample(sample: RowSample) -> tuple[str, ...]:

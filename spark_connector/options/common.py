@@ -19,31 +19,17 @@ from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.options import COUNT, FLAG, SECONDS, TEXT, Option, ValueKind, one_of, options_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
-from rabbit_chx.streams.nodes import split_address
+from rabbit_chx.streams.nodes import split_address, stream_settings
 
 _SHOWN = 60
-#: Names in lower case that Spark itself puts among the options, with the place in its sources (3.5 to 4.3).
-ADDED_BY_SPARK = {
-    "path": "DataFrameReader.load, DataFrameWriter.save, DataStreamWriter.start; the location of a table",
-    "paths": "DataFrameReader.load with several paths",
-    "checkpointlocation": "DataStreamWriter.start",
-    "queryname": "DataStreamWriter.queryName, DataStreamWriter.start",
-    "__partition_columns": "DataSourceUtils.PARTITIONING_COLUMNS_KEY",
-    "__v1_save_as_table_overwrite": "DataFrameWriter.saveAsTable",
-    "serialization.format": "the storage properties of a table in the session catalog",
-    # TableCatalog.java: the reserved properties of a table.
-    "location": "TableCatalog.PROP_LOCATION",
-    "is_managed_location": "TableCatalog.PROP_IS_MANAGED_LOCATION",
-    "external": "TableCatalog.PROP_EXTERNAL",
-    "table_type": "TableCatalog.PROP_TABLE_TYPE",
-    "comment": "TableCatalog.PROP_COMMENT",
-    "collation": "TableCatalog.PROP_COLLATION",
-    "provider": "TableCatalog.PROP_PROVIDER",
-    "owner": "TableCatalog.PROP_OWNER",
-}
-#: Those of them that a reader, a writer or a query may have without a table.
+#: Names in lower case that Spark itself puts among the options of a reader, a writer or a query (3.5 to 4.3): DataFrameReader.load,
+#: DataFrameWriter.save, DataStreamWriter.start and queryName, DataSourceUtils.PARTITIONING_COLUMNS_KEY.
 _OF_CALLS = ("path", "paths", "checkpointlocation", "queryname", "__partition_columns")
-_OF_TABLES = ADDED_BY_SPARK.keys() - _OF_CALLS
+#: The reserved properties of a table, in TableCatalog.java.
+_RESERVED = "location is_managed_location external table_type comment collation provider owner"
+#: Those of a table: DataFrameWriter.saveAsTable, the storage properties of the session catalog.
+_OF_TABLES = ("__v1_save_as_table_overwrite", "serialization.format", *_RESERVED.split())
+ADDED_BY_SPARK = (*_OF_CALLS, *_OF_TABLES)
 #: TableCatalog.OPTION_PREFIX: Spark adds each option of a table a second time, behind this prefix.
 _TABLE_OPTION = "option."
 
@@ -69,19 +55,25 @@ def fields_from(values: Mapping[str, Any], of: type) -> dict[str, Any]:
     return {name: values[option.spark_name] for name, option in options_of(of).items()}
 
 
+def by_lower_name(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return options by their names in lower case; an InputError for two names of one option, which Spark does not distinguish."""
+    named: dict[str, str] = {}
+    for name in texts:
+        check_exclusive(**{named.setdefault(name.lower(), name): True, name: True})
+    return {name.lower(): text for name, text in texts.items()}
+
+
 def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the value of every option by its name; InputError if one is unknown or cannot be parsed."""
     by_name = {option.spark_name.lower(): option for option in known}
-    text_of: dict[str, str] = {}
-    for name, text in texts.items():
-        if name.lower() in text_of:
-            raise InputError(
-                f"option {name!r} is given twice, since options do not distinguish case: pass it once"
-            )
-        if not is_added_by_spark(name):
-            text_of[name.lower()] = text
+    given = by_lower_name(texts)
+    text_of = {
+        name: text
+        for name, text in given.items()
+        if name not in ADDED_BY_SPARK and not name.startswith(_TABLE_OPTION)
+    }
     is_read = "stream" in by_name
-    _check_path(texts, is_read=is_read)
+    _check_path(given, is_read=is_read)
     if not text_of:  # tested with PySpark 4.3.0
         remedy = (
             "read of the table: use CREATE TEMPORARY VIEW name USING rabbitmq OPTIONS (...)"
@@ -111,9 +103,8 @@ def read_option(option: Option, text: str | None) -> Any:  # each option has its
         raise InputError(f"option {option.spark_name!r} is {quote_text(text)}: pass {remedy}") from None
 
 
-def _check_path(texts: Mapping[str, str], *, is_read: bool) -> None:
+def _check_path(given: Mapping[str, str], *, is_read: bool) -> None:
     """Raise an InputError for a path of ``save``, ``start`` or ``load``; that of a table is among other options of Spark."""
-    given = {name.lower(): text for name, text in texts.items()}
     path = given.get("path") or given.get("paths") or ""
     is_of_table = any(name in _OF_TABLES or name.startswith(_TABLE_OPTION) for name in given)
     if path and not is_of_table:
@@ -121,12 +112,6 @@ def _check_path(texts: Mapping[str, str], *, is_read: bool) -> None:
         raise InputError(
             f"the path {quote_text(path)} ({calls}) names nothing on a broker: leave it out, and pass the option {option!r}"
         )
-
-
-def is_added_by_spark(name: str) -> bool:
-    """Return whether Spark itself puts a name among the options, in any case."""
-    name = name.lower()
-    return name in ADDED_BY_SPARK or name.startswith(_TABLE_OPTION)
 
 
 def _hint(name: str, known: Mapping[str, Option]) -> str:
@@ -315,22 +300,21 @@ class Brokers:
     Attributes:
         addresses: the settings of each address; without the password if `password` is set.
         password: the source of the password; None if the settings contain it.
+        given: the addresses as they were given: for `streams` they may be AMQP URIs.
     """
 
     addresses: tuple[ConnectionSettings, ...]
     password: PasswordSource | None = None
+    given: tuple[ConnectionSettings, ...] = ()
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, streams: bool = False) -> Brokers:
         """Return the addresses of the options; for `streams` (the stream protocol) the port of an AMQP URI is ignored."""
         passwords = check_exclusive(**{name: values[name] for name in _PASSWORDS})
-        addresses = (
-            (_from_host(values, streams=streams),)
-            if values["url"] is None
-            else _from_urls(values, streams=streams)
-        )
+        given = (_from_host(values, streams=streams),) if values["url"] is None else _from_urls(values)
         settings = _of_all_addresses(values)
-        addresses = tuple(replace(address, **settings) for address in addresses)
+        given = tuple(replace(address, **settings) for address in given)
+        addresses = tuple(map(stream_settings, given)) if streams else given
         if len({address.protocol for address in addresses}) > 1:
             raise InputError(
                 "option 'url' has addresses of AMQP and of streams: pass rabbitmq-stream:// for all of them, or for none"
@@ -338,7 +322,16 @@ class Brokers:
         elsewhere = [PasswordSource(name, values[name]) for name in passwords if name != "password"]
         if "tokenCommand" in passwords:
             elsewhere[0].token_command()  # it is malformed here already
-        return cls(addresses, *elsewhere)
+        return cls(addresses, next(iter(elsewhere), None), given)
+
+    @property
+    def by_amqp(self) -> Brokers:
+        """The same hosts for AMQP: at the ports of AMQP URIs, else at its default ports."""
+        addresses = (
+            one if one.protocol == "amqp" else replace(one, protocol="amqp", port=5671 if one.tls else 5672)
+            for one in self.given
+        )
+        return replace(self, addresses=tuple(addresses))
 
     @property
     def masked_url(self) -> str:
@@ -366,17 +359,17 @@ class Brokers:
         raise problem or UnreachableError("there is no address to connect to")
 
 
-def _from_urls(values: Mapping[str, Any], *, streams: bool) -> tuple[ConnectionSettings, ...]:
+def _from_urls(values: Mapping[str, Any]) -> tuple[ConnectionSettings, ...]:
     for name in ("host", "port", "vhost"):
         if values[name] is not None:
             raise InputError(
                 f"options 'url' and {name!r} are both given, and the URL has it already: pass one of them"
             )
-    return tuple(_from_url(url, values, streams=streams) for url in _NEXT_URL.split(values["url"].strip()))
+    return tuple(_from_url(url, values) for url in _NEXT_URL.split(values["url"].strip()))
 
 
-def _from_url(url: str, values: Mapping[str, Any], *, streams: bool) -> ConnectionSettings:
-    parse = parse_stream_uri if streams or url.lower().startswith("rabbitmq-stream") else parse_uri
+def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
+    parse = parse_stream_uri if url.lower().startswith("rabbitmq-stream") else parse_uri
     settings = parse(url)
     userinfo, at, _ = url.partition("://")[2].rpartition("@")
     for name in _PASSWORDS:

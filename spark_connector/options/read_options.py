@@ -50,12 +50,17 @@ _EARLIEST, _LATEST = -2, -1
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
+    names = _split(text, "stream")
     if not all(names):
         raise ValueError
+    return names
+
+
+def _split(text: str, what: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
     for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"option 'stream' names {name!r} twice: name each stream once")
+        if name and names.count(name) > 1:
+            raise InputError(f"option {what!r} names {name!r} twice: name each {what} once")
     return names
 
 
@@ -357,11 +362,9 @@ _MOST_BYTES = 1 << 30
 
 
 def _queues(text: str) -> tuple[str, ...]:
-    queues = tuple(name.strip() for name in text.split(","))
+    queues = _split(text, "queue")
     for queue in queues:
         check_name(queue, "queue")
-        if queues.count(queue) > 1:
-            raise InputError(f"option 'queue' names {queue!r} twice: name each queue once")
     return queues
 
 

@@ -227,7 +227,7 @@ class WriteOptions:
     )
     exactly_once: bool = option(
         either("at-least-once", "exactly-once"),
-        "[exactly once](../spark/streams.md#write) needs `place_for_streams`, and `superStream` or `exchange` with `ring` or `ringVia`",
+        "[exactly once](../spark/streams.md#write) needs `place_for_streams`, and `superStream` or `exchange` with its ring",
         default=False, spark="delivery",
     )
     app_id: str | None = option(
@@ -261,15 +261,17 @@ class WriteOptions:
     )
     sub_entry_rows: int | None = field_of(
         _WRITER["sub_entry_rows"],
-        meaning="maximum number of rows of a [sub-entry](../streams/python.md#sub-entries); by default rows are single",
+        meaning="rows per [sub-entry](../streams/python.md#sub-entries) (clients call it sub-entry size); by default rows are single",
         only="streams",
     )
     compression: Codec = field_of(_WRITER["compression"], only="streams")
     node_addresses: Mapping[str, str] = field_of(NODE_ADDRESSES, only="streams")
     management_url: ManagementUrl | None = option(
         MANAGEMENT_URL,
-        "`http[s]://host:15672`, to count the publisher names of each stream; by default with the login of `url`",
-        only="exactly-once", heading="Exactly once",
+        "`http[s]://host:15672`, by default with the login of `url`: instead of `ring`, its "
+        "[record](../operate/managed-brokers.md#the-broker-keeps-the-record), which takes AMQP, too (`addresses` may map its port); counts "
+        "the publisher names of each stream",
+        only="once or recorded",
     )
     connection_name: str = option(
         _NAME_PATTERN, "name of the connection in the management UI; also `{write}` and `{batch}`",
@@ -342,7 +344,14 @@ class WriteOptions:
     @property
     def place(self) -> str:
         """The target with its kind, for logs and reports."""
-        return f"queue {self.queue!r}" if self.queue else f"exchange {self.target!r}"
+        kind = "super stream" if self.super_stream else "queue" if self.queue else "exchange"
+        return f"{kind} {self.target!r}"
+
+    @property
+    def reads_record(self) -> bool:
+        """True if the ring of the streams is that of the record on the broker."""
+        placed = self.super_stream or self.ring is not None or self.ring_via is not None
+        return self.to_streams and not placed and self.management_url is not None
 
 
 #: Every option of a write, in the order of the documents.
@@ -371,18 +380,21 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
             ": rows go by AMQP: pass superStream, or rabbitmq-stream:// in the url; or leave it out"
         )
     if not options.exactly_once:
-        unfit["exactly-once"] = ": delivery is at-least-once: set delivery to exactly-once; or leave it out"
+        kinds = ("exactly-once",) if options.reads_record else ("exactly-once", "once or recorded")
+        unfit |= dict.fromkeys(
+            kinds, ": delivery is at-least-once: set delivery to exactly-once; or leave it out"
+        )
     check_only(OPTIONS, texts, unfit)
     check_exclusive(superStream=options.super_stream, exchange=options.exchange, queue=options.queue)
     _check_queue(options)
     placed = options.ring is not None or options.ring_via is not None
     if options.super_stream and placed:
         raise InputError("option 'superStream' needs no ring: leave 'ring' and 'ringVia' out")
-    if options.to_streams and options.exchange and not placed:
+    if options.to_streams and options.exchange and not (placed or options.reads_record):
         once = "; exactly once works only into streams" if options.exactly_once else ""
         raise InputError(
-            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: pass ringVia, "
-            f"such as 'docker exec NAME', or ring{once}"
+            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: pass managementUrl if "
+            f"it is recorded, or ringVia, such as 'docker exec NAME', or ring{once}"
         )
     if options.compression != "none" and options.sub_entry_rows is None:
         raise InputError(
@@ -411,15 +423,10 @@ def _check(options: WriteOptions) -> None:
         raise InputError(
             "option 'exchange' is missing: name the exchange to publish to, or a queue, or a superStream"
         )
-    for name, text in (
-        ("exchange", options.exchange),
-        ("queue", options.queue),
-        ("superStream", options.super_stream),
-        ("routingKey", options.routing_key or ""),
-    ):
-        size = len(text.encode("utf-8", "surrogatepass"))
+    for name in ("exchange", "queue", "super_stream", "routing_key"):
+        size = len((getattr(options, name) or "").encode("utf-8", "surrogatepass"))
         if size > MAX_SHORTSTR:
-            raise InputError(too_long(f"option {name!r}", size))
+            raise InputError(too_long(f"option {options_of(WriteOptions)[name].spark_name!r}", size))
     check_exclusive(ring=options.ring, ringVia=options.ring_via)
     if options.ring_via is not None and not options.exchange:
         raise InputError("option 'ringVia' requires the option 'exchange', whose ring it reads")

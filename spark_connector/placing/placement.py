@@ -11,10 +11,13 @@ from importlib import import_module
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyspark.sql.types import BinaryType, StringType
+
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import murmur3_x86_32
+from spark_connector.casts import check_order_type, for_text, quote_name
 from spark_connector.executor_functions import OnExecutor, check_worker_python
 from spark_connector.placing.rings import CACHED_RINGS, as_key_map, as_ring, cached_ring, destination_indices
 
@@ -52,7 +55,8 @@ def place(
         by: the unit of a partition; ``"queue"`` is the only choice.
         slices: number of partitions of heavy queues, such as ``{"q1": 4}``; other queues have one.
         partitions: number of partitions of all queues together, instead of `slices`, distributed by the queues' shares of the ring.
-        order_by: columns to sort each partition by. Without it, rows of a key may change their order.
+        order_by: columns, or their names, to sort each partition by; a field of a struct is a column, as ``col("event.time")``. Without it,
+            rows of a key may change their order.
         key: name of the column with the routing key, string or binary.
 
     Raises:
@@ -71,10 +75,8 @@ def place(
     placement = Placement.of(
         ring, slices=slices, partitions=partitions, spare=nullable or None in ring.shares()
     )
-    columns: Any = (
-        [order_by] if isinstance(order_by, str) or not isinstance(order_by, (list, tuple)) else order_by
-    )
-    return _repartition(df, column, ring, placement, () if order_by is None else columns)
+    columns = order_by if isinstance(order_by, (list, tuple)) else [] if order_by is None else [order_by]
+    return _repartition(df, column, ring, placement, list(map(_as_column, columns)))
 
 
 def place_for_streams(
@@ -104,22 +106,17 @@ def place_for_streams(
         once = {"superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 42}
         rows.write.format("rabbitmq").options(url=url, **once).mode("append").save()
     """
-    from pyspark.sql import functions
-    from pyspark.sql.types import StringType
-
-    from spark_connector.casts import check_order_type
-
     placing = as_key_map(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
     value, _ = _text_column(df, "value", "the body 'value'")
     # The write names the rows of the spare partition, which have no stream.
     placement = Placement((1,) * len(placing.destinations), spare=nullable or _has_holes(placing))
     # By bytes, with any collation of a column.
-    order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
+    order = [each.cast("binary") for each in (column, value)]
     if order_by is not None:
         first = _field(df, order_by, "the order with order_by=")
         check_order_type(first)
-        by = functions.col(f"`{first.name}`")
+        by = _as_column(first.name)
         order.insert(0, by.cast("binary") if isinstance(first.dataType, StringType) else by)
     return _repartition(df, column, placing, placement, () if df.isStreaming else order)
 
@@ -131,16 +128,16 @@ def _has_holes(placing: KeyMap) -> bool:
 
 def _repartition(
     df: DataFrame,
-    key: str,
+    key: Column,
     placing: KeyMap,
     placement: Placement,
-    order_by: Sequence[str | Column] = (),
+    order_by: Sequence[Column] = (),
 ) -> DataFrame:
     helper = _HELPER
     while helper in df.columns:
         helper += "_"
     exact = hasattr(df, "repartitionById")  # since PySpark 4.1
-    chosen = df.withColumn(helper, _partition_column(df[key], placing, placement, salted=not exact))
+    chosen = df.withColumn(helper, _partition_column(key, placing, placement, salted=not exact))
     if exact:
         rows = chosen.repartitionById(placement.partitions, helper)
     else:
@@ -148,6 +145,13 @@ def _repartition(
     if order_by:
         rows = rows.sortWithinPartitions(*order_by)
     return rows.drop(helper)
+
+
+def _as_column(column: str | Column) -> Column:
+    """Return a column of its name, which is never an expression: "event.time" is not a field of a struct."""
+    from pyspark.sql.functions import col  # a worker has no use for it
+
+    return col(quote_name(column)) if isinstance(column, str) else column
 
 
 def _field(df: DataFrame, name: str, what: str) -> StructField:
@@ -162,19 +166,15 @@ def _field(df: DataFrame, name: str, what: str) -> StructField:
     return fields[0]
 
 
-def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
-    """Return the name of a text or binary column as the frame has it, and whether it is nullable; InputError for another column."""
-    from pyspark.sql.types import BinaryType, StringType
-
-    from spark_connector.casts import for_text
-
+def _text_column(df: DataFrame, name: str, what: str) -> tuple[Column, bool]:
+    """Return a text or binary column by its name, and whether it is nullable; InputError for another column."""
     field = _field(df, name, what)
     if not isinstance(field.dataType, (StringType, BinaryType)):
         raise InputError(
             f"column {field.name!r} is {field.dataType.simpleString()}, not string or binary: "
-            f"use {for_text(field.name, field.dataType)}"
+            f"use {for_text(quote_name(field.name), field.dataType)}"
         )
-    return field.name, field.nullable
+    return _as_column(field.name), field.nullable
 
 
 def _partition_column(key: Column, placing: KeyMap, placement: Placement, *, salted: bool) -> Column:
@@ -322,7 +322,7 @@ def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
     NAME``. The column is deterministic: an Arrow UDF on PySpark 4.1 and newer, a pandas UDF on older versions.
 
     Args:
-        key_column: the routing keys, string or binary.
+        key_column: the routing keys, string or binary: a column, or its name. A field of a struct is a column, as ``col("event.key")``.
         ring: the ring of the exchange, the table of its slots (`Broker.slots`), or an ``x-modulus-hash`` exchange (`Broker.exchange`), or the
             JSON of one of them (`to_json`).
 
@@ -333,7 +333,7 @@ def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
 
         df.groupBy(queue_for("key", ring).alias("queue")).count()
     """
-    return create_udf(queue_names, "string", as_ring(ring).to_json())(key_column)
+    return create_udf(queue_names, "string", as_ring(ring).to_json())(_as_column(key_column))
 
 
 def create_udf(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:

@@ -11,12 +11,17 @@ from rabbit_chx.publishing.client_routing import describe_ring_change
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.key_map_json import key_map_from_json
+from rabbit_chx.streams.frames import Node
+from rabbit_chx.streams.keys import check_stream_ring
+from rabbit_chx.streams.nodes import at_node
 from rabbit_chx.words import error_text
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.amqp.settings import ManagementUrl
 
 #: The text of reports for rows without a queue.
 NO_QUEUE = "(no queue)"
@@ -158,6 +163,24 @@ def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExcha
     buckets, arguments = DiagnosticsRing(prefix).read_exchange(vhost, exchange)
     ring = HashRing.from_buckets(buckets, next_bucket=buckets.next_bucket)
     return ConsistentHashExchange(exchange, ring, arguments)
+
+
+def read_recorded(
+    exchange: str, management_url: ManagementUrl, addresses: Mapping[str, str], settings: ConnectionSettings
+) -> KeyMap:
+    """Return the ring of streams of an exchange that the record on the broker proves; an InputError if none does.
+
+    `settings` are those of AMQP, which the proof takes, at the reachable one of `addresses`.
+    """
+    from rabbit_chx.broker import Broker  # only the driver loads it
+
+    at = at_node(settings, Node(settings.host, settings.port), addresses)
+    with Broker(at, management_url.with_login_of(at)) as broker:
+        live = broker.inspect(exchange)
+        _ring_of(live.mirror())  # an error unless keys are hashed
+        return check_stream_ring(
+            live.key_map(), "record the ring, or pass ringVia, such as 'docker exec NAME'"
+        )
 
 
 def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:

@@ -13,6 +13,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing.super_stream import StreamRouting
 from rabbit_chx.streams.keys import check_super_stream, find_super_stream
 from rabbit_chx.streams.nodes import open_any, settings_of
+from spark_connector.options.common import by_lower_name
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.options.write_options import to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing, read_exchange
@@ -56,7 +57,7 @@ def replay(
     keys = [bytes_of(each, "the key") for each in ([key] if isinstance(key, (str, bytes)) else key)]
     if not keys:
         raise InputError("there is no key: pass at least one")
-    given = {name.lower(): text for name, text in to_texts(options, None).items()}
+    given = by_lower_name(to_texts(options, None))
     exchange, ring_via, super_stream, routing = (
         given.pop(name, None) for name in ("exchange", "ringvia", "superstream", "routing")
     )

@@ -31,28 +31,15 @@ from spark_connector.spark_errors import strip_traceback, without_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxBytes,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    _HAS_LIMITS = True
-else:
-    try:  # since PySpark 4.2
-        from pyspark.sql.streaming.datasource import (
-            ReadAllAvailable,
-            ReadMaxBytes,
-            ReadMaxRows,
-            SupportsTriggerAvailableNow,
-        )
-
-        _HAS_LIMITS = True
-    except ImportError:
-        _HAS_LIMITS, SupportsTriggerAvailableNow = False, object
+try:  # since PySpark 4.2
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow
+except ImportError:
+    _AvailableNow = object  # type: ignore[assignment, misc]
+_HAS_LIMITS = _AvailableNow is not object
 
 
 _log = logging.getLogger(__name__)
@@ -120,7 +107,7 @@ class Range:
     start: int
     end: int
     before: Fingerprint | None = None
-    landmarks: tuple[Fingerprint, ...] = ()
+    landmarks: Sequence[Fingerprint] = ()
 
 
 def split(ranges: Sequence[Range], least: int | None) -> list[Range]:
@@ -227,9 +214,7 @@ class _Reader:
         # Spark's own for a batch without ranges: None in PySpark 4.0, an empty one later.
         if partition is None or partition.value is None:
             return
-        stream, start, end, before, landmarks = partition.value
-        known = tuple(Fingerprint(*landmark) for landmark in landmarks)
-        each = Range(stream, start, end, before and Fingerprint(*before), known)
+        each = Range(*partition.value)
         context = TaskContext.get()
         error = None
         try:
@@ -241,15 +226,7 @@ class _Reader:
 
     def _partitions(self, ranges: list[Range]) -> list[InputPartition]:
         return [
-            InputPartition(
-                (
-                    each.stream,
-                    each.start,
-                    each.end,
-                    each.before and tuple(each.before),
-                    [*map(tuple, each.landmarks)],
-                )
-            )
+            InputPartition((each.stream, each.start, each.end, each.before, [*each.landmarks]))
             for each in split(ranges, self._options.min_partitions)
         ]
 
@@ -302,7 +279,7 @@ class FilteredReader(BatchReader):
         return left
 
 
-class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MicroBatchReader(_Reader, DataSourceStreamReader, _AvailableNow):
     """Reads streams, micro-batch by micro-batch. Needs PySpark 4.2."""
 
     def __init__(self, options: ReadOptions) -> None:

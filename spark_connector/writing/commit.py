@@ -162,6 +162,8 @@ def _report(
         changed_ring,
         plan.options.queue or None,
         plan.options.to_streams,
+        bool(plan.options.super_stream),
+        len(plan.layout.streams) if plan.layout and plan.options.exactly_once else 0,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -269,23 +269,15 @@ def build_messages(
         keys = [(options.queue or options.routing_key or "").encode()] * batch.num_rows
     else:
         keys = as_binary(batch.column(columns.key))
-    exchanges = None
-    if columns.exchange is not None:
-        exchanges = as_binary(batch.column(columns.exchange).fill_null(options.exchange))
-    filter_values = None
-    if columns.filter_value is not None:
-        filter_values = as_binary(batch.column(columns.filter_value)).fill_null(b"")
-    order = None if columns.order is None else _orderable(batch.column(columns.order))
-    return Messages(
-        keys=keys,
-        bodies=as_binary(batch.column(columns.value)),
-        properties=properties,
-        exchanges=exchanges,
-        skipped=skipped,
-        samples=shown,
-        filter_values=filter_values,
-        order=order,
-    )
+
+    def column_of(at: int | None, convert: Callable[[Any], Any]) -> Any:
+        return None if at is None else convert(batch.column(at))
+
+    exchanges = column_of(columns.exchange, lambda names: as_binary(names.fill_null(options.exchange)))
+    filter_values = column_of(columns.filter_value, lambda values: as_binary(values).fill_null(b""))
+    order = column_of(columns.order, _orderable)
+    bodies = as_binary(batch.column(columns.value))
+    return Messages(keys, bodies, properties, exchanges, skipped, shown, filter_values, order)
 
 
 def _orderable(column: Any) -> Any:  # Arrow has no types

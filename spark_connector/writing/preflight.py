@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import check_report_path
 from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.exchange_check import check_queue, inspect_exchange
-from spark_connector.writing.stream_layout import plan_layout
+from spark_connector.writing.stream_layout import call_with_retry, plan_layout
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def plan_write(
     if overwrite:
         mode = "outputMode('complete')" if streaming else "mode('overwrite')"
         raise InputError(
-            f"{mode}: messages in queues cannot be overwritten; use 'append', and purge the queues yourself "
-            "if that is meant"
+            f"{mode}: messages in queues cannot be overwritten, whatever Spark proposes: use {mode.partition('(')[0]}('append'), and purge the "
+            "queues yourself if that is meant"
         )
     plan = WritePlan.parse(options, schema, streaming=streaming)
     parsed = plan.options
@@ -80,9 +80,10 @@ def plan_write(
     parsed = _with_ring(plan, ring)
     layout = None
     if parsed.to_streams:
-        checks_streams = parsed.preflight and (cache is None or cache.notes is None)
-        layout = plan_layout(parsed, schema, patient=streaming, checks_streams=checks_streams)
-        if cache is not None and checks_streams:  # the streams of a streaming query are checked once
+        is_first = cache is None or cache.notes is None  # the streams of a streaming query are checked once
+        layout = plan_layout(parsed, schema, patient=streaming, checks_streams=parsed.preflight and is_first)
+        notes += (*_amqp_notes(parsed), *layout.notes) if is_first else ()
+        if cache is not None:
             cache.keep(())
     for note in notes:
         _log.warning("%s", note)
@@ -150,6 +151,16 @@ def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
         "rename it, or set it outside of Spark's configuration"
     )
     return (note,)
+
+
+def _amqp_notes(options: WriteOptions) -> Iterator[str]:
+    """Yield what an AMQP URI does not say of a write into a super stream: the port, and that rows may be stored again."""
+    if options.super_stream and options.brokers.given[0].protocol == "amqp":
+        delivery = "; delivery is at-least-once, so a repeated task stores its rows again: set delivery to exactly-once"
+        yield (
+            f"rows go to super stream {options.super_stream!r} by the stream protocol at port {options.brokers.addresses[0].port}, and not to "
+            f"the port of the amqp:// URL: rabbitmq-stream:// names that port{'' if options.exactly_once else delivery}"
+        )
 
 
 def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
@@ -233,10 +244,11 @@ class PreflightCache:
 
 
 def _with_ring(plan: WritePlan, ring: WatchedRing | None) -> WriteOptions:
-    """Return the options with the ring that ``ringVia`` reads; an error if rows cannot be routed by the ring."""
+    """Return the options with the ring that is read on the driver; an error if rows cannot be routed by the ring."""
     options = plan.options
     if (read := plan.ring_reader) is not None:
-        options = replace(options, ring=WatchedRing(read).ring)
+        timeout_s = options.reconnect_timeout_s if plan.streaming else 0.0
+        options = replace(options, ring=call_with_retry(lambda: WatchedRing(read).ring, timeout_s))
     elif options.client_routing and (ring is None or not ring.can_be_read):
         raise InputError(
             "option 'routing' is 'client', and nothing reads the ring before and after the write: pass ringVia, such as "

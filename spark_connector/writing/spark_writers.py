@@ -40,7 +40,7 @@ class _TaskDone(WriterCommitMessage):
         self.report = report
         self.started = plan.started
         self.notes = plan.notes
-        self.ring = plan.options.ring if plan.options.ring_via else None  # else the options have it
+        self.ring = plan.options.ring if plan.ring_reader else None  # else the options have it
 
 
 class _SparkWriter:

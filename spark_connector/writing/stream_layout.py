@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from http.client import NOT_FOUND
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.amqp.replies import is_transient, may_be_limit
 from rabbit_chx.errors import (
+    BrokerRefusedError,
     ConnectionLostError,
     InputError,
     MismatchError,
@@ -60,24 +63,18 @@ class StreamLayout:
         digest: identifies the streams in their order, the rule that places keys, the columns and the sort order. If one of them differs,
             the same id may mean another row.
         frame_max: the bytes of the largest frame that the broker accepts; a row must fit into one.
+        notes: what the checks of the streams have found, for the report.
     """
 
     placing: KeyMap
     digest: str
     frame_max: int = DEFAULT_FRAME_MAX
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, placing: KeyMap, schema: StructType, order_by: str | None = None) -> StreamLayout:
         """Return the layout of rows of a schema."""
-        kinds = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
-        first = [] if order_by is None else [(order_by.lower(), kinds.get(order_by.lower()))]
-        facts = [
-            tuple(map(str, placing.destinations)),
-            _rule(placing),
-            sorted((name, kind) for name, kind in kinds.items() if name in _WRITTEN),
-            [*first, *_SORT],
-        ]
-        return cls(placing, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12])
+        return cls(placing, _digest(placing, _types(schema), order_by))
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -87,6 +84,21 @@ class StreamLayout:
     def name(self, app_id: str) -> str:
         """Return the name that a job's rows are published under."""
         return f"{app_id}/{self.digest}"
+
+
+def _types(schema: StructType) -> dict[str, str]:
+    return {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+
+
+def _digest(placing: KeyMap, types: Mapping[str, str], order_by: str | None) -> str:
+    first = [] if order_by is None else [(order_by.lower(), types.get(order_by.lower()))]
+    facts = [
+        tuple(map(str, placing.destinations)),
+        _rule(placing),
+        sorted((name, kind) for name, kind in types.items() if name in _WRITTEN),
+        [*first, *_SORT],
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
 #: What determines the stream of a key of each kind, where the streams alone do. It is a part of publisher names: never change one.
@@ -128,16 +140,25 @@ def plan_layout(
             else:
                 placing = check_stream_ring(options.ring, "pass ringVia, such as 'docker exec NAME'")
             layout = StreamLayout.of(placing, schema, options.order_by)
-            layout = replace(layout, frame_max=connection.frame_max or DEFAULT_FRAME_MAX)
-            if checks_streams:
-                _check_streams(connection, layout, options)
-            return layout
+            notes = _check_streams(connection, layout, options, _types(schema)) if checks_streams else ()
+            frame_max = connection.frame_max or DEFAULT_FRAME_MAX
+            return replace(layout, frame_max=frame_max, notes=tuple(notes))
 
     layout = call_with_retry(ask, options.reconnect_timeout_s if patient else 0.0)
-    if checks_streams and options.management_url is not None:
+    if checks_streams and options.exactly_once and options.management_url is not None:
         name = layout.name(options.app_id or "the query")
-        for stream in layout.streams:
-            check_references(options.management_url, addresses[0], stream, name)
+        try:
+            for stream in layout.streams:
+                check_references(options.management_url, addresses[0], stream, name)
+        except BrokerRefusedError as cause:
+            if (
+                cause.reply_code != NOT_FOUND or options.super_stream
+            ):  # of an exchange, the API may be for its record alone
+                raise
+            note = (
+                "publisher names were not counted, which needs RabbitMQ 3.13 with rabbitmq_stream_management"
+            )
+            return replace(layout, notes=(*layout.notes, note))
     return layout
 
 
@@ -156,7 +177,10 @@ def _super_stream(connection: StreamConnection, options: WriteOptions) -> SuperS
     return SuperStream(partitions, [str(key) for key in keys], routing="key")
 
 
-def _check_streams(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> None:
+def _check_streams(
+    connection: StreamConnection, layout: StreamLayout, options: WriteOptions, types: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield notes for the report; an InputError for streams that cannot store the rows."""
     if options.filter_value_column is not None and connection.no_filters:
         raise InputError(connection.no_filters)
     try:
@@ -166,12 +190,32 @@ def _check_streams(connection: StreamConnection, layout: StreamLayout, options: 
     if options.super_stream and options.routing is None:
         keys = connection.binding_keys(options.super_stream, layout.streams)
         if are_names(keys):
-            _log.warning("%s", named_keys_text(options.super_stream))
+            yield named_keys_text(options.super_stream)
     if options.app_id is not None and options.version is not None:
         name = layout.name(options.app_id)
         for stream in () if options.skip_stale else layout.streams:
             check_version(stream, options.version, connection.publisher_sequence(name, stream))
         check_form(connection, layout, name, options.version, options)
+        yield from _find_other_types(connection, layout, types, options)
+
+
+def _find_other_types(
+    connection: StreamConnection, layout: StreamLayout, types: Mapping[str, str], options: WriteOptions
+) -> Iterator[str]:
+    """Yield a note if a stream has rows of this version, or a later one, of key and value columns of other types."""
+    written = [name for name in types if name in _WRITTEN]
+    for kinds in product(("string", "binary"), repeat=len(written)):
+        others = dict(zip(written, kinds, strict=True))
+        name = f"{options.app_id}/{_digest(layout.placing, {**types, **others}, options.order_by)}"
+        for stream in layout.streams if name != layout.name(str(options.app_id)) else ():
+            version = connection.publisher_sequence(name, stream) >> ROW_BITS
+            if version >= (options.version or 0):
+                columns = ", ".join(f"{column} {kind}" for column, kind in others.items())
+                yield (
+                    f"stream {stream!r} has rows of appId {options.app_id!r} up to version {version} of columns of other types ({columns}): "
+                    f"ids belong to the types, so if version {options.version} is among them, its rows are stored again; cast the columns as before"
+                )
+                return
 
 
 def check_version(stream: str, version: int, last_id: int) -> None:

@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.rings import read_exchange
+from spark_connector.placing.rings import read_exchange, read_recorded
 from spark_connector.writing.stream_layout import StreamLayout
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class WritePlan:
         streaming: whether each micro-batch of a stream is written with this plan.
         write_id: id of the write; None in a stream, where Spark passes each task the id of the query.
         batch_id: number of the micro-batch, if the planner knows it; else Spark passes it to each task.
+        reads_record: whether the ring is that of the record on the broker.
         started: the time of planning, in seconds since 1970.
         layout: the streams of the rows by the stream protocol; None by AMQP, and where Spark commits a batch.
     """
@@ -39,14 +41,14 @@ class WritePlan:
     started: float = field(default_factory=time.time)
     layout: StreamLayout | None = None
     batch_id: int | None = None
+    reads_record: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], schema: StructType, *, streaming: bool = False) -> Self:
         """Return the plan of options by name and of columns, which asks no broker; an InputError if they do not fit."""
         parsed = WriteOptions.parse(options)
-        return cls(
-            MessageColumns.of(schema, parsed), parsed, streaming, None if streaming else uuid.uuid4().hex
-        )
+        columns, write_id = MessageColumns.of(schema, parsed), None if streaming else uuid.uuid4().hex
+        return cls(columns, parsed, streaming, write_id, reads_record=parsed.reads_record)
 
     @property
     def needs_end(self) -> bool:
@@ -55,9 +57,12 @@ class WritePlan:
         return options.exactly_once and (self.streaming or options.sub_entry_rows is not None)
 
     @property
-    def ring_reader(self) -> Callable[[], ConsistentHashExchange] | None:
-        """The function that reads the exchange with its ring on the driver; None without the option ``ringVia``."""
-        options = self.options
+    def ring_reader(self) -> Callable[[], KeyMap | ConsistentHashExchange] | None:
+        """The function that reads the ring on the driver; None without the option ``ringVia`` and a record."""
+        options, exchange = self.options, self.options.exchange
+        if self.reads_record and options.management_url is not None:
+            read = partial(read_recorded, exchange, options.management_url, options.node_addresses)
+            return partial(options.brokers.by_amqp.call_first_reachable, read)
         if options.ring_via is None:
             return None
-        return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)
+        return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, exchange)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,12 +25,14 @@ from super_streams import declare_super_stream
 
 import spark_connector
 from rabbit_chx import Publisher, Topology
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.errors import InputError, MismatchError, PublishError, RowError
 from rabbit_chx.routing import ModulusHashExchange, SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
+from rabbit_chx.topology.ring_records import RECORD_PREFIXES
 from spark_connector import batch_publisher, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 
@@ -94,9 +97,11 @@ def test_each_row_is_stored_once(spark: SparkSession, url: str, options: dict[st
         streams = report.streams
         assert streams is not None
         assert (report.rows, report.confirmed, report.exchange, report.notes) == (ROWS, ROWS, "orders", ())
-        assert (streams.rows, streams.known) == (of_streams, known)
+        assert (streams.rows, streams.known, report.published) == (of_streams, known, ROWS - known)
         assert (streams.verified, streams.lost, streams.doubled) == (ROWS, 0, 0)
     assert "known" in str(report)
+    assert "to super stream 'orders', " in str(report)
+    assert report.placed_streams == len(STREAMS)
     assert publish(placed(spark), {**options, "version": 2}).confirmed == ROWS
     with pytest.raises(MismatchError, match="this run gives 0:"):
         publish(placed(spark).where("value = ''"), {**options, "version": 2})
@@ -262,6 +267,50 @@ def test_rows_are_written_once_behind_a_hash_exchange(
     guessed = ring.with_release(ring.release).to_json()
     with pytest.raises(InputError, match=r"the ring is assumed .*: pass ringVia"):
         publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
+
+
+def test_a_recorded_ring_is_read(spark: SparkSession, vhost: RunningBroker) -> None:
+    """On Mnesia, the record of a ring of streams may not be certain: then nothing is written, as without a record."""
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.declare("x", dict.fromkeys(STREAMS, 1), queue_arguments={"x-queue-type": "stream"})
+        ring, is_on_khepri = broker.ring("x"), broker.release.store == "khepri"
+    assert ring.ground.is_certain or not is_on_khepri
+    amqp = ConnectionSettings.from_uri(vhost.url)
+    options = {
+        "url": vhost.stream_url, "exchange": "x", "managementUrl": str(vhost.management_url),
+        "addresses": json.dumps({f"{amqp.host}:5672": f"{amqp.host}:{amqp.port}"}),
+    }  # fmt: skip
+    once = {**options, "delivery": "exactly-once", "appId": "load", "version": "1"}
+    placed = place_for_streams(frame(spark, ROWS), ring)
+    if ring.ground.is_certain:
+        spark_connector.register(spark)
+        placed.write.format("rabbitmq").options(**once).mode("append").save()
+        report = publish(placed, once)
+        assert report.streams is not None
+        assert (report.streams.known, report.published, report.ring_provenance) == (ROWS, 0, "recorded")
+        assert all(note.startswith("publisher names were not counted, ") for note in report.notes)
+        assert publish(frame(spark, 100), options).confirmed == 100
+        rows = found(vhost.stream_url)
+        assert len(rows) == ROWS + 100
+        assert all(ring.destination_for(key) == stream for stream, key, _ in rows)
+        with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+            connection.channel().exchange_delete(f"{RECORD_PREFIXES[0]}x")
+    for given in options, once:
+        with pytest.raises(InputError, match=r"the ring is assumed .*: record the ring, or pass ringVia"):
+            publish(placed, given)
+
+
+def test_rows_that_are_stored_again_for_the_type_of_a_column_are_noted(
+    spark: SparkSession, options: dict[str, Any]
+) -> None:
+    text = frame(spark, 100)
+    binary = text.withColumn("key", F.col("key").cast("binary"))
+    assert publish(place_for_streams(text, PLACING), options).notes == ()
+    report = publish(place_for_streams(binary, PLACING), options)
+    (note,) = report.notes
+    assert re.search(r"up to version 1 of columns of other types \(key string, value string\): ", note)
+    assert report.published == 100
+    assert publish(place_for_streams(binary, PLACING), {**options, "version": 2}).notes == ()
 
 
 each_way = pytest.mark.parametrize(

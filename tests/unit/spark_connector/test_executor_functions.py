@@ -90,8 +90,9 @@ def test_a_python_that_has_everything(python: Path, tmp_path: Path, monkeypatch:
 def test_a_partition_that_is_repeated_or_missing_is_an_error(partitions: list[int]) -> None:
     rows = [SimpleNamespace(partition=number, summary=pickle.dumps(number)) for number in partitions]
     frame: Any = SimpleNamespace(
-        sparkSession=None, mapInArrow=lambda *_: SimpleNamespace(collect=lambda: rows)
+        sparkSession=None, columns=[], mapInArrow=lambda *_: SimpleNamespace(collect=lambda: rows)
     )
+    frame.toDF = lambda: frame
     with pytest.raises(RabbitChxError, match="one is missing or repeated"):
         for_each_partition(frame, len)
 

@@ -33,6 +33,25 @@ def test_a_write_into_streams_without_rows_has_zero_counts() -> None:
     assert WriteReport("x", ()).streams is None
 
 
+def test_rows_that_a_stream_had_are_not_published_again() -> None:
+    counts = StreamCounts({"s-0": 6}, known=6)
+    again = TaskReport(0, 0, rows=6, publish_report=PublishReport(rows=6, confirmed=6), streams=counts)
+    report = WriteReport("s", (again,), to_streams=True)
+    assert (report.rows, report.confirmed, report.published) == (6, 6, 0)
+    shown = json.loads(report.to_json())
+    assert (shown["published"], shown["tasks"][0]["published"]) == (0, 0)
+
+
+def test_the_text_names_a_super_stream_and_the_partition_of_null_keys() -> None:
+    tasks = tuple(TaskReport(at, 0, streams=StreamCounts()) for at in range(4))
+    lines = str(WriteReport("s", tasks, to_streams=True, super_stream=True, placed_streams=3)).splitlines()
+    assert lines[0].startswith("write unnamed to super stream 's', ")
+    assert [line for line in lines if "(null keys)" in line] == [
+        line for line in lines if line.startswith(" 3 ")
+    ]
+    assert "null keys" not in str(WriteReport("s", tasks, to_streams=True))
+
+
 DOUBTS = "the counts are those of finished tasks"
 
 

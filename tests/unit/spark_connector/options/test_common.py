@@ -84,6 +84,28 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
         assert (address.heartbeat_s, address.connection_timeout_s) == times
 
 
+@pytest.mark.parametrize(
+    ("url", "of_amqp"),
+    [
+        ("amqp://h:5673", ("h", 5673)),
+        ("amqps://h", ("h", 5671)),
+        ("rabbitmq-stream://h:5662", ("h", 5672)),
+        ("rabbitmq-stream+tls://h:5661", ("h", 5671)),
+    ],
+)
+def test_streams_have_an_address_of_amqp_on_their_host(url: str, of_amqp: tuple[str, int]) -> None:
+    brokers = Brokers.of(read_options(ADDRESS_OPTIONS, {"url": url}), streams=True)
+    (address,) = brokers.by_amqp.resolve()
+    assert (address.host, address.port) == of_amqp
+    assert (address.protocol, address.tls) == ("amqp", brokers.addresses[0].tls)
+
+
+@pytest.mark.parametrize("parse", [WriteOptions.parse, ReadOptions.parse, QueueOptions.parse])
+def test_an_option_that_is_given_in_two_spellings_is_refused(parse: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match="options 'url' and 'URL' are both given: pass one of them"):
+        parse({"url": "amqp://ann:c4nary@h", "URL": "amqp://h", "exchange": "x"})
+
+
 # -- what options become, and what is refused
 
 URL = {"url": "amqp://h"}

@@ -18,6 +18,13 @@ RING = HashRing.from_buckets(["q"])
     ("options", "key", "since", "ring", "says"),
     [
         ({"stream": "s"}, "k", NOW, None, "pass superStream, or exchange with its ring"),
+        (
+            {"superStream": "x", "SuperStream": "y"},
+            "k",
+            NOW,
+            None,
+            "'superStream' and 'SuperStream' are both",
+        ),
         ({"exchange": "x"}, "k", NOW, None, "pass ring=, or the option ringVia"),
         ({"superStream": "x"}, "k", NOW, RING, "a super stream has no ring"),
         ({"exchange": "x"}, [], NOW, None, "there is no key"),

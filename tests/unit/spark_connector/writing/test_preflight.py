@@ -9,16 +9,20 @@ import pytest
 from spark_messages import SCHEMA
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import SuperStream
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.writing import preflight
 from spark_connector.writing.preflight import PreflightCache, check_broker, check_secret_name, plan_write
+from spark_connector.writing.stream_layout import StreamLayout
 
 OPTIONS = {"url": "amqp://ann:c4nary@here", "exchange": "x", "preflight": "false"}
 
 
 def test_messages_are_not_overwritten() -> None:
+    """What Spark advises for a write without a mode is "append" or "overwrite"."""
     for streaming, mode in (False, "mode"), (True, "outputMode"):
-        with pytest.raises(InputError, match=rf"^{mode}\(.*messages in queues cannot be overwritten"):
+        words = rf"^{mode}\(.*messages in queues cannot be overwritten, .*: use {mode}\('append'\)"
+        with pytest.raises(InputError, match=words):
             plan_write(OPTIONS, SCHEMA, overwrite=True, streaming=streaming)
 
 
@@ -146,10 +150,34 @@ def test_streams_are_looked_at_before_each_write_and_once_for_a_query(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[bool] = []
-    monkeypatch.setattr(preflight, "plan_layout", lambda *_, **given: looks.append(given["checks_streams"]))
+
+    def look(*_: object, **given: bool) -> StreamLayout:
+        looks.append(given["checks_streams"])
+        return StreamLayout(SuperStream(["s-0"]), "", notes=("seen",) if given["checks_streams"] else ())
+
+    monkeypatch.setattr(preflight, "plan_layout", look)
     once = {"url": "amqp://h", "superStream": "s", "delivery": "exactly-once", "appId": "load"}
     cache = PreflightCache()
+    seen = []
     for _ in range(2):
-        plan_write({**once, "version": "1"}, SCHEMA)
-        plan_write(once, SCHEMA, streaming=True, cache=cache)
+        assert "seen" in plan_write({**once, "version": "1"}, SCHEMA).notes
+        seen.append("seen" in plan_write(once, SCHEMA, streaming=True, cache=cache).notes)
     assert looks == [True, True, True, False]
+    assert seen == [True, False]
+
+
+def test_an_amqp_url_of_a_super_stream_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the URL of streams names a port that is used, and neither says that delivery is exactly once."""
+    monkeypatch.setattr(preflight, "plan_layout", lambda *_, **__: StreamLayout(SuperStream(["s-0"]), ""))
+    once = {"delivery": "exactly-once", "appId": "load", "version": "1"}
+    port = "rows go to super stream 's' by the stream protocol at port 5552, and not to the port of the amqp:// URL: "
+    port += "rabbitmq-stream:// names that port"
+    stored_again = (
+        "; delivery is at-least-once, so a repeated task stores its rows again: set delivery to exactly-once"
+    )
+    for url, more, notes in (
+        ("amqp://h:5673", {}, (port + stored_again,)),
+        ("amqp://h:5673", once, (port,)),
+        ("rabbitmq-stream://h", {}, ()),
+    ):
+        assert plan_write({"url": url, "superStream": "s", **more}, SCHEMA).notes == notes
