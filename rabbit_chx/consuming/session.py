@@ -217,8 +217,8 @@ class GroupSession:
             self._has_warned_of_block = True
             _log.warning(
                 "group member %s: the broker blocks publishers (connection.blocked), so the journal %r takes no entry: this member takes queues "
-                "that no other member consumes, with the generation of the last entry. Clear the broker's alarm of memory or disk "
-                "(docs/publish/consuming.md, 'When the broker blocks publishers')",
+                "that no other one consumes, with the last generation. Clear its alarm (docs/publish/consuming.md, 'When the broker blocks "
+                "publishers')",
                 self.member.name,
                 self.member.journal,
             )
