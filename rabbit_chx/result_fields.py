@@ -30,11 +30,12 @@ _VERSIONS = dict.fromkeys(("apply", "check", "group", "plan", "repair"), 2) | {
 
 
 class Metric(NamedTuple):
-    """A metric of a field: its name, its description, and its value by that of the field."""
+    """A metric of a field: its name, its description as a sentence, its value by that of the field, and whether it is a counter."""
 
     name: str
     help: str
     of: Callable[[Any], float] = lambda value: value
+    only_grows: bool = False
 
 
 def or_dash(value: object) -> object:

@@ -1,4 +1,7 @@
-"""The wire types that pika and aio-pika send for a bare Python value.
+"""The wire types that pika, aio-pika and the publishers of this library send for a bare Python value.
+
+The publishers (the client ``rabbit-chx``) send what pika sends, and what aio-pika hands out: a ``float`` as double, a ``bytearray`` as
+binary.
 
 ====================  ==============================  ==================================================
 Python                pika 1.4.4                      aio-pika (pamqp 4.0.1)
@@ -38,7 +41,7 @@ from rabbit_chx.checks import short_string, shown
 from rabbit_chx.errors import InputError
 
 #: A client of AMQP 0-9-1, which determines the wire types of bare Python values in the headers.
-Client: TypeAlias = Literal["pika", "aio-pika"]
+Client: TypeAlias = Literal["rabbit-chx", "pika", "aio-pika"]
 CLIENTS: tuple[Client, ...] = get_args(Client)
 #: The sender of a message: a client of AMQP 0-9-1, or any client of AMQP 1.0.
 Sender: TypeAlias = Client | Literal["amqp-1.0"]
@@ -48,6 +51,7 @@ HeaderTable: TypeAlias = tuple[tuple[bytes, AmqpField], ...]
 
 #: The type that a client gives an int: the first whose range holds it.
 INTEGER_TYPES: dict[Client, tuple[FieldType, ...]] = {
+    "rabbit-chx": ("signedint", "long"),
     "pika": ("signedint", "long"),
     "aio-pika": ("byte", "short", "unsignedshort", "signedint", "unsignedint", "long"),
 }
@@ -55,19 +59,19 @@ INTEGER_TYPES: dict[Client, tuple[FieldType, ...]] = {
 #: The length to which pamqp cuts a name in a dict.
 PAMQP_NAME_BYTES = 128
 _SIGNED_32 = INTEGER_RANGES["signedint"]
-_LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
+_LIBRARIES = {"rabbit-chx": "a publisher", "pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 
 
 def check_client(client: str) -> Client:
-    """Return the name of a client of AMQP 0-9-1, ``pika`` or ``aio-pika``; raise an InputError for any other."""
+    """Return the name of a client of AMQP 0-9-1; raise an InputError for any other."""
     if not isinstance(client, str) or client not in CLIENTS:
         raise InputError(
-            f"there is no client {client!r:.60} here: pass 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
+            f"there is no client {client!r:.60} here: pass 'rabbit-chx', 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
         )
     return client
 
 
-def field_for(value: Any, client: Client = "pika") -> AmqpField:
+def field_for(value: Any, client: Client = "rabbit-chx") -> AmqpField:
     """Return the field that a client sends for a value, bare values inside included; an AmqpField keeps its type."""
     check_client(client)
     try:
@@ -83,7 +87,7 @@ def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpFi
     return field_for(AmqpField(type_, value), client)
 
 
-def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
+def table_for(table: Headers, client: Client = "rabbit-chx") -> HeaderTable:
     """Return the header table that a client sends. The client may sort or cut names of a mapping; pairs are sent as given, duplicates
     included.
     """
@@ -116,7 +120,7 @@ def _plain(type_: FieldType) -> _Encoder:
 
 
 def _integer(value: int, client: Client) -> AmqpField:
-    types = ("long",) if client == "pika" and _is_pika_long(value) else INTEGER_TYPES[client]
+    types = ("long",) if client != "aio-pika" and _is_pika_long(value) else INTEGER_TYPES[client]
     number = int(value)  # `in` is fast for an int, and compares one by one for a subclass
     for type_ in types:
         if number in INTEGER_RANGES[type_]:
@@ -134,7 +138,7 @@ def _decimal(value: Decimal, client: Client) -> AmqpField:
     unsigned.
     """
     try:
-        number = value.normalize() if client == "pika" else value
+        number = value if client == "aio-pika" else value.normalize()
     except ArithmeticError:
         number = Decimal("NaN")
     exponent = number.as_tuple().exponent
@@ -162,7 +166,7 @@ def _table(value: dict[Any, Any], client: Client) -> AmqpField:
 
 def _datetime(value: datetime, client: Client) -> AmqpField:
     try:
-        if client == "pika":
+        if client != "aio-pika":
             seconds = calendar.timegm(value.utctimetuple())
         else:
             aware = value if value.utcoffset() is not None else value.replace(tzinfo=UTC)
@@ -183,7 +187,7 @@ def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
 
 
 def _name_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
-    if client == "pika":
+    if client != "aio-pika":
         return [(short_string(name, "the name in a table"), value) for name, value in pairs]
     for name, _ in pairs:
         if not isinstance(name, str):
@@ -215,12 +219,14 @@ _BOTH: tuple[tuple[type, _Encoder], ...] = (
     (dict, _table),
     (type(None), _plain("void")),
 )
+_BYTEARRAY: tuple[type, _Encoder] = (bytearray, lambda value, _: AmqpField("binary", bytes(value)))
 _ENCODERS: dict[Client, tuple[tuple[type, _Encoder], ...]] = {
+    "rabbit-chx": (*_BOTH, (bytes, _plain("binary")), (float, _plain("double")), _BYTEARRAY),
     "pika": (*_BOTH, (bytes, _plain("binary"))),
     "aio-pika": (
         *_BOTH,
         (float, _plain("float")),
-        (bytearray, lambda value, _: AmqpField("binary", bytes(value))),
+        _BYTEARRAY,
         (struct_time, _struct_time),
     ),
 }

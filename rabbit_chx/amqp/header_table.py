@@ -66,7 +66,7 @@ _TIMESTAMP = struct.Struct(">Q")
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return a table as pika encodes it, including its length. A NumPy scalar is the number that it holds."""
+    """Return a table as the publishers send it, including its length. A NumPy scalar is the number that it holds."""
     if type(headers) is dict and len(headers) < 64:  # names and values that are text need no fields
         parts: list[bytes] = []
         for name, value in headers.items():

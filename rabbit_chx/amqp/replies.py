@@ -30,8 +30,8 @@ class _Meaning(NamedTuple):
     remedy: str
 
 
-#: Its metadata store has ended over a write, and no user is found, also once space is free (tested on 4.3.6: 403 over AMQP, 401 over HTTP).
-AFTER_FULL_DISK = "if they are right, look at the broker's disk and log: RabbitMQ 4.3 refuses every login after a change on a full disk"
+#: A refused login tells no release. For example, 4.3.6 refuses each one after a change on a full disk (403 over AMQP, 401 over HTTP).
+IF_RIGHT = "if they are right, look at the broker's log"
 _UNKNOWN_TYPE = "unknown exchange type '(.*)'"
 
 #: The first match applies. The texts are those of rabbitmq-server 3.8 to 4.3.
@@ -42,7 +42,7 @@ _MEANINGS = (
     _Meaning(403, "access to .* refused", AccessRefusedError, "grant the user the permission: rabbitmqctl set_permissions"),
     _Meaning(403, "reserved prefix", AccessRefusedError, "names that begin with amq. are the broker's own: choose another name"),
     _Meaning(403, "queue .* in exclusive use", AccessRefusedError, "one consumer has the queue for itself: stop it first"),
-    _Meaning(403, "", AccessRefusedError, f"check user name, password and auth_mechanism; {AFTER_FULL_DISK}"),
+    _Meaning(403, "", AccessRefusedError, f"check user name, password and auth_mechanism; {IF_RIGHT}"),
     _Meaning(404, "home node .* is down or inaccessible", UnreachableError, "wait until that node is up"),
     _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
     _Meaning(405, "locked queue", BrokerRefusedError, "the queue is exclusive to another connection: use it there, or name another"),

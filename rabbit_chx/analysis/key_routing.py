@@ -70,7 +70,7 @@ class Hashing:
 
     hash_header: str | None = None
     hash_property: str | None = None
-    client: Client = "pika"
+    client: Client = "rabbit-chx"
     field_type: FieldType | None = None
 
     def __post_init__(self) -> None:

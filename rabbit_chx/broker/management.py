@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from rabbit_chx.amqp.replies import AFTER_FULL_DISK
+from rabbit_chx.amqp.replies import IF_RIGHT
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import certificate_error
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NOT_ALLOWED = (
     "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "
-    f"policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more; {AFTER_FULL_DISK}"
+    f"policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more; {IF_RIGHT}"
 )
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
@@ -47,7 +47,7 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     403: (AccessRefusedError, "check the user's permissions"),
     _NOT_FOUND: (
         NotFoundError,
-        "check the name and the vhost, and that the user has permissions on the vhost: RabbitMQ 4.3 answers so without",
+        "check the name and the vhost, and that the user has permissions on the vhost",
     ),
     429: (BrokerRefusedError, "too many requests: try again later"),
     _PLUGIN_FAILED: (BrokerRefusedError, "the management plugin failed: look at the broker's log"),

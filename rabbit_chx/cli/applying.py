@@ -99,7 +99,8 @@ def apply_shown(
     """Apply a plan, and show its progress. `seen` receives each number of completed changes."""
     size, done = len(plan.changes), 0
     if alarms := disk_alarms():
-        say(f"{alarms}: once its disk is full, RabbitMQ 4.3 refuses every login after a change")
+        hint = ": once its disk is full, RabbitMQ 4.3 refuses every login after a change"
+        say(f"{alarms}{hint if opened.release.numbers >= (4, 3, 0) else ''}")
     verbose = verbose or (sys.stderr is not None and sys.stderr.isatty())
     with unwound_by_signals(), count_progress("applied", size) as counting, ExitStack() as checking:
         checking.enter_context(sign_of_life("checking the plan against the broker"))

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from rabbit_chx.amqp.replies import AFTER_FULL_DISK
+from rabbit_chx.amqp.replies import IF_RIGHT
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -97,7 +97,7 @@ def login_error(settings: ConnectionSettings, words: str) -> AccessRefusedError:
     """Return the error for a connection that ended at the login without a reply."""
     return AccessRefusedError(
         f"{settings.masked_url}: the broker refuses the login ({words}): check user name, password and auth_mechanism; "
-        f"{AFTER_FULL_DISK}",
+        f"{IF_RIGHT}",
         reply_code=403,
     )
 

@@ -13,6 +13,7 @@ from aiormq import exceptions as aiormq_errors
 from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
 from rabbit_chx.amqp.replies import error_for, is_transient
 from rabbit_chx.checks import is_whole
 from rabbit_chx.connection.aio_pika_opening import (
@@ -28,7 +29,7 @@ from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, learn_argument
-from rabbit_chx.consuming.waits import LASTING, start_task, wait_unless_blocked
+from rabbit_chx.consuming.waits import start_task, wait_to_publish, wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -42,14 +43,11 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
-_log = logging.getLogger(__name__)
-
 #: Time limits in seconds: of a response of the broker, of closing a connection, and until a quorum queue has applied all acks.
 _REPLY_S = 30.0
 _CLOSE_S = 3.0
 _APPLIED_S = 10.0
-#: Seconds before a failed publish is repeated, and for the test whether publishers are blocked.
-_REPUBLISH_S = 1.0
+#: Seconds for the test whether publishers are blocked.
 _BLOCKED_TEST_S = 0.01
 _MAX_CHANNELS = 65535
 _MAX_ARGUMENTS = 30  # of a queue, learned one by one
@@ -62,8 +60,10 @@ _JOURNAL_ARGUMENTS = {
 }
 #: A queue that does not exist; declaring it passively closes the channel. The name appears in the broker's log.
 _MISSING_QUEUE = "rabbit-chx: a consumer of a group leaves its queue"
-_PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
-               "timestamp", "message_type", "user_id", "app_id", "cluster_id")  # fmt: skip
+#: The properties of a message that are no attributes of `GroupMessage`, each with its name in aiormq.
+_PROPERTIES = {name: name for name in PROPERTY_FLAGS if name not in ("headers", "message_id")} | {
+    "type": "message_type"
+}
 _AIORMQ_LOG = logging.getLogger("aiormq.connection")
 _LATE_FRAME = "Got frame for closed channel"
 
@@ -508,15 +508,7 @@ class _Writer:
                 if not is_transient(error) or isinstance(error, ConnectionLimitError):
                     raise
                 failures += 1
-                _log.log(
-                    logging.WARNING if failures == LASTING else logging.INFO,
-                    "%s; publishing to %s again in %g s",
-                    error,
-                    queue,
-                    _REPUBLISH_S,
-                    extra={"queue": queue},
-                )
-                await asyncio.sleep(_REPUBLISH_S)
+                await wait_to_publish(failures, error, queue)
             else:
                 return
 
@@ -585,8 +577,10 @@ def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
     """Convert a message of aiormq. `queue` is the consumed queue, also for a message that was parked for it."""
     properties = message.header.properties
     set_properties = {
-        name: value for name in _PROPERTIES if (value := getattr(properties, name, None)) is not None
-    }
+        name: value
+        for name, theirs in _PROPERTIES.items()
+        if (value := getattr(properties, theirs, None)) is not None and (value or name != "cluster_id")
+    }  # of pamqp, an absent cluster_id is an empty text
     content = convert_message(
         GroupMessage, message, queue, exchange=message.delivery.exchange or "", properties=set_properties
     )

@@ -14,7 +14,10 @@ from threading import Lock
 from typing import Any
 
 from rabbit_chx.checks import check_seconds, check_whole
+from rabbit_chx.consuming.waits import waiting
 from rabbit_chx.errors import DeduplicationError, InputError
+
+_FIRST = "the effect of its first copy: look what that waits for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,8 @@ class Deduplicator:
         id_, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
         while isinstance(claim := self._claim(id_), Future):
             try:
-                claim.result(max(0.0, deadline - time.monotonic()))
+                with waiting(f"message {id_:.60}", _FIRST):
+                    claim.result(max(0.0, deadline - time.monotonic()))
             except TimeoutError:
                 raise self._timeout_error(id_) from None
         if claim:
@@ -135,7 +139,8 @@ class Deduplicator:
             # Without the shield, a time-out would cancel the future for all waiting tasks.
             ended = asyncio.shield(asyncio.wrap_future(claim))
             try:
-                await asyncio.wait_for(ended, max(0.0, deadline - time.monotonic()))
+                with waiting(f"message {id_:.60}", _FIRST):
+                    await asyncio.wait_for(ended, max(0.0, deadline - time.monotonic()))
             except TimeoutError:
                 raise self._timeout_error(id_) from None
         if claim:

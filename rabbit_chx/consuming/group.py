@@ -35,7 +35,7 @@ from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
 from rabbit_chx.consuming.turns import Turns
-from rabbit_chx.consuming.waits import CANCELLED_S, LoopWatch, start_task, wait_to_reconnect
+from rabbit_chx.consuming.waits import CANCELLED_S, LoopWatch, start_task, wait_to_reconnect, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
     HandlerError,
@@ -179,12 +179,13 @@ class Group(ABC):
         """Connect and check the queues, for ``__aenter__``. `_connect` uses this connection first."""
         self._guard = UsageGuard(f"the {type(self).__name__} of member {self.member!r}")
         self._guard.check_in_loop()
-        self._connection = await self._open()
-        try:
-            self._prefetches = await self._prepare(self._connection)
-        except BaseException:
-            await self.__aexit__(None, None, None)
-            raise
+        with waiting(f"group member {self.member}", f"{self._where}: look whether its nodes are up"):
+            self._connection = await self._open()
+            try:
+                self._prefetches = await self._prepare(self._connection)
+            except BaseException:
+                await self.__aexit__(None, None, None)
+                raise
 
     async def __aexit__(
         self,
@@ -213,6 +214,9 @@ class Group(ABC):
         self._loop_watch.start(self._on_late_loop)
         try:
             await self._run(handle)
+        except RabbitChxError as error:  # who runs it in a task may see it late, or never
+            _log.error("group member %s ends: %s", self.member, error, extra={"queue": error.queue})
+            raise
         finally:
             try:
                 await self._finish()

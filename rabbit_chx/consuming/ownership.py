@@ -477,6 +477,24 @@ class QueueOwnership:
         current = self.subscription
         return current is not None and any(message.is_running for message in current.in_progress.values())
 
+    @property
+    def waits_for(self) -> str:
+        """What must happen before it goes on, with what to do; empty if it is nothing, or its own handler or hook."""
+        current, what = self.subscription, ""
+        if current is None or self._is_hook_running or self._orphans:
+            pass  # the runner logs these
+        elif current.state in ("opening", "closing"):
+            what = "the broker to begin or end its consumer: look at the broker's log"
+        elif current.claim == "requested":
+            what = "its claim in the journal: look at the journal's nodes, and at alarms"
+        elif current.state == "retiring":
+            what = "its handlers to end, so that another member gets it: look what they wait for"
+        elif current.hand_over is not None and not current.in_progress:
+            what = f"the end of the hand-over of {current.hand_over.marker.slot}: look at what moves it"
+        elif current.pending and self._turns.are_taken and not current.in_progress:
+            what = "a message that was returned before, and is handled alone: look what its handler does"
+        return what
+
     # -- the turns of redelivered messages
 
     def pass_turn(self, tag: int) -> None:

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -36,7 +36,7 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
 )
 from rabbit_chx.consuming.settings import GroupMember, Hook
-from rabbit_chx.consuming.waits import BLOCKED_S, CANCELLED_S, call_hook
+from rabbit_chx.consuming.waits import BLOCKED_S, CANCELLED_S, call_hook, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
     HandlerError,
@@ -122,11 +122,16 @@ class QueueRunner:
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
         self.handled_at: datetime | None = None  # when a handler returned the last time
+        self._waits_for, self._waiting = "", ExitStack()
 
     def execute(self, commands: list[Command]) -> None:
         """Execute commands in their order, after all earlier ones."""
         self._queued.extend(commands)
         self._execute_queued()
+        if (what := self.ownership.waits_for) != self._waits_for:
+            self._waits_for = what
+            self._waiting.close()
+            self._waiting.enter_context(waiting(self.ownership.queue, what) if what else nullcontext())
         self.changed.set()
 
     def on_claim(self, token: str, generation: int) -> None:
@@ -202,17 +207,13 @@ class QueueRunner:
                 case Ack(_, tag):
                     await channel.ack(tag)
                 case Reject(_, tag):
-                    _log.warning(
-                        "%s: a message is dead-lettered after its last attempt",
-                        self.ownership.queue,
-                        extra=self._log_fields,
-                    )
                     await channel.reject(tag)
                 case AwaitAcks():
                     await channel.sync()
                 case SendReply(_, queue, marker):
-                    await channel.sync()  # the broker has processed all acks of the channel then
-                    await session.connection.publish(queue, b"", marker.headers())
+                    with waiting(self.ownership.queue, f"a reply to be in the queue {queue}: look at alarms"):
+                        await channel.sync()  # the broker has processed all acks of the channel then
+                        await session.connection.publish(queue, b"", marker.headers())
         except RabbitChxError as error:
             session.fail(error)
 
@@ -289,7 +290,18 @@ class QueueRunner:
                 typed_error_text(error),
                 extra=self._log_fields,
             )
-        self.execute(self.ownership.on_handled(*key, failed=error is not None))
+        commands = self.ownership.on_handled(*key, failed=error is not None)
+        if any(isinstance(command, Reject) for command in commands):
+            _log.warning(
+                "%s: %s is rejected, to be dead-lettered, after %d attempts: the handler raised %s. Correct the handler, and publish the "
+                "message again",
+                self.ownership.queue,
+                _named(start.delivery.content),
+                start.attempt,
+                typed_error_text(self._errors.pop(key)),
+                extra=self._log_fields,
+            )
+        self.execute(commands)
 
     def _note_unending(self, handler: asyncio.Task[None]) -> None:
         if handler.done():
@@ -308,7 +320,7 @@ class QueueRunner:
         message = delivery.content
         if isinstance(message, GroupMessage):
             kind, raiser, remedy = "queue", "the handler", ", or choose on_failure='dead-letter'"
-            what = f" for the message with the routing key {message.routing_key!r} and the message_id {message.message_id!r}"
+            what = f" for {_named(message)}"
             state = "The message is returned to its place"
         else:
             kind, raiser, what, remedy = "stream", message.raiser, message.label, ""
@@ -448,6 +460,12 @@ class QueueRunner:
             self._park = ""
             return
         self.execute(self.ownership.on_fetched(number, delivery))
+
+
+def _named(message: GroupMessage) -> str:
+    return (
+        f"the message with the routing key {message.routing_key!r} and the message_id {message.message_id!r}"
+    )
 
 
 async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:

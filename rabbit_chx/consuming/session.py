@@ -30,6 +30,7 @@ from rabbit_chx.consuming.waits import (
     start_task,
     wait_for_any,
     wait_unless_blocked,
+    waiting,
 )
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -63,8 +64,8 @@ _UNANSWERED_S = 2.0
 #: After more renewals of a consumer without effect, the log names another cause.
 _MAX_SILENT_RENEWALS = 2
 _DEAD_CONSUMER_REMEDY = (
-    "consuming it again did not help. The broker may deliver to a consumer that is dead, as RabbitMQ 4.3.6 may after a member was "
-    "killed: restart the node that leads the queue (docs/publish/consuming.md, 'What RabbitMQ does to order')"
+    "consuming it again did not help: if none of its consumers is active, restart the node that leads the queue "
+    "(docs/publish/consuming.md, 'What RabbitMQ does to order')"
 )
 
 
@@ -210,23 +211,18 @@ class GroupSession:
         Its consumers may be what ends an alarm. It is above that of an owner that claimed the queue before the last entry, and below those of
         later claims. The broker has elected this member, so no other one consumes the queue.
         """
-        if not await self.connection.is_blocked():
+        if not (self.connection.ends_alarms and await self.connection.is_blocked()):
             return None
         if not self._has_warned_of_block:
             self._has_warned_of_block = True
-            what = (
-                "takes queues that no other member consumes, with the generation of the last entry"
-                if self.connection.ends_alarms
-                else "waits for its end"
-            )
             _log.warning(
-                "group member %s: the broker blocks publishers, as during an alarm of memory or disk, so the journal %r takes no entry: "
-                "this member %s. Clear the alarm (docs/publish/consuming.md, 'When the broker blocks publishers')",
+                "group member %s: the broker blocks publishers (connection.blocked), so the journal %r takes no entry: this member takes queues "
+                "that no other one consumes, with the last generation. Clear its alarm (docs/publish/consuming.md, 'When the broker blocks "
+                "publishers')",
                 self.member.name,
                 self.member.journal,
-                what,
             )
-        return self._last_offset if self.connection.ends_alarms else None
+        return self._last_offset
 
     # -- lifecycle
 
@@ -250,7 +246,8 @@ class GroupSession:
         """Consume until `stop` is set; raise the error that ends the session earlier."""
         try:
             if self.member.journal is not None:
-                await self._catch_up(self.member.journal, stop)
+                with self._waiting_for_journal():
+                    await self._catch_up(self.member.journal, stop)
             if stop.is_set():
                 return
             for runner in self._runners.values():
@@ -345,6 +342,10 @@ class GroupSession:
 
     # -- writing the journal
 
+    def _waiting_for_journal(self) -> contextlib.AbstractContextManager[None]:
+        what = f"the stream {self.member.journal!r} to take its entry: look whether a majority of its nodes is up, and at alarms"
+        return waiting(f"group member {self.member.name}", what)
+
     def _write_soon(self, kind: EntryKind, queue: str = "") -> None:
         self.spawn(partial(self._write, kind, queue))
 
@@ -381,7 +382,8 @@ class GroupSession:
         if entry is None:
             if not self.ignored_entries:
                 _log.warning(
-                    "the stream %r has at offset %d what is not an entry of a journal: such messages are ignored and counted",
+                    "the stream %r has at offset %d what is not an entry of a journal: such messages are ignored and counted; look who "
+                    "publishes them",
                     self.member.journal,
                     offset,
                 )
@@ -489,7 +491,8 @@ class GroupSession:
             # A leaving member is silent once its successor runs, which would take it for a duplicate.
             if self._is_ready and not (self._is_leaving and self._has_successor):
                 # Each is confirmed before the next, so that they do not pile up while the broker blocks.
-                await self._write("alive" if count % _READY_EVERY else "ready")
+                with self._waiting_for_journal():
+                    await self._write("alive" if count % _READY_EVERY else "ready")
             self._evict_dead_members()
 
     def _evict_dead_members(self) -> None:

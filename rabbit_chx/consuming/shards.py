@@ -12,7 +12,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.message import ShardMessage, convert_message
-from rabbit_chx.consuming.waits import wait_for_any, wait_to_reconnect
+from rabbit_chx.consuming.waits import wait_for_any, wait_to_reconnect, waiting
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -130,7 +130,8 @@ class _ConsumerBase(ABC):
             from rabbit_chx.consuming.channels import ConsumingConnection
         except ModuleNotFoundError as error:
             raise missing_extra(type(self).__name__, error.name, "aio") from None
-        return await ConsumingConnection.open(self._settings)
+        with waiting(repr(self), "a connection: look whether the broker is up"):
+            return await ConsumingConnection.open(self._settings)
 
     async def _consume(self, connection: ConsumingConnection, handle: HandleMessage) -> RabbitChxError | None:
         """Consume until the connection is lost, and return the error; return None after `stop`. Raise errors of `handle`."""
@@ -153,7 +154,8 @@ class _ConsumerBase(ABC):
         finally:
             for consumer, _ in self._consumers.values():
                 consumer.end_now()
-            await asyncio.gather(*(task for _, task in self._consumers.values()), return_exceptions=True)
+            with waiting(repr(self), "its handlers to end: look what they wait for"):
+                await asyncio.gather(*(task for _, task in self._consumers.values()), return_exceptions=True)
             errors = self._handler_errors()
             self._consumers = {}
             await connection.close()

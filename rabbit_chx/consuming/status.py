@@ -204,8 +204,8 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
             stalled,
             f"{{}} consumers and none of them active: the broker waits until the one that was active acks what it holds "
             f"({count:,} messages)",
-            "if this lasts, look for a handler that hangs; if there is none, the broker waits for a consumer that is dead, as "
-            "RabbitMQ 4.3.6 may: restart the node that leads the queue",
+            "if this lasts, look for a handler that hangs; if there is none, the broker waits for a consumer that is dead: restart the "
+            "node that leads the queue",
         )
     if unread := [queue for queue in existing if not queue.consumers]:
         waiting = sum(queue.ready or 0 for queue in unread)

@@ -27,7 +27,7 @@ import pyarrow as pa
 from rabbit_chx.checks import check_whole, shown
 from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.consuming.waits import LoopWatch
+from rabbit_chx.consuming.waits import LoopWatch, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
@@ -279,7 +279,12 @@ class Feed:
     def _count_missing(self, before: int) -> None:
         rows = self.progress.missing - before
         if rows:
-            _log.warning("stream %r: %d rows are missing", self._stream, rows, extra={"queue": self._stream})
+            _log.warning(
+                "stream %r: %d rows are missing: let retention keep them longer, or add members",
+                self._stream,
+                rows,
+                extra={"queue": self._stream},
+            )
             self._reading.missing[self._stream] += rows
 
 
@@ -438,27 +443,34 @@ class StreamChannel:
         return self._start(feed, command.start) if isinstance(command, _Begin) else None
 
     def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
-        log_start, is_unstored = 0, start is None and self._stored is None
+        log_start, is_unstored, origin = 0, start is None and self._stored is None, "as on_gained returned"
         if start is None:
             start = self._reading.start if self._stored is None else self._stored + 1
-        deadline = time.monotonic() + _OPEN_S
-        while True:
-            with closing(self._reading.open(self.stream, leader=True)) as leader:
-                finder = ChunkFinder(leader, REQUEST_S)
+            origin = "as the group begins" if is_unstored else "after the offset that is stored for the group"
+        what = "its leader to tell its end: look whether a majority of its nodes is up"
+        with (
+            waiting(f"stream {self.stream}", what),
+            closing(self._reading.open(self.stream, leader=True)) as leader,
+        ):
+            finder, deadline = ChunkFinder(leader, REQUEST_S), time.monotonic() + _OPEN_S
+            written = leader.stats(self.stream).get("last_chunk_id", -1)
+            while True:
+                committed = leader.stats(self.stream)["committed_chunk_id"]
                 end = finder.end(self.stream)
                 offset = start if isinstance(start, int) else finder.locate(self.stream, start, end)[0]
-                if is_unstored:
-                    log_start = log_start_without_position(finder, self.stream, start)
-            if offset <= end.offset or self._stop.is_set():
-                break
-            # The broker would begin at the end. A new leader has an earlier end until a majority has caught up.
-            if time.monotonic() > deadline:
-                raise MissingRowsError(
-                    f"stream {self.stream!r} ends at offset {end.offset}, before the start, {offset}: it was deleted and created again, or "
-                    "its log was cut; start at an offset that it has",
-                    queue=self.stream,
-                )
-            self._stop.wait(LOOK_S)
+                # The end of a new leader is earlier until a majority has caught up with what it had first.
+                is_known = committed >= written or time.monotonic() > deadline
+                if offset <= end.offset or is_known or self._stop.is_set():
+                    break
+                self._stop.wait(LOOK_S)
+            if is_unstored:
+                log_start = log_start_without_position(finder, self.stream, start)
+        if offset > end.offset and not self._stop.is_set():  # the broker would begin at the end
+            raise MissingRowsError(
+                f"stream {self.stream!r} ends at offset {end.offset}, before the start, {offset}, {origin}: it was deleted and created again, "
+                "its log was cut, or another program stored the offset; return from on_gained an offset that it has",
+                queue=self.stream,
+            )
         if log_start:
             feed.skip_unstored(offset, log_start)
         # Stored, so that the next member does not start after rows that this one has not handled.
@@ -517,7 +529,7 @@ class StreamChannel:
         watch = self._reading.loop_watch
         if watch.is_late:
             _log.warning(
-                "%s is given up: the event loop has not answered for %g s (loop_timeout_s)",
+                "%s is given up: the event loop has not answered for %g s (loop_timeout_s): run blocking code by asyncio.to_thread",
                 self.stream,
                 watch.timeout_s,
                 extra={"queue": self.stream},

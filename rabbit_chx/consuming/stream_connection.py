@@ -23,7 +23,7 @@ from rabbit_chx.consuming.stream_channels import (
     StreamReading,
     call_in,
 )
-from rabbit_chx.consuming.waits import LASTING
+from rabbit_chx.consuming.waits import wait_to_publish, waiting
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -47,12 +47,11 @@ from rabbit_chx.words import typed_error_text
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: Pauses before a lost stream is subscribed again, and before an entry is published again.
+#: Pauses before a lost stream is subscribed again.
 _AGAIN = Backoff(0.1, 5.0)
-_REPUBLISH_S = 1.0
 #: Seconds in which a stream that was deleted may be created again.
 _RECREATED_S = 10.0
-#: Seconds after which an unconfirmed entry counts as blocked.
+#: Seconds after which an unconfirmed entry extends time limits.
 _BLOCKED_S = 1.0
 #: The least time for the first connection to the journal.
 _FIRST_OPEN_S = 5.0
@@ -116,8 +115,11 @@ class JournalChannel:
         while not self._stop.is_set():
             left_s = self._left_s()
             try:
-                self._check_log(left_s)
-                feed = Feed(self._reading, self._journal, self._position, {}, open_s=left_s, is_lenient=True)
+                with waiting(f"the journal {self._journal}", "a connection: look whether its nodes are up"):
+                    self._check_log(left_s)
+                    feed = Feed(
+                        self._reading, self._journal, self._position, {}, open_s=left_s, is_lenient=True
+                    )
                 with closing(feed):
                     self.lost_at = None
                     self._read(feed)
@@ -370,15 +372,7 @@ class StreamGroupConnection:
                         if not (is_alarm or isinstance(cause, BrokerTimeoutError) or is_transient(cause)):
                             raise _explain(cause, queue) from None
                         failures += 1
-                        _log.log(
-                            logging.WARNING if failures == LASTING else logging.INFO,
-                            "%s; publishing to %s again in %g s",
-                            cause,
-                            queue,
-                            _REPUBLISH_S,
-                            extra={"queue": queue},
-                        )
-                        await asyncio.sleep(_REPUBLISH_S)
+                        await wait_to_publish(failures, cause, queue)
                     else:
                         return
             finally:
@@ -403,7 +397,7 @@ class StreamGroupConnection:
                 self._publisher.close()
 
     async def is_blocked(self) -> bool:
-        """Return whether an entry is not confirmed: during an alarm, or without a majority of the journal's nodes."""
+        """Return whether an entry is not confirmed for a second. Why, the broker does not say."""
         since = self._publishing_since
         return since is not None and time.monotonic() - since > _BLOCKED_S
 

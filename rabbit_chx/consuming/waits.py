@@ -1,4 +1,4 @@
-"""Tasks and waits of consumers: of hooks, for events, for publishing while the broker may block publishers, and before reconnecting; `LoopWatch`."""
+"""Tasks and waits of consumers: of hooks, for events, for publishing while the broker may block publishers, and before reconnecting; `waiting`, `LoopWatch`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Timer
 from typing import Any, TypeVar
 
 from rabbit_chx.amqp.replies import may_be_limit
@@ -18,13 +21,32 @@ from rabbit_chx.retry import jitter
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _MAX_WAIT_S = 2.0
-#: A failure to publish that comes so often is a warning.
-LASTING = 3
+#: Seconds before a failed publish is repeated, and the number of failures in a row of which the last is a warning.
+REPUBLISH_S = 1.0
+_LASTING = 3
 #: A member that cannot write for so long, since the broker blocks publishers, goes on without.
 BLOCKED_S = 2.0
 #: The time limit of handlers and hooks that are cancelled, in seconds.
 CANCELLED_S = 5.0
+#: What waits for so long logs once what it waits for, in seconds.
+LONG_S = 10.0
 _HOOKS: set[asyncio.Task[Any]] = set()  # that run: the event loop would not keep them
+
+
+@contextmanager
+def waiting(name: str, what: str) -> Iterator[None]:
+    """Log once that `name` waits in this block for `what`, if it takes more than `LONG_S`. A thread may use it, too."""
+    log = partial(_log.warning, "%s has waited for %g s for %s", name, LONG_S, what)
+    try:
+        timer: asyncio.TimerHandle | Timer = asyncio.get_running_loop().call_later(LONG_S, log)
+    except RuntimeError:  # no event loop
+        timer = Timer(LONG_S, log)
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class LoopWatch:
@@ -84,7 +106,8 @@ async def call_hook(hook: Callable[[str], Awaitable[_T]], queue: str, seconds: f
     _HOOKS.add(task)
     task.add_done_callback(_HOOKS.discard)
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        with waiting(queue, "a hook to return: look what on_gained or on_lost waits for"):
+            await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
         if not (task.done() or task.cancelling()):  # otherwise the event loop ends, and has cancelled it
             task.cancel()
@@ -125,6 +148,14 @@ async def wait_unless_blocked(
         return True
     finally:
         waited.cancel()
+
+
+async def wait_to_publish(failures: int, cause: RabbitChxError, queue: str) -> None:
+    """Wait before publishing is repeated after so many failures in a row; the third one is a warning."""
+    level = logging.WARNING if failures == _LASTING else logging.INFO
+    text = "%s; publishing to %s again in %g s"
+    _log.log(level, text, cause, queue, REPUBLISH_S, extra={"queue": queue})
+    await asyncio.sleep(REPUBLISH_S)
 
 
 async def wait_for_any(*events: asyncio.Event, timeout_s: float | None = None) -> bool:

@@ -353,6 +353,7 @@ _BY_NAME: dict[str, _Encode] = {
     "type": _shortstrs,
     "user_id": _shortstrs,
     "app_id": _shortstrs,
+    "cluster_id": _shortstrs,
 }
 #: In the order of the wire.
 _ENCODERS = {name: _with_rows(_BY_NAME[name]) for name in PROPERTY_FLAGS if name in _BY_NAME}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TypeAlias, TypedDict
 
-#: Headers by name, or pairs; a value is an `AmqpField`, or a Python value that pika sends, too.
+#: Headers by name, or pairs; a value is an `AmqpField`, or a Python value that a client hands out.
 Headers: TypeAlias = Mapping[str, object] | Iterable[tuple[str, object]]
 _Text: TypeAlias = str | bytes
 _TextColumn: TypeAlias = Iterable[_Text | None]
@@ -29,6 +29,7 @@ class MessageProperties(TypedDict, total=False):
     type: _Text | None
     user_id: _Text | None
     app_id: _Text | None
+    cluster_id: _Text | None
 
 
 class PropertyColumns(TypedDict, total=False):
@@ -47,3 +48,4 @@ class PropertyColumns(TypedDict, total=False):
     type: _TextColumn
     user_id: _TextColumn
     app_id: _TextColumn
+    cluster_id: _TextColumn

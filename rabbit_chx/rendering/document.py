@@ -161,13 +161,13 @@ class Gauge:
     Attributes:
         name: its name, of ``[a-zA-Z_:][a-zA-Z0-9_:]*``.
         help: its description, with its unit.
-        samples: labels and value, one for each set of labels.
+        samples: labels and value, one for each set of labels. The value of a label may be of any type; its text is shown.
         only_grows: whether it is a counter.
     """
 
     name: str
     help: str
-    samples: Sequence[tuple[Mapping[str, str], float]]
+    samples: Sequence[tuple[Mapping[str, object], float]]
     only_grows: bool = False
 
 
@@ -261,7 +261,7 @@ def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Bloc
             yield replace(part, rows=rows)
 
 
-def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iterator[Gauge]:
+def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, object], Any]]) -> Iterator[Gauge]:
     """Yield the metrics of `rows` of a `kind`, each with its labels; a metric that no row has is left out."""
     for name, how in described(kind):
         if how.metric is not None:
@@ -271,4 +271,4 @@ def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, str], Any]]) -> Iter
                 if (value := getattr(row, name)) is not None
             ]
             if values or not rows:
-                yield Gauge(how.metric.name, how.metric.help, values)
+                yield Gauge(how.metric.name, how.metric.help, values, only_grows=how.metric.only_grows)

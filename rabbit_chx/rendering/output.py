@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.rendering.document import (
     Batch,
     Data,
@@ -58,6 +59,8 @@ _LINK = re.compile(r"(?<![A-Za-z0-9_])([@#])(?=[A-Za-z0-9_])")
 _BEGINNING = re.compile(r"^([0-9]*)([#>+=.)-])")
 _BACKTICKS = re.compile("`+")
 _FIRST_LEVEL = 3
+#: A label of a metric. Names that begin with two underscores are those of Prometheus itself.
+_LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def write_utf8(stream: TextIO, text: str) -> None:
@@ -374,13 +377,13 @@ class PrometheusOutput:
 
 
 def metrics_text(metrics: Iterable[Gauge]) -> str:
-    """Return metrics as text."""
+    """Return metrics as text; an InputError for the name of a label that Prometheus does not take."""
     lines: list[str] = []
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {_escape_help(metric.help)}")
         lines.append(f"# TYPE {metric.name} {'counter' if metric.only_grows else 'gauge'}")
         for labels, value in metric.samples:
-            pairs = ",".join(f'{name}="{_escape_label(text)}"' for name, text in labels.items())
+            pairs = ",".join(f'{_check_label(name)}="{_escape_label(of)}"' for name, of in labels.items())
             lines.append(f"{metric.name}{{{pairs}}} {value!r}" if pairs else f"{metric.name} {value!r}")
     return "".join(f"{line}\n" for line in lines)
 
@@ -389,5 +392,15 @@ def _escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _escape_label(text: str) -> str:
+def _check_label(name: str) -> str:
+    if not _LABEL.fullmatch(name):
+        raise InputError(
+            f"the name of a label is {name!r:.60}, with which Prometheus refuses all metrics: use letters, digits and _, "
+            "and begin with a letter"
+        )
+    return name
+
+
+def _escape_label(value: object) -> str:
+    text = str(value).encode(errors="replace").decode()  # a surrogate is no UTF-8
     return _escape_help(text).replace('"', '\\"')

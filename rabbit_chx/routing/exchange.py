@@ -74,7 +74,7 @@ class HashExchange(ABC):
         *,
         cc: Iterable[str | bytes] = NO_KEYS,
         bcc: Iterable[str | bytes] = NO_KEYS,
-        client: Sender = "pika",
+        client: Sender = "rabbit-chx",
     ) -> Place:
         """Return the destination of a message; None if it is unroutable, for example without bindings.
 
@@ -86,7 +86,7 @@ class HashExchange(ABC):
             cc: the routing keys of the header CC. An ``x-consistent-hash`` exchange ignores them. An ``x-modulus-hash`` exchange hashes
                 them together with the routing key, and still routes to one destination.
             bcc: the routing keys of the header BCC, with the same effect.
-            client: the client that encodes bare values: ``pika`` or ``aio-pika``; or ``amqp-1.0``.
+            client: the client that encodes bare values: ``pika``, ``aio-pika`` or a publisher of this library; or ``amqp-1.0``.
 
         ``amqp-1.0`` is any publisher of AMQP 1.0 to a broker from 4.0 on. `routing_key` is then the key of the target address
         ``/exchanges/EXCHANGE/KEY``, or of `to` if the link has no target, percent-decoded. `headers` are the application properties; their
@@ -195,7 +195,7 @@ class ConsistentHashExchange(HashExchange):
         values: Iterable[Any],
         *,
         field_type: FieldType | None = None,
-        client: Sender = "pika",
+        client: Sender = "rabbit-chx",
         fill_null: Any = None,
         missing_nulls: bool = False,
     ) -> NDArray[np.int32]:
@@ -273,7 +273,7 @@ class ConsistentHashExchange(HashExchange):
         *,
         cc: Iterable[str | bytes] = NO_KEYS,
         bcc: Iterable[str | bytes] = NO_KEYS,
-        client: Sender = "pika",
+        client: Sender = "rabbit-chx",
     ) -> Explanation:
         """Return the steps from a message to its destination.
 

@@ -59,7 +59,7 @@ class SentMessage(NamedTuple):
     properties: object = None
     cc: Iterable[str | bytes] = NO_KEYS
     bcc: Iterable[str | bytes] = NO_KEYS
-    client: Sender = "pika"
+    client: Sender = "rabbit-chx"
 
 
 class HashedTerm(NamedTuple):
@@ -175,7 +175,7 @@ class Message091:
     message_id: bytes | None = None
     correlation_id: bytes | None = None
     timestamp: int | None = None
-    client: Client = "pika"
+    client: Client = "rabbit-chx"
 
     @classmethod
     def of(cls, sent: SentMessage, release: Release) -> Message091:
@@ -285,7 +285,7 @@ def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
 
 
 def property_seconds(value: object, client: Client) -> int | None:
-    """Return the seconds of the property timestamp, or None. pika accepts an int, aio-pika also a float or a datetime.
+    """Return the seconds of the property timestamp, or None. pika accepts an int, a publisher also a datetime, aio-pika a float, too.
 
     aio-pika converts a number to a datetime, so it is rounded to microseconds and ends with the year 9999. Mirrors aio-pika ``message.py``,
     ``encode_timestamp_number``.
@@ -301,7 +301,7 @@ def property_seconds(value: object, client: Client) -> int | None:
             raise InputError(
                 f"aio-pika cannot send the timestamp {shown(value)}: pass seconds of the years 1970 to 9999"
             ) from None
-    if client == "aio-pika" and isinstance(value, datetime):
+    if client != "pika" and isinstance(value, datetime):
         return int(field_for(value, client).value)
     if not is_whole(value) or int(value) not in INTEGER_RANGES["timestamp"]:
         raise InputError(f"the timestamp is {value!r:.60}: pass seconds since 1970 as an int")

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,8 @@ class Clients:
         return rows
 
     def publish_async(self, token: Token) -> int:
-        with SharedPublisher(self.url, exchange="", credentials=token, retries=NEVER) as publisher:
+        made = SharedPublisher(self.url, exchange="", credentials=token, retries=NEVER)
+        with closing(made) as publisher:
             return self._repeat(lambda *columns: asyncio.run(publisher.publish_many(*columns)))
 
     def write_stream(self, token: Token) -> int:

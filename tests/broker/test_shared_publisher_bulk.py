@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -52,7 +53,8 @@ def test_calls_of_two_event_loops_have_the_report_of_publisher(
 ) -> None:
     halves = [[f"{loop}.{i}" for i in range(1_203)] for loop in range(2)]
     limits = Limits(max_in_flight=100)
-    with SharedPublisher(vhost_url, "nowhere", limits=limits, properties={"app_id": "a"}) as publisher:
+    made = SharedPublisher(vhost_url, "nowhere", limits=limits, properties={"app_id": "a"})
+    with closing(made) as publisher:
         for keys in halves:
             properties: Any = {"message_id": form(keys)}
             call = publisher.publish_many(

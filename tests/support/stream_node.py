@@ -271,7 +271,11 @@ class Session:
     def statistics(self, stream: str) -> dict[str, int]:
         """Return the statistics of a stream as a leader has them."""
         log = self.node.streams[stream]
-        chunks = {"first_chunk_id": log.begin, "committed_chunk_id": log.end - self.withheld - 1}
+        chunks = {
+            "first_chunk_id": log.begin,
+            "committed_chunk_id": log.end - self.withheld - 1,
+            "last_chunk_id": log.end - 1,
+        }
         return {
             name: header_of(log.chunk(number))[2] if number in log.numbers else -1
             for name, number in chunks.items()

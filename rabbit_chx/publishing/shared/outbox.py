@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count as numbers
 from operator import add
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.publishing.encoder import Rows
+from rabbit_chx.result_fields import Metric, shown
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,6 +71,14 @@ Outcome: TypeAlias = tuple[Message, RabbitChxError | None]
 ErrorFor: TypeAlias = Callable[[Message], RabbitChxError]
 
 
+def _figure(name: str, sentence: str, default: float | None = 0, *, only_grows: bool = False) -> Any:
+    metric = Metric(f"rabbit_chx_publisher_{name}", sentence, only_grows=only_grows)
+    return field(default=default, metadata=shown(metric=metric))
+
+
+_count = partial(_figure, only_grows=True)
+
+
 @dataclass(frozen=True, slots=True)
 class SharedStats:
     """Counts of messages since the start: ``confirmed + returned + nacked + failed + in_flight == submitted``.
@@ -89,39 +98,32 @@ class SharedStats:
         p99_s: the same for 99% of the messages.
     """
 
-    submitted: int = 0
-    confirmed: int = 0
-    returned: int = 0
-    nacked: int = 0
-    failed: int = 0
-    unknown: int = 0
-    in_flight: int = 0
-    in_flight_bytes: int = 0
-    republished: int = 0
-    reconnects: int = 0
-    p50_s: float | None = None
-    p99_s: float | None = None
+    submitted: int = _count("submitted", "Messages given to the publisher.")
+    confirmed: int = _count("confirmed", "Messages that the broker confirmed and did not return.")
+    returned: int = _count("returned", "Messages that no queue took.")
+    nacked: int = _count("nacked", "Messages that the broker refused.")
+    failed: int = _count("failed", "Messages that got another error.")
+    unknown: int = _count("unknown", "Failed messages that may be in a queue.")
+    in_flight: int = _figure("in_flight", "Messages without an outcome.")
+    in_flight_bytes: int = _figure("in_flight_bytes", "Bytes of the messages without an outcome.")
+    republished: int = _count("republished", "Messages sent again, each of them perhaps a duplicate.")
+    reconnects: int = _count("reconnects", "Connections opened in place of another one.")
+    p50_s: float | None = _figure("p50_seconds", "Median time until a confirm, in the last minute.", None)
+    p99_s: float | None = _figure("p99_seconds", "99% of the last minute's confirms came within it.", None)
 
-    def to_prometheus(self, **labels: str) -> str:
+    def to_prometheus(self, **labels: object) -> str:
         """Return these counts and latencies as metrics in the text format of Prometheus.
 
         Args:
-            labels: the labels of each metric, such as `exchange`.
+            labels: the labels of each metric, such as `exchange`; their values are shown as text.
+
+        Raises:
+            InputError: Prometheus does not take the name of a label.
         """
-        from rabbit_chx.rendering.document import Gauge
+        from rabbit_chx.rendering.document import gauges_of
         from rabbit_chx.rendering.output import metrics_text
 
-        present = {"in_flight", "in_flight_bytes", "p50_s", "p99_s"}
-        return metrics_text(
-            Gauge(
-                f"rabbit_chx_publisher_{re.sub('_s$', '_seconds', name)}",
-                f"{name} of SharedStats",
-                ((labels, value),),
-                only_grows=name not in present,
-            )
-            for name, value in asdict(self).items()
-            if value is not None
-        )
+        return metrics_text(gauges_of(SharedStats, [(labels, self)]))
 
 
 class Outbox:

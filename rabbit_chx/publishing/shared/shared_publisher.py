@@ -50,8 +50,8 @@ class SharedPublisher(PublisherBase):
     once, as of `Publisher`. Many messages at once are faster with `publish_many`, which has a connection of its own.
 
     The constructor starts the thread, which connects; it does not wait. The publisher lives as long as the process: a lost connection is
-    replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block or the
-    ``async with`` block waits for the outcomes, as `close` does. At the exit of the interpreter the open messages get up to 5 s; a warning
+    replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block, where
+    synchronous code publishes by `submit` only, or the ``async with`` block waits for the outcomes, as `close` does. At the exit of the interpreter the open messages get up to 5 s; a warning
     counts the rest. A call of `publish_many` that runs then is finished first. In a forked process, a call that publishes raises InputError. A publisher cannot be pickled.
 
     Attributes:
@@ -106,6 +106,8 @@ class SharedPublisher(PublisherBase):
         self._worker.start()
 
     def __enter__(self) -> Self:
+        self.publish = _only_in_a_loop(self.publish)  # type: ignore[method-assign]
+        self.publish_many = _only_in_a_loop(self.publish_many)  # type: ignore[method-assign]
         return self
 
     def __exit__(
@@ -351,6 +353,22 @@ class SharedPublisher(PublisherBase):
             return f"<{type(self).__name__}: not opened>"
         state = "closed" if self._outbox.closed else f"{self._outbox.open} messages are open"
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._targets[0].masked_url}: {state}>"
+
+
+def _only_in_a_loop(publish: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that refuses calls where no event loop runs: its coroutine would be dropped, and send nothing without an error."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise InputError(
+                f"{publish.__name__} has to be awaited, and no event loop runs here: call submit(key, body).result(), or publish_many of a "
+                "Publisher; in an event loop, open this one by 'async with'"
+            ) from None
+        return publish(*args, **named)
+
+    return call
 
 
 class _Outcome(Future[None]):

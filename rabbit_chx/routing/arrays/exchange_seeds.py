@@ -204,7 +204,7 @@ def _type_of_bytes(client: Client) -> FieldType | None:
 def _property_seeds(
     values: Iterable[Any], name: str, client: Client, *, seed_of_null: SeedOfNull = None
 ) -> UInt32s:
-    if name != "timestamp" and client == "pika" and _kind_of(values) in ("text", "bytes"):
+    if name != "timestamp" and client != "aio-pika" and _kind_of(values) in ("text", "bytes"):
         return hashes(values, seed_of_null=seed_of_null, longest=MAX_SHORTSTR)
 
     def seed(value: Any) -> int:

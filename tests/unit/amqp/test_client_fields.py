@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from http import HTTPMethod, HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from naming import name_of
+from pamqp import decode as pamqp_decode
 from pamqp import encode as pamqp_encode
 from pika.compat import long
-from pika.data import encode_table as pika_encode_table  # type: ignore[import-untyped]
+from pika.data import decode_table as pika_decode_table  # type: ignore[import-untyped]
+from pika.data import encode_table as pika_encode_table
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import field_for, table_for
-from rabbit_chx.amqp.header_table import parse_table
+from rabbit_chx.amqp.fields import FieldType
+from rabbit_chx.amqp.header_table import encode_headers, parse_table
 from rabbit_chx.errors import InputError
 
 CLIENTS = ("pika", "aio-pika")
@@ -114,6 +118,39 @@ def test_fields_stay_and_bare_values_inside_them_are_encoded(client: Any) -> Non
 def test_an_invalid_table_is_refused(headers: Any) -> None:
     with pytest.raises(InputError, match="pass a dict"):
         table_for(headers)
+
+
+#: A value of each wire type, at the ends of its range.
+WIRE_VALUES: dict[str, list[Any]] = {
+    "longstr": ["", "é", b"\xff"], "binary": [b"", b"\x00\xff"], "bool": [True, False], "void": [None],
+    "byte": [-128, 127], "unsignedbyte": [0, 255], "short": [-(2**15), 2**15 - 1], "unsignedshort": [2**16 - 1],
+    "signedint": [-(2**31), 2**31 - 1], "unsignedint": [2**32 - 1], "long": [-(2**63), 2**63 - 1],
+    "double": [1.5, 0.1, -1e15], "float": [1.5, 0.1], "timestamp": [0, 1_700_000_000],
+    "decimal": [(2, 150), (0, 2**31 - 1), (9, 2**32 - 1), (255, 1)],
+    "array": [[], [AmqpField("double", 1.5), AmqpField("table", {"b": AmqpField("binary", b"x")})]],
+    "table": [{}, {"d": AmqpField("double", 0.5), "l": AmqpField("array", [AmqpField("float", 2.5)])}],
+}  # fmt: skip
+
+
+def pika_decoded(data: bytes) -> Any:
+    return pika_decode_table(data, 0)[0]
+
+
+def pamqp_decoded(data: bytes) -> Any:
+    return pamqp_decode.field_table(data)[1]
+
+
+@pytest.mark.parametrize("hand_out", [pika_decoded, pamqp_decoded])
+@pytest.mark.parametrize("type_", get_args(FieldType))
+def test_the_publishers_take_what_a_client_hands_out_and_the_client_reads_it_again(
+    type_: FieldType, hand_out: Callable[[bytes], Any]
+) -> None:
+    """Alone, and inside a list and a table."""
+    for value in WIRE_VALUES[type_]:
+        field = AmqpField(type_, value)
+        table = AmqpField("table", {"inner": field})
+        headers = hand_out(encode_headers({"a": field, "l": AmqpField("array", [field]), "t": table}))
+        assert hand_out(encode_headers(headers)) == headers
 
 
 SENDABLE = st.recursive(

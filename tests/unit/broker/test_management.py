@@ -82,7 +82,7 @@ STORED = stored_cases(__file__, "answers.txt", r"^(\d+ [\w ]+) (b?['\"{[\d].*)\n
 def test_an_answer_is_an_error_of_its_status_with_a_remedy_as_stored(
     api: ScriptedApi, status: str, content: str, said: str
 ) -> None:
-    """Reasons of a missing tag and of a full disk are those of 4.3.6."""
+    """Reasons of a missing tag are those of 4.3.6."""
     refused = error(api, page(status, literal_eval(content)))
     assert f"{type(refused).__name__}: {refused}".replace(api.address, "host") == said
     assert refused.reply_code == (None if status == "200 OK" else int(status[:3]))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import functools
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from rabbit_chx import ConsumerGroup, HashRing, ModulusHashExchange, errors
 from rabbit_chx.consuming import GroupMessage, GroupTiming, group
 from rabbit_chx.consuming.group import GroupHealth
 from rabbit_chx.consuming.journal import EntryKind, JournalEntry, Roster, queue_owners
+from rabbit_chx.consuming.ownership import DeliveredMessage
 
 BRISK = GroupTiming(warm_up_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
 
@@ -664,3 +666,37 @@ def test_a_member_is_healthy_unless_it_is_cut_off_or_another_one_holds_what_is_i
 
 def test_handled_at_is_that_of_the_last_call() -> None:
     assert health().handled_at == datetime(2026, 1, 3, tzinfo=UTC)
+
+
+async def test_a_rejected_message_is_one_warning_with_its_key_its_id_and_the_error(
+    site_of: Callable[..., Site], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(_: GroupMessage) -> None:
+        raise ValueError("the amount\nis negative")
+
+    site = site_of(on_failure="dead-letter", retries=1, backoff_s=0.01)
+    async with running(site, handle):
+        await eventually(lambda: site.connections and site.connections[0].lines["q"], "it consumes")
+        line = site.connections[0].lines["q"][-1]
+        line.take(DeliveredMessage(1, "k", GroupMessage("q", "customer-7", b"", message_id="m-1")))
+        await eventually(lambda: "is rejected" in caplog.text, "it is rejected")
+        assert not site.group._runners[0]._errors, "the error is not kept"
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert told[-1] == (
+        "q: the message with the routing key 'customer-7' and the message_id 'm-1' is rejected, to be dead-lettered, after 2 attempts: the "
+        "handler raised ValueError: the amount is negative. Correct the handler, and publish the message again"
+    )
+    assert len(told) == 2, "the other one is of the queue, which has no exchange for it"
+
+
+async def test_an_error_that_ends_a_member_is_in_its_log(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who runs it in a task may never ask for it."""
+    async with running(site) as task:
+        await site.has_a_message()
+        site.group._session.fail(errors.MissingRowsError("rows are missing"))  # type: ignore[union-attr]
+        with pytest.raises(errors.MissingRowsError):
+            await task
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert told == ["group member a ends: rows are missing"]

@@ -20,6 +20,7 @@ from rabbit_chx import errors
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.stream_channels import Feed, StreamChannel, StreamReading
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection
+from rabbit_chx.streams.ends import ChunkFinder, LogEnd
 from rabbit_chx.streams.frames import Code, Key, StreamChanged
 from rabbit_chx.streams.nodes import settings_of
 
@@ -159,6 +160,56 @@ async def test_a_member_that_dies_before_its_first_row_leaves_it_to_the_next(wor
         await world.until(lambda: world.calls, "it handles")
     assert len(batches(world)) == 1
     assert world.handled("s") == world.node.rows_of("s")[10:]
+
+
+@pytest.mark.parametrize("origin", ["stored", "returned", "the start of the group"])
+@pytest.mark.parametrize("rows", [0, 10])
+async def test_a_start_after_the_end_is_an_error_at_once_and_in_the_log(
+    world: GroupWorld, origin: str, rows: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a stream that was made again, or of an offset that another program has stored."""
+    if rows:
+        world.node.publish("s", rows)
+    how: dict[str, Any] = {"gain": AsyncMock(return_value=5_000)} if origin == "returned" else {}
+    if origin == "stored":
+        world.node.offsets[GROUP, "s"] = 4_999
+    elif not how:
+        how = {"start": 5_000}
+    member, began = world.member("a", **how), world.threads.now
+    with pytest.raises(errors.MissingRowsError, match=f"ends at offset {rows}, before the start, 5000, "):
+        await member.end()
+    assert world.threads.now - began < 5
+    assert not member.group.healthy()
+    assert "group member a ends: stream 's' ends at offset" in caplog.text
+    assert world.calls == []
+
+
+async def test_a_stored_offset_is_awaited_while_a_new_leader_has_rows_that_no_majority_has(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is earlier until then. The fake would withhold the last chunk instead, which `ChunkFinder.end` awaits."""
+    for _ in range(3):
+        world.node.publish("s", 10)
+    world.node.offsets[GROUP, "s"] = 19
+    world.skipped = set(range(20))
+    end = ChunkFinder.end
+
+    def committed_end(finder: ChunkFinder, stream: str) -> LogEnd:
+        return LogEnd(10, None) if world.node.withheld else end(finder, stream)
+
+    async def gain(_: str) -> None:
+        world.node.withheld = 2  # of the next connections
+        monkeypatch.setattr(ChunkFinder, "end", committed_end)
+
+    async with world.joined(gain=gain):
+        await world.until(lambda: world.node.withheld, "it is elected")
+        await asyncio.sleep(20)
+        assert world.calls == []
+        world.node.withheld = 0
+        for session in world.node.open_sessions():
+            session.withheld = 0
+        await world.until(lambda: 29 in world.handled("s"), "it goes on after the stored offset")
+    assert world.handled("s") == list(range(20, 30))
 
 
 # -- hooks

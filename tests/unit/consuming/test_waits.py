@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from unittest.mock import AsyncMock
 
 import pytest
+from bounded import until
 
-from rabbit_chx.consuming.waits import LoopWatch, wait_unless_blocked
+from rabbit_chx.consuming import waits
+from rabbit_chx.consuming.waits import LoopWatch, wait_unless_blocked, waiting
 
 
 async def test_a_loop_is_late_after_its_limit_of_silence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +48,29 @@ async def test_an_answer_after_a_silence_is_told_once() -> None:
     assert len(late) == 1
     assert late[0] > 5.0
     assert not watch.is_late
+
+
+@pytest.mark.parametrize("in_a_thread", [False, True])
+async def test_a_wait_is_logged_once_when_it_is_long_and_not_when_it_is_short(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, in_a_thread: bool
+) -> None:
+    monkeypatch.setattr(waits, "LONG_S", 0.05)
+
+    async def wait(name: str, act: Callable[[], object]) -> None:
+        def blocking() -> None:
+            with waiting(name, "a door: open it"):
+                act()
+
+        if in_a_thread:
+            await asyncio.to_thread(blocking)
+        else:
+            with waiting(name, "a door: open it"):
+                await asyncio.to_thread(act)
+
+    await wait("short", lambda: None)
+    await wait("long", lambda: until(lambda: caplog.records, "it is logged"))
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("WARNING", "long has waited for 0.05 s for a door: open it")]
 
 
 @pytest.mark.parametrize("blocked", ["--", "+--", "-+--", "++--", "-+-+--"])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import re
+from pathlib import Path
 
 import pytest
 from exposition import parsed_exposition
 
+import rabbit_chx
+from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Batch, Document, Gauge, PrometheusOutput, Table
 from rabbit_chx.rendering.output import metrics_text
 
@@ -25,6 +30,31 @@ def test_metrics_are_read_as_they_are() -> None:
         frozenset({("name", HOSTILE), ("b", "")}): 0.25,
         frozenset(): 1.0,
     }
+
+
+@pytest.mark.parametrize("value", [3, 1.5, None, True, b"b", "\ud800"])
+def test_the_value_of_a_label_is_its_text_in_unicode(value: object) -> None:
+    (family,) = parsed_exposition(metrics_text([Gauge("a", "a", [({"worker": value}, 1)])])).values()
+    assert family.value(worker=str(value).replace("\ud800", "?")) == 1
+
+
+@pytest.mark.parametrize("name", ["a-b", "", "1a", "é", "a b", 'a"', "a\n", "__name__"])
+def test_a_label_with_which_prometheus_would_refuse_all_metrics_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InputError, match=re.escape(repr(name))):
+        metrics_text([Gauge("a", "a", [({name: "x"}, 1)])])
+
+
+def test_each_metric_has_a_sentence() -> None:
+    """The literals of the product: some metrics are of reports that need a broker."""
+    sentences = {}
+    for path in Path(rabbit_chx.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) > 1:
+                name, help_ = (getattr(argument, "value", None) for argument in call.args[:2])
+                if call.func.id in ("Gauge", "Metric", "_count", "_figure") and isinstance(help_, str):
+                    sentences[name] = help_
+    assert len(sentences) > 20
+    assert [name for name, text in sentences.items() if not re.fullmatch(r"[A-Z0-9].* .* .*\.", text)] == []
 
 
 MEASURED = Document("a", (), [Gauge("a", "a", [({"name": "é"}, 1)])])

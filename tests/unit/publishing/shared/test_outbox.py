@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import fields
 
 import pytest
+from exposition import parsed_exposition
 
 from rabbit_chx.errors import UnknownOutcomeError
 from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats
@@ -74,3 +76,16 @@ def test_stats_are_metrics_of_prometheus() -> None:
     assert 'rabbit_chx_publisher_p99_seconds{exchange="a\\"b"} 0.25\n' in text
     assert "p50" not in text, "without a confirm there is none"
     assert "rabbit_chx_publisher_submitted 0\n" in SharedStats().to_prometheus()
+
+
+def test_each_figure_is_a_metric_with_a_sentence() -> None:
+    found = parsed_exposition(SharedStats(p50_s=0.1, p99_s=0.2).to_prometheus(worker=3))
+    names = [
+        each.name.removesuffix("_s") + "_seconds" * each.name.endswith("_s") for each in fields(SharedStats)
+    ]
+    assert [name.removeprefix("rabbit_chx_publisher_") for name in found] == names
+    assert found["rabbit_chx_publisher_submitted"].help == "Messages given to the publisher."
+    for family in found.values():
+        assert len(family.help.split()) > 3
+        assert family.help.endswith(".")
+        assert family.value(worker="3") >= 0

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -119,7 +119,7 @@ def test_a_message_that_gets_room_at_the_last_moment_is_sent_and_no_error(
         return withdraw(publisher, message)
 
     peer.answer = nothing
-    with shared(max_in_flight=1, block_s=0.01) as publisher:
+    with closing(shared(max_in_flight=1, block_s=0.01)) as publisher:
         first = publisher.submit("k", "0")
         peer.until(lambda: len(peer.messages) == 1)
         monkeypatch.setattr(SharedPublisher, "_withdraw", make_room_first)
@@ -180,7 +180,7 @@ def test_a_cancelled_await_does_not_cancel_the_message(peer: Peer, shared: Any) 
 
 def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
     how: dict[str, Any] = {"reconnect_timeout_s": 0.1, "backoff_s": 0.01}
-    with SharedPublisher("amqp://localhost:1", "orders", **how) as publisher:
+    with closing(SharedPublisher("amqp://localhost:1", "orders", **how)) as publisher:
         error = error_of(publisher.submit("k", "0"))
         assert isinstance(error, errors.UnreachableError)
         assert "was not sent" in str(error)
@@ -188,6 +188,21 @@ def test_without_a_broker_messages_are_known_not_to_be_sent() -> None:
         for _ in range(2):
             with pytest.raises(errors.UnreachableError):
                 asyncio.run(publisher.publish_many(["k"], ["b"]))
+
+
+def test_synchronous_code_in_a_with_block_publishes_by_submit_only(peer: Peer, shared: Any) -> None:
+    """A coroutine that nobody awaits would send nothing, without an error. An event loop may run in another thread."""
+
+    async def in_a_loop(publisher: SharedPublisher) -> None:
+        await publisher.publish("k", "awaited")
+
+    with shared() as publisher:
+        for publish, row in ((publisher.publish, "lost"), (publisher.publish_many, ["lost"])):
+            with pytest.raises(errors.InputError, match=r"call submit\(key, body\)\.result\(\)"):
+                publish("k" if row == "lost" else ["k"], row)
+        publisher.submit("k", "sent").result(_SOON_S)
+        asyncio.run(in_a_loop(publisher))
+    assert peer.bodies == ["sent", "awaited"]
 
 
 def test_the_three_limits_of_a_message_are_added(shared: Any) -> None:
@@ -351,7 +366,7 @@ def test_a_span_is_in_the_headers(peer: Peer, shared: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(shared_publisher, "publisher_span", span)
     monkeypatch.setattr(shared_publisher, "TRACED_BY", "sys")
-    with shared() as publisher:
+    with closing(shared()) as publisher:
         assert error_of(publisher.submit("k", "b", headers={"a": "1"})) is None
         asyncio.run(publisher.publish("k", "b", exchange="events"))
     assert spans == [("orders", None), ("orders", "events")]

@@ -197,7 +197,7 @@ def test_nothing_gives_nothing(arguments: Any) -> None:
         ([1, 2**63], 1),
         ([1, 2**64], 1),
         (np.array([1, 2**63], np.uint64), 1),
-        ([1, 1.5], 1),
+        ([1, 1j], 1),
         (["a", "b", "\ud800"], 2),
         ([b"a", object()], 1),
     ],
@@ -369,7 +369,7 @@ def test_a_fill_is_encoded_as_the_values_are() -> None:
     x = by_header(OLD)
     expected = [x.route("k", {"t": AmqpField("long", number)}) for number in (1, 7)]
     assert names(x, x.indices(pa.array([1, None]), field_type="long", fill_null=7)) == expected
-    for options in ({"fill_null": 5, "missing_nulls": True}, {"fill_null": 1.5}, {"fill_null": object()}):
+    for options in ({"fill_null": 5, "missing_nulls": True}, {"fill_null": 1j}, {"fill_null": object()}):
         wrong: dict[str, Any] = options
         with pytest.raises(InputError):
             x.indices(["a"], **wrong)
