@@ -484,8 +484,7 @@ class StreamWriter:
                 self.counts.confirmed -= unstored
                 raise MismatchError(
                     f"stream {self.stream!r}: another writer uses the name {self._name!r}, and {plural(unstored, 'confirmed row')} up to id {last_id} "
-                    f"{'is' if unstored == 1 else 'are'} not stored, since the broker drops rows whose ids it has: stop one of the writers, and "
-                    "publish these rows with higher ids, or under another name",
+                    f"{'is' if unstored == 1 else 'are'} not stored: stop one writer, and publish these rows with higher ids, or under another name",
                     queue=self.stream,
                 )
         self._is_compared = True
