@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from rabbit_chx.amqp.settings import ConnectionSettings
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerAddresses, BrokerOptions
@@ -46,13 +45,9 @@ from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.comparison import find_super_streams
-from rabbit_chx.topology.planning.refusals import REMAKE_RINGS, know_rings
+from rabbit_chx.topology.planning.refusals import NUMBER_PARTITIONS, REMAKE_RINGS, know_rings
 from rabbit_chx.topology.reports.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.words import listed
-
-#: Within this time the stream port answers, or the numbers of the partitions count.
-_STREAM_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,29 +181,6 @@ def _check(
     with sign_of_life("comparing"):
         found = check(live, wanted, exchange=exchanges or None, file=file)
     return replace(found, findings=(*oddities, *found.findings))
-
-
-def _with_partitions(live: LiveTopology, wanted: Topology, settings: ConnectionSettings) -> LiveTopology:
-    """Return the topology with the partitions of the file's super streams as the stream protocol lists them, if its port answers.
-
-    The port may be that of another broker. So a list that is not one of the bound streams does not count.
-    """
-    names = sorted(find_super_streams(wanted) & find_super_streams(live))
-    if not names:
-        return live
-    from rabbit_chx.streams.connection import StreamConnection
-    from rabbit_chx.streams.nodes import stream_settings
-
-    found: dict[str, tuple[str, ...]] = {}
-    with suppress(RabbitChxError):
-        of_streams = replace(stream_settings(settings), connection_timeout_s=_STREAM_TIMEOUT_S)
-        with closing(StreamConnection(of_streams)) as connection:
-            for name in names:
-                seen = connection.partitions(name)
-                bound = [str(one.destination) for one in live.bindings if one.source == name]
-                if sorted(seen) == sorted(bound):
-                    found[name] = seen
-    return replace(live, facts=replace(live.facts, partitions=found))
 
 
 def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, given: CheckOptions) -> Outcome:
@@ -351,7 +323,5 @@ def _say_unknown_orders(report: CheckReport) -> bool:
         )
         say(Fix(what, know_rings(rings, means)))
     if streams:
-        say(
-            f"the order of the partitions of {listed(streams)} is not known: open the stream port to this host"
-        )
+        say(f"the order of the partitions of {listed(streams)} is not known: {NUMBER_PARTITIONS}")
     return bool(rings or streams)

@@ -403,8 +403,6 @@ class BrokerFacts:
         queues_left: how many further queues the limit of the vhost permits, beside the lock of an apply; None without a limit.
         is_administrator: True if the user has the tag ``administrator``, which tracing takes.
         frame_max: the largest frame that the broker takes, in bytes.
-        partitions: the partitions of super streams in the order that the stream protocol shows, by the name of the exchange, if they were
-            requested.
         records: the records of rings, by the names of the exchanges that contain them.
         mark: the mark of the vhost, which proves the records.
         last_start: the last start of a running node, in seconds since 1970, for observations with times; None if it is not known.
@@ -427,7 +425,6 @@ class BrokerFacts:
     queues_left: int | None = None
     is_administrator: bool = False
     frame_max: int = FRAME_MAX
-    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
     last_start: float | None = None

@@ -50,12 +50,14 @@ def modulus_of(
     return ModulusHashExchange(name, pairs, release, provenance)
 
 
-def share_moved(before: Sequence[Place], after: Sequence[Place], release: Release) -> float:
-    """Return the exact share of the 2^27 hashes whose destination differs between two sequences of numbered destinations.
+def share_moved(before: Sequence[Place], after: Sequence[Place], release: Release | None) -> float:
+    """Return the exact share of the hashes whose destination differs between two sequences of numbered destinations.
 
     If the release does not order bindings, it is the largest possible share. If the two numbers of bindings have no common divisor, each
-    order moves the same share.
+    order moves the same share. Without a release the destinations are partitions, and clients hash.
     """
+    if release is None:
+        return 1 - modulo_flows(before, after, _STREAM_HASHES).staying
     if release.follows(MODULUS_UNORDERED) and math.gcd(len(before), len(after)) > 1:
         return 1.0 if len({*before, *after}) > 1 else 0.0
     return 1 - modulo_flows(before, after, _HASHES).staying
@@ -91,11 +93,6 @@ def order_partitions(bindings: Iterable[BindingDefinition]) -> tuple[list[Bindin
     bound.sort(key=_partition_order)
     numbers = {order for binding in bound if is_number(order := binding.arguments.get(PARTITION_ORDER))}
     return bound, len(bound) < 2 or len(numbers) == len(bound)
-
-
-def share_of_partitions(before: Sequence[Place], after: Sequence[Place]) -> float:
-    """Return the exact share of the hashes whose partition differs between two lists of partitions."""
-    return 1 - modulo_flows(before, after, _STREAM_HASHES).staying
 
 
 def is_super_stream(exchange: ExchangeDefinition) -> bool:

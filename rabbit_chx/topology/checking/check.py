@@ -33,11 +33,15 @@ from rabbit_chx.topology.checking.check_rings import (
 from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_findings
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.dead_letters import DeadLetters
-from rabbit_chx.topology.checking.difference_findings import finding_about, object_finding, ring_findings_of
-from rabbit_chx.topology.checking.remedies import apply_fix
+from rabbit_chx.topology.checking.difference_findings import (
+    finding_about,
+    object_finding,
+    partition_finding,
+    ring_findings_of,
+)
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
 from rabbit_chx.topology.model import LiveTopology, Means, Topology
-from rabbit_chx.topology.modulus import number_bindings, share_moved, share_of_partitions
+from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -47,25 +51,25 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.planning.comparison import (
     Comparison,
+    RingDifference,
     as_live,
     check_wanted,
-    compare,
     find_super_streams,
     list_partitions,
 )
-from rabbit_chx.topology.planning.diff import RingComparison, find_shares_of_moduli, list_differences
+from rabbit_chx.topology.planning.diff import compare, diff_ring
 from rabbit_chx.topology.planning.movement import shares_moved_without
 from rabbit_chx.topology.planning.refusals import know_rings, vhost_refusals
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.rules.policies import find_applying_policy
 from rabbit_chx.topology.slots.owners import number_slots
-from rabbit_chx.words import listed, percent
+from rabbit_chx.words import percent
 
 #: The kinds of findings that are about the order, if they are about no destination.
 _OF_ORDER = ("order", "different")
 #: Why the order of partitions is not known.
-UNNUMBERED = "its partitions do not have a number each, and the stream protocol was not asked"
+UNNUMBERED = "its partitions do not have a number each"
 #: The types of exchanges that send a message to each queue that matches.
 _COPYING = ("direct", "fanout", "topic", "headers")
 
@@ -156,40 +160,15 @@ def check(
     if wanted is not None:
         check_wanted(wanted)
     names, moduli = _hash_exchanges(live, wanted, exchange)
-    unread = [name for name in names if name not in live.rings]
-    unreadable = [name for name in unread if name in live.sources_left_out]
-    if guessed := {*unread} - {*unreadable}:
-        live = live.with_rings(
-            {name: find_live_ring(live, live.exchange(name), name).ring for name in guessed}
-        )
-    context = CheckContext(live, None if wanted is None else compare(wanted, live), file)
+    unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
+    readable = [name for name in names if name not in unreadable]
+    guessed = [name for name in readable if name not in live.rings]
+    live = live.with_rings({name: find_live_ring(live, live.exchange(name), name).ring for name in guessed})
+    compared = None if wanted is None else compare(wanted, live)
+    context = CheckContext(live, compared, file, is_selected=exchange is not None)
     rings = [
-        CheckedExchange(live_hash_exchange(live, name), _known_ring(live, name), context)
-        for name in names
-        if name not in unreadable
+        CheckedExchange(live_hash_exchange(live, name), _known_ring(live, name), context) for name in readable
     ]
-    misplaced = {
-        ring.name: share
-        for ring in rings
-        if ring.is_listed
-        and not ring.ring.ground.is_assumed
-        and (share := ring.comparison.share_misplaced()) is not None
-    }
-    objects: Iterable[Finding] = ()
-    unordered: dict[str, str] = {}
-    if context.compared is not None and exchange is None:
-        misplaced |= find_shares_of_moduli(context.compared)
-        super_streams = find_super_streams(context.compared.wanted) & find_super_streams(live)
-        unordered = {name: UNNUMBERED for name in sorted(super_streams) if not list_partitions(live, name)}
-        covered: set[Destination] = {
-            *(ring.exchange.ref for ring in rings),
-            *(queue for ring in rings for queue in ring.queues),
-        }
-        objects = (
-            *_object_findings(context.compared, context, rings),
-            *_find_other_partitions(context.compared, context),
-            *_argument_findings(context.compared, covered, moduli),
-        )
     seen = {
         name: compare_observed(declared, live.key_map(name), pairs)
         for name, pairs in (observed or {}).items()
@@ -200,46 +179,84 @@ def check(
         *(() if wanted is None else _find_wrong_place(wanted, live)),
         *(_unreadable_finding(name, wanted) for name in unreadable),
         *contradicted,
-        *(
-            found
-            for name, pairs in (observed or {}).items()
-            if (found := few_keys_finding(name, pairs, len(live.key_map(name).destinations))) is not None
-        ),
-        *(
-            finding
-            for ring in rings
-            for finding in (
-                *(_unordered_findings if ring.ring.ground.is_assumed else _ring_findings)(ring),
-                *(other_binding_findings(ring) if ring.wanted is None else ()),
-            )
-        ),
-        *objects,
-        *(finding for name in moduli for finding in _modulus_findings(name, context)),
-        *(finding for name in (*names, *moduli) for finding in _find_transience(name, live, wanted)),
-        *_find_dead_ends(context, rings, moduli, is_selected=exchange is not None),
-        *(_find_copies_in_shards(live, wanted) if exchange is None else ()),
-        *(live.facts.oddities if exchange is None and wanted is not None else ()),
+        *_find_few_keys(observed or {}, live),
+        *_find_all(context, rings, moduli),
     )
+    certain = [ring for ring in rings if not ring.ring.ground.is_assumed]
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
-        {ring.name: ring.unroutable.share for ring in rings if not ring.ring.ground.is_assumed},
-        misplaced,
+        {ring.name: ring.unroutable.share for ring in certain},
+        _find_misplaced(context, certain),
         {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
-        {
-            listed.name: live.exchange(listed.name) is not None
-            for listed in (() if wanted is None else wanted.exchanges)
-            if listed.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
-        },
+        _find_present(wanted, live),
         tuple(moduli),
         {ring.name: _with_doubt(ring.ring, contradicted, ring.name) for ring in rings},
-        {ring.name: reason for ring in rings if (reason := _why_unordered(ring))} | unordered,
-        0
-        if wanted is None
-        else sum(map(len, (wanted.exchanges, wanted.queues, wanted.bindings, wanted.policies))),
-        {name: compared for name, (compared, _) in seen.items()},
+        _why_all_unordered(context, rings),
+        0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
+        {name: count for name, (count, _) in seen.items()},
         live.facts.means,
     )
+
+
+def _find_all(
+    context: CheckContext, rings: Sequence[CheckedExchange], moduli: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield the faults of the exchanges by themselves, and the differences from the topology."""
+    live, wanted = context.live, context.wanted
+    for ring in rings:
+        yield from (_unordered_findings if ring.ring.ground.is_assumed else _ring_findings)(ring)
+        if ring.wanted is None:
+            yield from other_binding_findings(ring)
+    if context.compared is not None and not context.is_selected:
+        covered: set[Destination] = {ring.exchange.ref for ring in rings}
+        covered.update(queue for ring in rings for queue in ring.queues)
+        yield from _object_findings(context.compared, context, rings)
+        yield from _argument_findings(context.compared, covered, moduli)
+    for name in moduli:
+        yield from _modulus_findings(name, context)
+    for name in (*(ring.name for ring in rings), *moduli):
+        yield from _find_transience(name, live, wanted)
+    yield from _find_dead_ends(context, rings, moduli)
+    if not context.is_selected:
+        yield from _find_copies_in_shards(live, wanted)
+        yield from live.facts.oddities if wanted is not None else ()
+
+
+def _find_misplaced(context: CheckContext, certain: Sequence[CheckedExchange]) -> dict[str, float]:
+    """Return the share of keys that each exchange sends elsewhere than the topology. Of a selection only its rings count."""
+    if context.compared is None:
+        return {}
+    counted = {ring.name for ring in certain if ring.is_listed}
+    return {
+        name: ring.moved
+        for name, ring in context.compared.rings.items()
+        if ring.moved is not None
+        and (name in counted or not (context.is_selected or name in context.live.rings))
+    }
+
+
+def _find_present(wanted: Topology | None, live: LiveTopology) -> dict[str, bool]:
+    """Return whether each hash exchange of a topology exists."""
+    exchanges = () if wanted is None else wanted.exchanges
+    hashing = [one.name for one in exchanges if one.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)]
+    return {name: live.exchange(name) is not None for name in hashing}
+
+
+def _why_all_unordered(context: CheckContext, rings: Sequence[CheckedExchange]) -> dict[str, str]:
+    """Return why the order of a ring, or of the partitions of a super stream, is compared with nothing."""
+    reasons = {ring.name: reason for ring in rings if (reason := _why_unordered(ring))}
+    if context.compared is not None and not context.is_selected:
+        streams = find_super_streams(context.compared.wanted) & find_super_streams(context.live)
+        reasons |= {name: UNNUMBERED for name in sorted(streams) if not list_partitions(context.live, name)}
+    return reasons
+
+
+def _find_few_keys(observed: Mapping[str, Sequence[Observation]], live: LiveTopology) -> Iterator[Finding]:
+    for name, pairs in observed.items():
+        found = few_keys_finding(name, pairs, len(live.key_map(name).destinations))
+        if found is not None:
+            yield found
 
 
 def _with_doubt(ring: HashRing, contradicted: Iterable[Finding], exchange: str) -> HashRing:
@@ -322,7 +339,7 @@ def _find_copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Itera
 
 
 def _find_dead_ends(
-    context: CheckContext, rings: Sequence[CheckedExchange], moduli: Collection[str], *, is_selected: bool
+    context: CheckContext, rings: Sequence[CheckedExchange], moduli: Collection[str]
 ) -> Iterator[Finding]:
     """Yield the alternate and dead-letter exchanges that lead nowhere: those of the selected exchanges and their queues, of the topology, or of all.
 
@@ -330,7 +347,7 @@ def _find_dead_ends(
     """
     live, slots = context.live, {slot.name for ring in rings for slot in ring.slots.queues}
     names: Collection[tuple[str, str]] = live.by_name.keys()
-    if is_selected:
+    if context.is_selected:
         names = {("exchange", name) for name in (*(ring.name for ring in rings), *moduli)}
         names |= {("queue", queue) for ring in rings for queue in ring.queues}
         names |= {("queue", str(end.destination)) for end in live.bindings if end.source in moduli}
@@ -342,26 +359,9 @@ def _find_dead_ends(
     )
 
 
-def _find_other_partitions(compared: Comparison, context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding for each super stream whose partitions clients see in another order than that of the topology, or others."""
-    for name in sorted(find_super_streams(compared.wanted) & find_super_streams(compared.live)):
-        seen, wanted = (list_partitions(side, name) for side in (compared.live, compared.wanted))
-        if seen and wanted and seen != wanted:
-            share = share_of_partitions(seen, wanted)
-            message = (
-                f"clients see the partitions {listed([*map(str, seen)])} of {name}, and the topology has {listed([*map(str, wanted)])}: {percent(share)} of all keys go to "
-                "a different partition"
-            )
-            kind = "order" if sorted(seen) == sorted(wanted) else "different"
-            exchange = compared.wanted.exchange(name)
-            is_external = exchange is not None and exchange.owner == "external"
-            fix = apply_fix(context.file, external=is_external)
-            yield Finding(kind, message, fix, exchange=name, share=share)
-
-
 def _unreadable_finding(name: str, wanted: Topology | None) -> Finding:
     """Return the finding of a ring with a member that no client can name. It differs from a file only if the order counts there."""
-    kind = "odd-member" if wanted is not None and wanted.is_assumed(name) else "different"
+    kind = "odd-object" if wanted is not None and wanted.is_assumed(name) else "different"
     message = "the ring has a member that no client can name, so it is not checked"
     return Finding(kind, message, "delete that queue or exchange", exchange=name)
 
@@ -373,12 +373,9 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from slot_findings(checked)
     yield from queue_findings(_queues_of_ring(checked))
     yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
-    if checked.is_listed:
-        yield from ring_findings_of(checked, checked.comparison)
-    # The plugin makes the ring of a sharded exchange.
-    elif checked.listed is not None and not is_sharded(checked.exchange, checked.live):
-        message = "the topology does not contain its ring, so its order is not checked"
-        yield checked.finding("different", message, "write its members as `ring` in the topology")
+    if checked.is_listed and checked.context.compared is not None:
+        found = checked.context.compared.rings.get(checked.name, RingDifference())
+        yield from ring_findings_of(checked, found.differences)
     if checked.wanted is None:
         recorded = list(record_findings(checked))
         yield from recorded
@@ -392,9 +389,10 @@ def _find_own_order(checked: CheckedExchange, *, is_found: bool) -> Iterator[Fin
     """
     is_of_slots = number_slots(checked.name, checked.repaired) is not None
     if is_of_slots or not is_found:
-        healed = RingComparison(replace(checked.exchange, ring=checked.repaired), checked.live)
+        healed = diff_ring(replace(checked.exchange, ring=checked.repaired), checked.live)
         source = "the numbers of its slots" if is_of_slots else "its bindings"
-        yield from (found for found in ring_findings_of(checked, healed, source) if found.destination is None)
+        whole = (one for one in healed.differences if one.subject.kind == "exchange")
+        yield from ring_findings_of(checked, whole, source)
 
 
 def _object_findings(
@@ -402,16 +400,22 @@ def _object_findings(
 ) -> Iterator[Finding]:
     """Yield a finding for each difference, except those of rings, and of slots that a finding of their ring shows."""
     parts = {name for layout in compared.layouts.values() for name in layout.names.exchanges}
-    ring_of = {name: ring for ring in rings if ring.layout for name in ring.layout.names.exchanges}
-    for difference in list_differences(compared, [ring.comparison for ring in rings]):
+    ring_of = {name: one for one in rings if one.layout for name in one.layout.names.exchanges}
+    for difference in compared.objects:
         subject = difference.subject
         if isinstance(subject, BindingDefinition) and subject.source in parts:
-            ring = ring_of.get(subject.source)
-            is_shown = ring is None or is_binding_shown(ring, subject)
+            of_ring = ring_of.get(subject.source)
+            is_shown = of_ring is None or is_binding_shown(of_ring, subject)
         else:
             is_shown = isinstance(subject, ExchangeDefinition) and subject.name in parts
         if not is_shown:
             yield object_finding(difference, context)
+    for ring in compared.rings.values():
+        yield from (
+            partition_finding(one, context)
+            for one in ring.differences
+            if isinstance(one.subject, ExchangeDefinition) and is_super_stream(one.subject)
+        )
     for binding, unwanted in compared.bindings:
         if unwanted == "unmanaged" and compared.wanted.owned(binding.source):
             message = (

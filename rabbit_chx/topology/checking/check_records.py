@@ -37,7 +37,8 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     bound = {member.destination for member in checked.bound}
     if _only(checked.ring, bound) == _only(before, bound):
         return
-    share = checked.comparison.share_elsewhere(before)
+    by_queue = checked.slots.map_of
+    share = by_queue(checked.ring).share_moved(by_queue(before))
     keeps = checked.ring.release.follows(RESTART_KEEPS)
     if not keeps and has_restarted(record.stamp, checked.live.facts.mark):
         message = f"the broker restarted: {percent(share)} of the keys moved; record of {record.about}"

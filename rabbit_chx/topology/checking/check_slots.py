@@ -49,9 +49,7 @@ def _fix(checked: CheckedExchange, by_hand: str) -> str:
 def _find_differing_exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
     assert checked.context.compared is not None  # it has the layout
     found = {
-        one.subject.name: one
-        for one in checked.context.compared.differences
-        if one.subject.kind == "exchange"
+        one.subject.name: one for one in checked.context.compared.objects if one.subject.kind == "exchange"
     }
     differences = [found[name] for name in (*layout.names.slots, layout.names.park) if name in found]
     if missing := [one.subject.name for one in differences if one.kind == "missing"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding
@@ -13,16 +13,15 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.checking.remedies import apply_fix, repair_fix
 from rabbit_chx.topology.live_rings import LiveRing, find_recorded_ring
-from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
-from rabbit_chx.topology.planning.diff import RingComparison
 from rabbit_chx.topology.planning.refusals import REMAKE_RINGS
 from rabbit_chx.topology.rules.plugin_objects import federation_links
 from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys, transient_destinations
 from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.owners import repair_members
-from rabbit_chx.topology.slots.slot_view import SlotView
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,18 @@ class CheckContext:
     Attributes:
         compared: the comparison with the topology; None without one.
         file: the name of the topology's file, for the commands in the fixes; None if it is not known.
+        is_selected: True if only some exchanges are checked.
     """
 
     live: LiveTopology
     compared: Comparison | None = None
     file: str | None = None
+    is_selected: bool = False
+
+    @property
+    def wanted(self) -> Topology | None:
+        """The topology, with plain objects instead of slots; None without one."""
+        return None if self.compared is None else self.compared.wanted
 
     @property
     def release(self) -> Release:
@@ -137,17 +143,11 @@ class CheckedExchange:
         return self.listed is not None and self.listed.ring is not None
 
     @cached_property
-    def comparison(self) -> RingComparison:
-        """The comparison with the members of the topology; without them with those after a repair."""
-        if self.listed is not None and self.listed.ring is not None:
-            compared = self.context.compared
-            return RingComparison(self.listed, self.live, self.layout, self.is_assumed, compared)
-        return RingComparison(replace(self.exchange, ring=self.repaired), self.live)
-
-    @property
     def slots(self) -> SlotView:
         """The slots in the ring, with their bindings."""
-        return self.comparison.slots
+        compared = self.context.compared if self.is_listed else None
+        planned = None if compared is None else compared.wanted
+        return view_slots(self.name, self.ring, self.live.exchanges, self.live.bindings, planned=planned)
 
     @cached_property
     def parks(self) -> dict[str, list[ExchangeRef]]:

@@ -12,9 +12,10 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.remedies import apply_fix
-from rabbit_chx.topology.modulus import is_super_stream
+from rabbit_chx.topology.live_rings import make_ring
 from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -23,11 +24,12 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.diff import RingComparison, find_out_of_place
+from rabbit_chx.topology.planning.diff import find_out_of_place
 from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.rules.policies import policy_in_the_way
-from rabbit_chx.words import percent, plural
+from rabbit_chx.topology.slots.layout import SlotLayout
+from rabbit_chx.words import listed, percent, plural
 
 #: What a difference is about: an object, a binding, or one of an exchange with `queues` or of a slot; a member of a ring, or a slot as one; or a ring, one
 #: that no broker has, or one without any of its slots.
@@ -93,8 +95,7 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
     place = suffix = ""
     if isinstance(subject, BindingDefinition):
         exchange, place = context.compared.wanted.exchange(subject.source), str(subject.destination)
-        is_map = exchange is not None and (exchange.queues is not None or is_super_stream(exchange))
-        if is_map and difference.share is not None:
+        if exchange is not None and exchange.queues is not None and difference.share is not None:
             share, suffix = (
                 difference.share,
                 f"; {percent(difference.share)} of all keys go to a different queue",
@@ -130,43 +131,67 @@ def finding_about(
 
 
 def ring_findings_of(
-    checked: CheckedExchange, comparison: RingComparison, source: str = "the topology"
+    checked: CheckedExchange, differences: Iterable[Difference], healed: str = ""
 ) -> Iterator[Finding]:
-    """Yield the finding of each difference of a ring and of its members. `source` says what the ring is compared with."""
-    for difference in comparison.differences():
+    """Yield the finding of each difference of a ring and of its members: from the topology, or else from a ring after a repair.
+
+    `healed` says what the repair follows; empty: the topology.
+    """
+    layout, is_assumed = (None, False) if healed else (checked.layout, checked.is_assumed)
+    members = checked.repaired if healed or checked.listed is None else checked.listed.ring or ()
+    for difference in differences:
         kind, subject, share = difference.kind, difference.subject, difference.share
         if isinstance(subject, BindingDefinition):
             place: Place = subject.destination
-            sort: _Sort = "slot" if kind == "missing" and comparison.layout is not None else "member"
-            facts = _member_facts(subject.destination, comparison)
+            sort: _Sort = "slot" if kind == "missing" and layout is not None else "member"
+            facts = _member_facts(subject.destination, checked.bound, members)
         else:
             place = None
-            sort, facts = _ring_facts(comparison, source)
+            sort, facts = _ring_facts(checked, members, layout, healed)
         words = _WORDS[kind, sort]
+        source = healed or "the topology"
         message = words.message.format(source=source, share=percent(share or 0.0), **facts)
         # Of slots only the order is repaired: other differences are not in the ring alone. An order that is assumed is not repaired.
-        is_repair = kind == "order" or not (comparison.layout or comparison.is_assumed)
+        is_repair = kind == "order" or not (layout or is_assumed)
         yield checked.finding(
             kind, message, checked.repair_command if is_repair else checked.apply_command, place, share
         )
 
 
-def _member_facts(place: Destination, comparison: RingComparison) -> dict[str, str]:
-    live, wanted = (
-        [member for member in side if member.destination == place]
-        for side in (comparison.live_ring.bound, comparison.members)
+def partition_finding(difference: Difference, context: CheckContext) -> Finding:
+    """Return the finding of a super stream whose partitions differ."""
+    seen, wanted = (
+        listed([*map(str, side.destinations)])
+        for side in (difference.before, difference.after)
+        if isinstance(side, KeyMap)
     )
+    message = (
+        f"{difference.subject.name} has the partitions {seen}, and in the topology {wanted}: {percent(difference.share or 0.0)} of all keys "
+        "go to a different partition"
+    )
+    fix = apply_fix(context.file, external=not difference.is_ours)
+    return finding_about(difference.kind, difference.subject, message, fix, difference.share)
+
+
+def _member_facts(
+    place: Destination, bound: Sequence[RingMember], members: Sequence[RingMember]
+) -> dict[str, str]:
+    live, wanted = ([member for member in side if member.destination == place] for side in (bound, members))
     keys = " and ".join(member.key for member in wanted)
     return {"place": str(place), "key": keys, "live_keys": _keys_text(live), "keys": _keys_text(wanted)}
 
 
-def _ring_facts(comparison: RingComparison, source: str) -> tuple[_Sort, dict[str, str]]:
-    ring, layout = comparison.live_ring.ring, comparison.layout
+def _ring_facts(
+    checked: CheckedExchange, members: Sequence[RingMember], layout: SlotLayout | None, healed: str
+) -> tuple[_Sort, dict[str, str]]:
+    ring = checked.ring
     try:
-        wanted = comparison.target
+        wanted = make_ring(members, ring.release)
     except InputError as error:
-        such = "such a ring" if source == "the topology" else f"a ring of {source}"
-        return "impossible", {"such": such, "error": str(error)}
+        return "impossible", {
+            "such": f"a ring of {healed}" if healed else "such a ring",
+            "error": str(error),
+        }
     if layout is not None and not {*layout.names.refs} & {*ring.destinations}:
         others = plural(len(ring.destinations), "other destination")
         return "unslotted", {"slots": plural(layout.names.count, "slot"), "others": others}

@@ -614,7 +614,7 @@ def _split(
 
 def _is_reset(plan: Plan, name: str) -> bool:
     """Return True if a plan makes a ring whatever it was."""
-    return name in plan.rings and plan.rings[name].is_reset
+    return name in plan.rings and plan.rings[name].way == "reset"
 
 
 def _has_ring(subject: object) -> bool:

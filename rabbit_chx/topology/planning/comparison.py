@@ -1,10 +1,10 @@
-"""The wanted and the live topology, compared once. `plan` orders its differences and adds refusals; `check` reports them."""
+"""The wanted and the live topology, compared once: the value, and the comparison of objects and bindings. `diff` adds that of rings."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -20,7 +20,6 @@ from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
     ExchangeDefinition,
     ObjectSet,
-    PolicyDefinition,
     RingMember,
     list_onward,
 )
@@ -49,6 +48,22 @@ class LiveBinding(NamedTuple):
     unwanted: Unwanted | None
 
 
+class RingDifference(NamedTuple):
+    """How the key map of an exchange that hashes differs from the wanted one.
+
+    Attributes:
+        differences: those of the map as a whole, with its movement, and then of its members. Of an ``x-modulus-hash`` exchange the bindings
+            are objects.
+        moved: the exact share of keys whose queue is another one than in the wanted state; None if it is not known, or if no broker has
+            such a map.
+        parts: the exact share of keys of each slot, by its exchange, or of each partition.
+    """
+
+    differences: tuple[Difference, ...] = ()
+    moved: float | None = None
+    parts: Mapping[str, float] = {}
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Two topologies with plain objects, and their differences. `compare` makes it.
@@ -56,40 +71,85 @@ class Comparison:
     Attributes:
         wanted: the wanted topology.
         live: the live topology.
-        release: the release of the broker; of a file the newest one.
         layouts: the wanted exchanges with slots, by their names.
-        limits: the share of the keys of each exchange that may move, by its name; None: any.
-        differences: the differences of objects, each kind in the order of names, and then of bindings without those of rings.
+        objects: the differences of objects, each kind in the order of names, and then of bindings without those of rings.
         bindings: the live bindings.
-        uses: the number of live bindings of each queue and exchange, at either end, also in rings.
-        created: the exchanges, queues and policies that a plan creates.
-        deleted: the live objects that are owned and not wanted.
         unmanaged: the live objects that are neither owned nor wanted; they stay.
-        deleted_refs: the queues and exchanges among `deleted`.
-        existing: the queues and exchanges that are created, or that exist and stay.
+        rings: what differs of each exchange that hashes on both sides, by its name, in the order of names.
         redeclared: exchanges that are replaced although they do not differ, because no binds and unbinds make their rings.
-        replaced: the exchanges and queues that the broker does not change in place, with their live versions.
-        replaced_refs: the queues and exchanges among `replaced`.
         pending: the apply of the same file that has begun and not ended.
     """
 
     wanted: Topology
     live: LiveTopology
-    release: Release
     layouts: Mapping[str, SlotLayout]
-    limits: Mapping[str, float | None]
-    differences: tuple[Difference, ...]
+    objects: tuple[Difference, ...]
     bindings: tuple[LiveBinding, ...]
-    uses: Mapping[Destination, int]
-    created: tuple[NamedObject, ...]
-    deleted: tuple[NamedObject, ...]
     unmanaged: tuple[NamedObject, ...]
-    deleted_refs: frozenset[Destination]
-    existing: frozenset[Destination]
+    rings: Mapping[str, RingDifference] = field(default_factory=dict)
     redeclared: frozenset[str] = frozenset()
-    replaced: tuple[tuple[NamedObject, NamedObject], ...] = ()
-    replaced_refs: frozenset[Destination] = frozenset()
     pending: PendingApply | None = None
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """All differences: those of objects and bindings, and then those of rings, in the order of names."""
+        return (*self.objects, *(one for ring in self.rings.values() for one in ring.differences))
+
+    @property
+    def release(self) -> Release:
+        """The release of the broker; of a file the newest one."""
+        return self.live.release or NEWEST_COMPARED
+
+    @cached_property
+    def created(self) -> tuple[NamedObject, ...]:
+        """The exchanges, queues and policies that a plan creates."""
+        missing = (one.after for one in self.objects if one.kind == "missing" and one.is_ours)
+        return tuple(named for named in missing if isinstance(named, NamedObject))
+
+    @cached_property
+    def deleted(self) -> tuple[NamedObject, ...]:
+        """The live objects that are owned and not wanted."""
+        unexpected = (one.before for one in self.objects if one.kind == "unexpected")
+        return tuple(named for named in unexpected if isinstance(named, NamedObject))
+
+    @cached_property
+    def deleted_refs(self) -> frozenset[Destination]:
+        """The queues and exchanges among `deleted`."""
+        return _refs_of(self.deleted)
+
+    @cached_property
+    def uses(self) -> Mapping[Destination, int]:
+        """The number of live bindings of each queue and exchange, at either end, also in rings."""
+        return _count_uses(self.live)
+
+    @cached_property
+    def existing(self) -> frozenset[Destination]:
+        """The queues and exchanges that are created, or that exist and stay. An end of a live binding exists, also if no list has it."""
+        there = _refs_of((*self.live.exchanges, *self.live.queues, *self.created))
+        return (there | self.uses.keys()) - self.deleted_refs
+
+    @cached_property
+    def replaced(self) -> tuple[tuple[NamedObject, NamedObject], ...]:
+        """The exchanges and queues that the broker does not change in place, with their live versions."""
+        live = self.live.by_name
+        changed = {(one.subject.kind, one.subject.name) for one in self.objects if one.fields}
+        changed |= {("exchange", name) for name in self.redeclared}
+        return tuple(
+            (live[key], wanted)
+            for key, wanted in self.wanted.by_name.items()
+            if key in changed and key in live and wanted.owner == "ours" and wanted.kind != "policy"
+        )
+
+    @cached_property
+    def replaced_refs(self) -> frozenset[Destination]:
+        """The queues and exchanges among `replaced`."""
+        return _refs_of(live for live, _ in self.replaced)
+
+    def limit(self, exchange: str) -> float | None:
+        """Return the share of the keys of an exchange that may move; None: any."""
+        wanted = self.wanted.exchange(exchange)
+        own = None if wanted is None else wanted.max_share_moved
+        return self.wanted.max_share_moved if own is None else own
 
     @cached_property
     def rebinds(self) -> tuple[PlannedChange, ...]:
@@ -99,7 +159,7 @@ class Comparison:
             for binding, unwanted in self.bindings
             if unwanted in _REMOVED or not self.deleted_refs.isdisjoint(_ends_of(binding))
         ]
-        made = [one.after for one in self.differences if one.kind == "missing" and one.is_ours]
+        made = [one.after for one in self.objects if one.kind == "missing" and one.is_ours]
         exchanges = (named for named in self.deleted if isinstance(named, ExchangeDefinition))
         return (
             *(PlannedChange("create", None, one) for one in made if isinstance(one, ExchangeDefinition)),
@@ -108,25 +168,9 @@ class Comparison:
             *(PlannedChange("delete", exchange, None) for exchange in exchanges),
         )
 
-    def redeclare(self, exchanges: Collection[str]) -> Comparison:
-        """Return the comparison in which further exchanges are replaced."""
-        redeclared = self.redeclared | frozenset(exchanges)
-        live = self.live.by_name
-        changed = {(one.subject.kind, one.subject.name) for one in self.differences if one.fields}
-        replaced = tuple(
-            (live[key], wanted)
-            for key, wanted in self.wanted.by_name.items()
-            if key in live
-            and wanted.owner == "ours"
-            and not isinstance(wanted, PolicyDefinition)
-            and (key in changed or (wanted.kind == "exchange" and wanted.name in redeclared))
-        )
-        refs = _refs_of(live for live, _ in replaced)
-        return replace(self, redeclared=redeclared, replaced=replaced, replaced_refs=refs)
 
-
-def compare(wanted: Topology, live: LiveTopology) -> Comparison:
-    """Return the comparison of two topologies.
+def compare_objects(wanted: Topology, live: LiveTopology) -> Comparison:
+    """Return the comparison of two topologies without that of their rings.
 
     Raises:
         InputError: an argument is of another type; or a member would get no slot, or lists of slots do not contain each slot once.
@@ -134,53 +178,20 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     live = as_live(live)
     expanded, live, layouts = expand_slots(complete(wanted, live), live)
     wanted = _with_live_numbers(with_links(expanded, live), live)
-    release = live.release or NEWEST_COMPARED
-    limits = dict.fromkeys((exchange.name for exchange in live.exchanges), wanted.max_share_moved) | {
-        exchange.name: wanted.max_share_moved
-        if exchange.max_share_moved is None
-        else exchange.max_share_moved
-        for exchange in wanted.exchanges
-    }
     shards, of_plugins = find_kept_shards(live, wanted), plugin_objects(live)
     unwanted = _find_unwanted(wanted, live, {*shards, *of_plugins})
-    deleted = tuple(named for named in unwanted if wanted.owned(named.name))
     slots = {name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges}
     bindings = tuple(_judge_bindings(wanted, live, shards, of_plugins, slots))
     bound = {binding.identity for binding in live.bindings}
-    differences = (
-        *_compare_objects(wanted, live, release),
-        *(Difference("unexpected", named, named) for named in deleted),
-        *(
-            Difference("missing", binding, None, binding)
-            for identity, binding in {binding.identity: binding for binding in wanted.bindings}.items()
-            if identity not in bound
-        ),
+    listed = {binding.identity: binding for binding in wanted.bindings}
+    objects = (
+        *_compare_objects(wanted, live, live.release or NEWEST_COMPARED),
+        *(Difference("unexpected", named, named) for named in unwanted if wanted.owned(named.name)),
+        *(Difference("missing", one, None, one) for key, one in listed.items() if key not in bound),
         *(Difference("unexpected", binding, binding) for binding, why in bindings if why in _REMOVED),
     )
-    uses, deleted_refs = _count_uses(live), _refs_of(deleted)
-    # An end of a live binding exists, also if no list has it.
-    existing = _refs_of((*live.exchanges, *live.queues)) | uses.keys()
-    created = tuple(
-        one.after
-        for one in differences
-        if one.kind == "missing" and one.is_ours and isinstance(one.after, NamedObject)
-    )
-    existing |= _refs_of(created)
-    return Comparison(
-        wanted=wanted,
-        live=live,
-        release=release,
-        layouts=layouts,
-        limits=limits,
-        differences=differences,
-        bindings=bindings,
-        uses=uses,
-        created=created,
-        deleted=deleted,
-        unmanaged=tuple(named for named in unwanted if not wanted.owned(named.name)),
-        deleted_refs=deleted_refs,
-        existing=existing - deleted_refs,
-    ).redeclare(())
+    unmanaged = tuple(named for named in unwanted if not wanted.owned(named.name))
+    return Comparison(wanted, live, layouts, objects, bindings, unmanaged)
 
 
 def _with_live_numbers(wanted: Topology, live: LiveTopology) -> Topology:
@@ -201,14 +212,12 @@ def _with_live_numbers(wanted: Topology, live: LiveTopology) -> Topology:
 
 def find_super_streams(topology: ObjectSet) -> set[str]:
     """Return the names of the super streams that have partitions."""
-    bound = {binding.source for binding in topology.bindings}
+    bound = {one.source for one in topology.bindings if isinstance(one.destination, str)}
     return {one.name for one in topology.exchanges if one.name in bound and is_super_stream(one)}
 
 
 def list_partitions(topology: Topology | LiveTopology, name: str) -> tuple[Destination, ...]:
-    """Return the partitions of a super stream in the order that clients see; empty if that is not known."""
-    if isinstance(topology, LiveTopology) and name in topology.facts.partitions:
-        return topology.facts.partitions[name]
+    """Return the partitions of a super stream in the order of their numbers; empty if they do not have a number each."""
     bound, is_ordered = order_partitions(one for one in topology.bindings if one.source == name)
     return tuple(binding.destination for binding in bound) if is_ordered else ()
 

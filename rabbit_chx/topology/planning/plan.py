@@ -29,12 +29,14 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import Comparison, Unwanted, compare
+from rabbit_chx.topology.pending_apply import PendingRing
+from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
+from rabbit_chx.topology.planning.diff import compare
 from rabbit_chx.topology.planning.key_map_plans import plan_rings
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
-from rabbit_chx.topology.planning.resuming import find_pending, resume_shares, what_is_given_up
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
+from rabbit_chx.topology.planning.resuming import find_pending, what_is_given_up
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingSteps
 from rabbit_chx.topology.planning.shares import count_shares
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, policies_of_mark
@@ -70,16 +72,16 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
 
 def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
     """Return the plan, which resumes the pending apply if its changes are all left by that."""
-    compared, bindings, rings = _decide(compared, propose=propose)
-    changes = order_changes(compared, bindings, rings)
-    checksum = _checksum_of(compared, changes, rings)
-    rings = count_shares(compared, changes, rings, propose=propose)
+    compared, bindings, steps = _decide(compared)
+    changes = order_changes(compared, bindings, steps)
+    checksum = _checksum_of(compared, changes, steps)
     pending = compared.pending
     resumes = None if pending is None else pending.resumed_by(changes)
+    resumed: Mapping[str, PendingRing] = {}
     if pending is not None and resumes is not None:
         checksum = pending.checksum
-        if changes:
-            rings = {name: resume_shares(ring, pending.rings.get(name)) for name, ring in rings.items()}
+        resumed = pending.rings if changes else {}
+    rings = count_shares(compared, changes, steps, resumed, propose=propose)
     refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
     unclear = tuple(possibly_denied_features(compared.live, changes))
     parks, messages = _find_parking_queues(compared), compared.live.facts.messages
@@ -128,10 +130,8 @@ class _BindingChanges(NamedTuple):
     owned: tuple[BindingDefinition, ...]
 
 
-def _decide(
-    compared: Comparison, *, propose: bool
-) -> tuple[Comparison, _BindingChanges, dict[str, KeyMapPlan]]:
-    """Return the comparison with the exchanges that must be replaced, the changes of bindings, and the plans of rings.
+def _decide(compared: Comparison) -> tuple[Comparison, _BindingChanges, dict[str, RingSteps]]:
+    """Return the comparison with the exchanges that must be replaced, the changes of bindings, and the steps of rings.
 
     If no binds and unbinds make a wanted ring, its exchange is replaced. A replacement changes other parts: its bindings are removed and
     made again, also in the rings of other exchanges. So the parts are planned until no further exchange must be replaced.
@@ -142,11 +142,11 @@ def _decide(
     own_exchanges = _own_exchanges(compared.wanted)
     while True:
         bindings = _binding_changes(compared)
-        rings = plan_rings(compared, (*bindings.first_unbinds, *bindings.binds), propose=propose)
-        impossible = own_exchanges.intersection(name for name, ring in rings.items() if ring.is_impossible)
+        rings = plan_rings(compared, (*bindings.first_unbinds, *bindings.binds))
+        impossible = {name for name, ring in rings.items() if ring.way == "impossible"} & own_exchanges
         if impossible <= compared.redeclared:
             return compared, bindings, rings
-        compared = compared.redeclare(impossible)
+        compared = replace(compared, redeclared=compared.redeclared | impossible)
 
 
 #: What a plan does with a live binding: it stays; it is unbound before objects are replaced (``first``), with the binds, or at the end
@@ -188,7 +188,7 @@ def _binding_changes(compared: Comparison) -> _BindingChanges:
             named[unwanted].append(binding)
     changes["with-binds"] += [
         PlannedChange("bind", None, one.subject)
-        for one in compared.differences
+        for one in compared.objects
         if one.kind == "missing" and one.subject.kind == "binding" and one.is_ours
     ]
     first, binds, last = map(tuple, changes.values())
@@ -202,7 +202,7 @@ def _own_exchanges(topology: AnyTopology) -> set[str]:
 def order_changes(
     compared: Comparison,
     bindings: _BindingChanges,
-    rings: Mapping[str, KeyMapPlan],
+    rings: Mapping[str, RingSteps],
 ) -> tuple[PlannedChange, ...]:
     """Return the changes in an order that a broker accepts and that leaves as few messages unroutable as possible.
 
@@ -221,7 +221,7 @@ def order_changes(
     policies = [change for change in created if change.kind == "policy"]
     policies += [
         PlannedChange("update", one.before, one.after)
-        for one in compared.differences
+        for one in compared.objects
         if isinstance(one.before, PolicyDefinition)
         and isinstance(one.after, PolicyDefinition)
         and one.is_ours
@@ -231,12 +231,12 @@ def order_changes(
         *(change for change in created if change.kind == "exchange"),
         *(change for change in created if change.kind == "queue"),
         *(change for change in policies if _shards_exchanges(change)),
-        *(step for ring in rings.values() for step in ring.early_steps),
+        *(step for ring in rings.values() for step in ring.early),
         *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
         *_order_binds(bindings.binds, kept, existing),
         *bindings.last_unbinds,
-        *(step for name, ring in rings.items() if name in deleted for step in ring.late_steps),
+        *(step for name, ring in rings.items() if name in deleted for step in ring.late),
         *(
             PlannedChange("delete", named, None)
             for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)
@@ -253,7 +253,7 @@ def _shards_exchanges(change: PlannedChange) -> bool:
 
 def _order_binds(
     changes_without_ring: Sequence[PlannedChange],
-    rings: Mapping[str, KeyMapPlan],
+    rings: Mapping[str, RingSteps],
     existing: Collection[Destination],
 ) -> Iterator[PlannedChange]:
     """Yield the changes of bindings and the late steps of rings. `changes_without_ring` are those of exchanges without a ring.
@@ -283,14 +283,14 @@ def _order_binds(
         yield from by_source[source]
 
 
-def _add_stand_ins(ring: KeyMapPlan, existing: Collection[Destination]) -> list[PlannedChange]:
+def _add_stand_ins(ring: RingSteps, existing: Collection[Destination]) -> list[PlannedChange]:
     """Return the late steps of a ring, with stand-ins for destinations that have buckets and do not exist.
 
     Such buckets are removed by a bind and an unbind, and for these a queue or exchange of that name must exist. So a stand-in is declared
     before the steps and deleted after them. In between, messages are routed to it. The broker does not delete a queue with messages, so a
     stand-in queue rejects all messages, and publishers get a nack.
     """
-    steps = ring.late_steps
+    steps = ring.late
     stand_ins: dict[Destination, NamedObject] = {}
     for destination in (step.binding.destination for step in steps if step.action == "bind"):
         is_missing = destination not in existing and destination in ring.before.destinations
@@ -334,7 +334,7 @@ def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Itera
 def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator[str]:
     """Yield the effects of a plan on messages and consumers for which there is no limit."""
     for name, ring in rings.items():
-        if share := ring.transient_share:
+        if share := ring.movement.transient_share:
             yield (
                 f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
@@ -385,7 +385,7 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
 
 
 def _checksum_of(
-    compared: Comparison, changes: tuple[PlannedChange, ...], rings: Mapping[str, KeyMapPlan]
+    compared: Comparison, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingSteps]
 ) -> str:
     """Return the SHA-256 of the wanted topology, of the live state of its objects, and of the changes, in hexadecimal digits.
 

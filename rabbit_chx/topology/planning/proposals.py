@@ -18,7 +18,13 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.live_rings import LiveRing, make_members
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.ring_plan import RingProposal, Strategy, count_kept_members, find_best_steps
+from rabbit_chx.topology.planning.ring_plan import (
+    Movement,
+    RingProposal,
+    Strategy,
+    count_kept_members,
+    find_best_steps,
+)
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 from rabbit_chx.words import percent
 
@@ -42,20 +48,17 @@ _MUCH_WORSE = 2
 def proposals_of(
     live: LiveRing,
     wanted: tuple[RingMember, ...],
-    shares: tuple[float, float],
+    movement: Movement,
     counter: MovementCounter,
 ) -> tuple[RingProposal, ...]:
-    """Return the plan as written, and alternatives that move fewer keys or disturb them less.
-
-    `shares` are those that move as written, at the end and at the worst moment.
-    """
-    proposals = [RingProposal("as-written", *shares, wanted, "the order of the file")]
+    """Return the plan as written, and alternatives that move fewer keys or disturb them less. `movement` has the keys that move as written."""
+    proposals = [RingProposal.of("as-written", movement, wanted, "the order of the file")]
 
     def propose(strategy: Strategy, order: Order, description: str) -> None:
         if all(order != proposal.ring for proposal in proposals):
-            moved = _shares_of(live, order, counter)
+            moved = _movement_to(live, order, counter)
             if moved is not None:
-                proposals.append(RingProposal(strategy, *moved, order, description))
+                proposals.append(RingProposal.of(strategy, moved, order, description))
 
     propose(
         "least-moving-order",
@@ -67,12 +70,12 @@ def proposals_of(
         fewest_steps_order(live.ring, wanted),
         "the same members in the order of the live ring, followed by the new ones: this takes the fewest operations",
     )
-    proposals += new_exchange(live.exchange, "ring", wanted, shares)
+    proposals += new_exchange(live.exchange, "ring", wanted, movement)
     return (*proposals, *_slots_for_buckets(live, wanted, counter))
 
 
 def conversions_of(
-    live: LiveRing, after: KeyMap, sharing: Sequence[RingMember], shares: tuple[float, float]
+    live: LiveRing, after: KeyMap, sharing: Sequence[RingMember], movement: Movement
 ) -> tuple[RingProposal, ...]:
     """Return the plan that replaces a ring by slots as written, and alternatives that move fewer keys or disturb them less.
 
@@ -80,10 +83,10 @@ def conversions_of(
         live: the live ring.
         after: the ring of slots.
         sharing: the queues that share the slots.
-        shares: the share that moves as written, at the end and at the worst moment.
+        movement: the keys that move as written.
     """
-    written = slots_as_written(after, shares)
-    proposals = [written, *new_exchange(live.exchange, "slots", written.ring, shares)]
+    written = slots_as_written(after, movement)
+    proposals = [written, *new_exchange(live.exchange, "slots", written.ring, movement)]
     if len(after.destinations) != live.ring.bucket_count and all(member.slots is None for member in sharing):
         proposals += _slots_for_buckets(live, sharing, MovementCounter(live.ring.buckets))
     return tuple(proposals)
@@ -93,11 +96,11 @@ def new_exchange(
     name: str,
     kind: Literal["ring", "slots", "queues"],
     order: Order,
-    shares: tuple[float, float],
+    movement: Movement,
     worse: float = _MUCH_WORSE,
 ) -> Iterator[RingProposal]:
     """Yield a second exchange that replaces the live one, if the worst moment moves at least `worse` times the keys of the end."""
-    moved, at_worst = shares
+    moved, at_worst = movement.end.moved, movement.peak.moved
     if at_worst > moved and at_worst >= worse * moved:
         description = (
             f"a new exchange with the {kind} as written, next to {name}: bind an exchange in front of {name} to the new one, then "
@@ -123,33 +126,29 @@ def _slots_for_buckets(
     owners = assign_owners(names, members, live.ring, {})
     queues: dict[Place, Place] = {slot: owners[slot.name] for slot in names.refs}
     counter.set_owners(queues)
-    shares = _shares_of(live, [RingMember(slot) for slot in names.refs], counter)
-    if shares is not None:
+    moved = _movement_to(live, [RingMember(slot) for slot in names.refs], counter)
+    if moved is not None:
         more = counter.count_moved([*assign_owners(finer, members, live.ring, {}).values()])
         description = (
             f"replace ring by slots = {count}, {names.slots[0]} to {names.slots[-1]}, with the same queues as members: later, adding or "
-            f"removing a queue moves only its own share; a new exchange moves at most {percent(shares[0])}, with twice as many slots "
+            f"removing a queue moves only its own share; a new exchange moves at most {percent(moved.end.moved)}, with twice as many slots "
             f"{percent(more)}"
         )
-        yield RingProposal("slots", *shares, members, description, count)
+        yield RingProposal.of("slots", moved, members, description, count)
 
 
-def slots_as_written(after: KeyMap, shares: tuple[float, float]) -> RingProposal:
-    """Return the plan of an exchange with slots as written, with the share that moves at the end and at the worst moment."""
+def slots_as_written(after: KeyMap, movement: Movement) -> RingProposal:
+    """Return the plan of an exchange with slots as written."""
     slots = tuple(map(RingMember, after.destinations))
-    return RingProposal("as-written", *shares, slots, "the slots and members of the file")
+    return RingProposal.of("as-written", movement, slots, "the slots and members of the file")
 
 
-def _shares_of(
-    live: LiveRing,
-    members: Sequence[RingMember],
-    counter: MovementCounter,
-) -> tuple[float, float] | None:
+def _movement_to(live: LiveRing, members: Sequence[RingMember], counter: MovementCounter) -> Movement | None:
     try:
         best = find_best_steps(live, members, (), counter)
     except InputError:
         return None
-    return None if best is None else (best.moved, best.moved_at_worst)
+    return None if best is None else best.movement
 
 
 def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:

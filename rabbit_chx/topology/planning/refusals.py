@@ -59,7 +59,8 @@ _PARTS = 10_000
 #: How to read rings.
 READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
 _UNSORTED = "update to RabbitMQ 4.3, which sorts its queues by name, or use an x-consistent-hash exchange"
-_UNNUMBERED = (
+#: How the order of the partitions of a super stream becomes known.
+NUMBER_PARTITIONS = (
     "bind each partition once with a number of its own as x-stream-partition-order, by which clients order them; the streams of the super stream "
     "show the queues of real keys"
 )
@@ -94,7 +95,7 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
     beneath = {name: ring.beneath for name, ring in rings.items() if isinstance(ring.beneath, HashRing)}
     if not beneath:
         return Fix(
-            _UNNUMBERED if any(isinstance(ring, SuperStream) for ring in rings.values()) else _UNSORTED
+            NUMBER_PARTITIONS if any(isinstance(ring, SuperStream) for ring in rings.values()) else _UNSORTED
         )
     seen = [name for name, ring in beneath.items() if _is_seen(ring)]
     if not seen:
@@ -279,7 +280,7 @@ def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
         moves = f"{_say_moved(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
         better = _better_ring(ring)
     else:
-        what = "a super stream" if isinstance(ring.before, SuperStream) else f"an {ring.before.kind} exchange"
+        what = "a super stream" if ring.before.kind == "super-stream" else f"an {ring.before.kind} exchange"
         moves = f"{ring.exchange} is {what}, and the plan moves {ring.moves};"
         better = _better_proposal(ring)
     limit = "the limit without max_share_moved" if is_default else "max_share_moved"
@@ -325,11 +326,6 @@ def _say_moved(ring: KeyMapPlan) -> str:
     return f"{share} of {ring.exchange} have another {'destination' if ring.slots is None else 'queue'}"
 
 
-def invalid_ring_refusal(exchange: str, error: InputError) -> Finding:
-    """Return the refusal of a wanted ring that the release does not permit."""
-    return Finding("ring", f"the ring of {exchange} cannot be planned: {error}")
-
-
 def hole_refusal(exchange: str) -> Finding:
     """Return the refusal of a ring with holes, which no unbind removes: its exchange must be replaced."""
     message = (
@@ -343,7 +339,7 @@ def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = F
     """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
     name = ring.exchange
     message = f"the ring of {name} was not read but is {ring.before.ground}, so its order is not certain"
-    if not ring.is_reset:
+    if ring.way != "reset":
         return Finding("order", message, know_rings({name: ring.before}, means))
     override = allow_moved(1.0)
     done = "all members are unbound, and those of the topology bound in their order"
@@ -702,14 +698,22 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
-    means = compared.live.facts.means
-    yield from ring.refusals
-    if ring.is_reset:
-        yield unknown_order_refusal(ring, means, is_remade=ring.exchange in compared.redeclared)
-    elif ring.needs_order and not ring.before.ground.is_certain:
+    name, means = ring.exchange, compared.live.facts.means
+    if ring.way == "external":
+        message = f"exchange {name} is external, and its ring differs"
+        yield Finding("different", message, "correct the topology, or ask its owner")
+    if ring.ring is not None and ring.ring.fault:
+        yield Finding("ring", f"the ring of {name} cannot be planned: {ring.ring.fault}")
+    if ring.before.kind == "super-stream" and ring.movement.unknown and ring.moments:
+        yield unknown_partitions_refusal(ring)
+    if ring.way == "reset":
+        yield unknown_order_refusal(ring, means, is_remade=name in compared.redeclared)
+    elif (ring.way == "by-order" or (ring.way == "unchanged" and ring.handed_over)) and not (
+        ring.before.ground.is_certain
+    ):
         yield unknown_order_refusal(ring, means)
-    if ring.is_over_limit and not ring.is_reset:
-        yield movement_refusal(ring, is_default=compared.limits[ring.exchange] is None)
+    if ring.is_over_limit and ring.way != "reset":
+        yield movement_refusal(ring, is_default=compared.limit(name) is None)
 
 
 def refusals_of(
@@ -727,13 +731,13 @@ def refusals_of(
         unbound: the owned bindings that are removed although neither end is deleted.
     """
     rings, found = list(rings), _find_refused_changes(compared, changes)
-    impossible = sorted(ring.exchange for ring in rings if ring.is_impossible)
+    impossible = sorted(ring.exchange for ring in rings if ring.way == "impossible")
     remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
-    resets = {ring.exchange for ring in rings if ring.is_reset}
+    resets = {ring.exchange for ring in rings if ring.way == "reset"}
     replaced = [
         (live, new) for live, new in compared.replaced if new.kind != "exchange" or new.name not in remade
     ]
-    external = [one for one in compared.differences if one.kind != "unexpected" and not one.is_ours]
+    external = [one for one in compared.objects if one.kind != "unexpected" and not one.is_ours]
     refusals = (
         *_cluster_refusals(compared, changes),
         *vhost_refusals(compared.wanted, compared.live),

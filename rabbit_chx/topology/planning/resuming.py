@@ -12,9 +12,17 @@ from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
-from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, BindingDefinition, RingMember
 from rabbit_chx.topology.pending_apply import PendingApply, PendingRing, left_by
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, Moment, apply_steps, make_step
+from rabbit_chx.topology.planning.ring_plan import (
+    KeyMapPlan,
+    Moment,
+    Movement,
+    RingSteps,
+    Way,
+    apply_steps,
+    make_step,
+)
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -36,17 +44,17 @@ def make_pending(plan: Plan, live: LiveTopology, written: str, writer: str) -> P
 
 
 def _pending_ring(ring: KeyMapPlan, live: LiveTopology) -> PendingRing:
-    has_ring = isinstance(ring.before, HashRing)
+    has_ring = ring.before.kind == HASH_EXCHANGE
     state = find_live_ring(live, live.exchange(ring.exchange), ring.exchange).state
     return PendingRing(
         HashRing(*state) if has_ring else None,
         tuple((step.action == "bind", step.binding.member) for step in ring.steps),
-        len(ring.early_steps),
+        0 if ring.ring is None else len(ring.ring.early),
         tuple(ring.moments),
         {
-            "unknown": ring.unknown,
-            "is_reset": ring.is_reset,
-            "transient_share": ring.transient_share,
+            "unknown": ring.movement.unknown,
+            "is_reset": ring.way == "reset",
+            "transient_share": ring.movement.transient_share,
         },
     )
 
@@ -68,8 +76,8 @@ def find_pending(wanted: Topology, live: LiveTopology) -> PendingApply | None:
 
 def resume_steps(
     pending: PendingApply | None, live: LiveRing, wanted: tuple[RingMember, ...]
-) -> KeyMapPlan | None:
-    """Return the plan of the steps that were left; None if the ring is not one between the planned steps, or they do not make the wanted one."""
+) -> RingSteps | None:
+    """Return the steps that were left; None if the ring is not one between the planned steps, or they do not make the wanted one."""
     planned = None if pending is None else pending.rings.get(live.exchange)
     if planned is None or planned.before is None:
         return None
@@ -99,25 +107,22 @@ def resume_steps(
     early = max(planned.early - done, 0)
     left = tuple(steps[done:])
     after = HashRing(*states[-1]) if left else live.ring
-    return KeyMapPlan(live.exchange, live.ring, after, left[:early], left[early:])
+    return RingSteps(live.ring, after, left[:early], left[early:], way="by-order")
 
 
-def resume_shares(ring: KeyMapPlan, planned: PendingRing | None) -> KeyMapPlan:
-    """Return the plan of a ring with the shares of keys that count from before the first run."""
-    if planned is None:
-        return ring
-    before = (
-        planned.before if isinstance(ring.before, HashRing) and planned.before is not None else ring.before
-    )
-    return replace(
-        ring,
-        before=before,
-        moments=tuple(Moment(*moment) for moment in planned.moments),
-        needs_order=ring.needs_order and not ring.before.ground.is_certain,
-        proposals=(),
-        is_resumed=True,
-        **planned.about,
-    )
+def resume_ring(ring: RingSteps, planned: PendingRing) -> RingSteps:
+    """Return the steps of a ring from the ring before the first run."""
+    before = ring.before if planned.before is None else planned.before
+    is_certain = ring.before.ground.is_certain and ring.way == "by-order"
+    way: Way = "reset" if planned.about["is_reset"] else "unchanged" if is_certain else ring.way
+    return replace(ring, before=before, way=way)
+
+
+def resume_movement(planned: PendingRing, *, has_flows: bool) -> Movement:
+    """Return the keys that move, counted from before the first run."""
+    about = planned.about
+    moments = tuple(Moment(*moment) for moment in planned.moments)
+    return Movement(moments, about["unknown"], about["transient_share"], has_flows)
 
 
 def what_is_given_up(compared: Comparison) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.matrix import MovementMatrix, movement
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ring_changes
 from rabbit_chx.routing.bindings import Place
@@ -56,6 +55,18 @@ class RingProposal:
     description: str
     slots: int | None = None
 
+    @staticmethod
+    def of(
+        strategy: Strategy,
+        movement: Movement,
+        ring: tuple[RingMember, ...],
+        description: str,
+        slots: int | None = None,
+    ) -> RingProposal:
+        """Return the proposal with the keys that it moves."""
+        moved, at_worst = movement.end.moved, movement.peak.moved
+        return RingProposal(strategy, moved, at_worst, ring, description, slots)
+
 
 class SlotHandOver(NamedTuple):
     """A slot whose queue changes; `old` or `new` is None if the slot has no queue or several queues."""
@@ -77,31 +88,90 @@ class Moment(NamedTuple):
     lost: float
 
 
+class Movement(NamedTuple):
+    """The keys that a plan moves in one key map.
+
+    Attributes:
+        moments: the keys after each step, and after each other change that moves some. A key keeps its destination only by chance if the
+            exchange hashes something else afterwards: then all keys move. If `unknown` is set, the shares are the largest possible ones.
+        unknown: why the exact shares are not known; empty if they are.
+        transient_share: the largest share of keys whose queue differs from that at the end while the bindings of an empty map are made; 0
+            if the exchange and its queues are new, so that nobody publishes.
+        has_flows: True if the two maps determine which keys move: not if the exchange hashes something else, or by another hash, afterwards.
+    """
+
+    moments: tuple[Moment, ...] = ()
+    unknown: str = ""
+    transient_share: float = 0.0
+    has_flows: bool = True
+
+    @property
+    def end(self) -> Moment:
+        """The keys at the end."""
+        return self.moments[-1] if self.moments else Moment(0.0, 0.0)
+
+    @property
+    def peak(self) -> Moment:
+        """The most keys that have moved at any moment, and the most that are lost at any one."""
+        moved = max((moment.moved for moment in self.moments), default=0.0)
+        return Moment(moved, max((moment.lost for moment in self.moments), default=0.0))
+
+    def exceeds(self, limit: float | None, before: KeyMap) -> bool:
+        """Return True if more keys move than a limit (None: any) permits. If no key had a destination before, none moves."""
+        return limit is not None and self.peak.moved > limit and before.bucket_count > 0
+
+
+_NOTHING_MOVES = Movement()
+#: How a plan changes a ring. Its exchange is new, deleted, replaced, or external and left. Or it is kept: then it needs no steps; or steps that are
+#: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first.
+Way: TypeAlias = Literal[
+    "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset"
+]
+
+
 @dataclass(frozen=True, slots=True)
+class RingSteps:
+    """The binds and unbinds that turn a live ring into the wanted one.
+
+    Attributes:
+        before: the live ring; empty if the exchange is new.
+        after: the wanted ring.
+        early: the binds and unbinds before the replacement of objects, in order.
+        late: those after the replacement of objects.
+        movement: the keys that they move in a ring without slots.
+        way: how the ring is changed.
+        fault: why no broker of this release has the wanted ring; empty if it has.
+        reorderable: the wanted members if another order may be proposed, else empty.
+        counter: what counted the keys that move away from the live ring, if something did.
+    """
+
+    before: HashRing
+    after: HashRing
+    early: tuple[PlannedChange, ...] = ()
+    late: tuple[PlannedChange, ...] = ()
+    movement: Movement = _NOTHING_MOVES
+    way: Way = "unchanged"
+    fault: str = ""
+    reorderable: tuple[RingMember, ...] = ()
+    counter: MovementCounter | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def steps(self) -> tuple[PlannedChange, ...]:
+        """The binds and unbinds, in order."""
+        return self.early + self.late
+
+
+@dataclass(frozen=True)
 class KeyMapPlan:
-    """What a plan does with the keys of one exchange that hashes: with a ring, or the bindings of an ``x-modulus-hash`` exchange.
+    """The change of one exchange that hashes: with a ring, or the bindings of an ``x-modulus-hash`` exchange, or a super stream.
 
     Attributes:
         before: the live map; empty if the exchange is new, or its type was another one that does not hash.
         after: the wanted map.
-        early_steps: the binds and unbinds of a ring before the replacement of objects, in order. An ``x-modulus-hash`` exchange, whose
-            bindings have no order, has no steps.
-        late_steps: those after the replacement of objects.
-        moments: the keys after each step, and after each other change that moves some. A key keeps its destination only by chance if the
-            exchange hashes something else afterwards: then all keys move. If `unknown` is set, the shares are the largest possible ones.
-        refusals: the reasons to refuse it, except an order that is not known, and the share that moves.
+        movement: the keys that move.
+        ring: the steps of a ring; None for an exchange whose bindings have no order, and that has no steps.
         limit: the share of keys that may move; None: any.
-        needs_order: True if it is correct only for the order of `before`: it is refused if that is not certain.
-        is_impossible: True if no binds and unbinds make the wanted ring, so that the exchange must be replaced.
-        is_reset: True if the order of `before` is not known, and the steps or the replacement make `after` whatever it is.
-        is_resumed: True if `before` and `moments` are those of the first run of an apply, and the steps those that were left.
-        transient_share: the largest share of keys whose queue differs from that at the end while the bindings of an empty map are made; 0
-            if the exchange and its queues are new, so that nobody publishes.
         slots: the slots before and after the plan; None without slots. With slots, shares are counted by queue.
-        unknown: why the exact shares are not known; empty if they are.
-        is_rehashed: True if the exchange hashes something else, or by another hash, afterwards. Then the two maps do not determine which keys
-            move.
-        reorderable: the wanted members if another order may be proposed, else empty.
         proposals: alternatives with the same members, with their shares; the first is the plan as written. Empty if nothing moves or the
             live map is not known.
     """
@@ -109,46 +179,46 @@ class KeyMapPlan:
     exchange: str
     before: KeyMap
     after: KeyMap
-    early_steps: tuple[PlannedChange, ...] = ()
-    late_steps: tuple[PlannedChange, ...] = ()
-    moments: tuple[Moment, ...] = field(default=(), repr=False)
-    refusals: tuple[Finding, ...] = ()
+    movement: Movement = field(default=_NOTHING_MOVES, repr=False)
+    ring: RingSteps | None = field(default=None, repr=False)
     limit: float | None = None
-    needs_order: bool = False
-    is_impossible: bool = False
-    is_reset: bool = False
-    is_resumed: bool = False
-    transient_share: float = 0.0
     slots: tuple[SlotView, SlotView] | None = field(default=None, repr=False, compare=False)
-    unknown: str = ""
-    is_rehashed: bool = False
-    reorderable: tuple[RingMember, ...] = field(default=(), repr=False, compare=False)
     proposals: tuple[RingProposal, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The keys after each step, and after each other change that moves some."""
+        return self.movement.moments
 
     @property
     def moved(self) -> float:
         """The share of keys with another destination at the end."""
-        return self.moments[-1].moved if self.moments else 0.0
+        return self.movement.end.moved
 
     @property
     def moved_at_worst(self) -> float:
         """The largest share of keys whose destination differs from `before` at any moment."""
-        return max((moment.moved for moment in self.moments), default=0.0)
+        return self.movement.peak.moved
 
     @property
     def lost_at_worst(self) -> float:
         """The largest share of keys without a destination at any moment."""
-        return max((moment.lost for moment in self.moments), default=0.0)
+        return self.movement.peak.lost
 
     @property
-    def shares(self) -> tuple[float, float]:
-        """The share of keys that moves at the end, and at the worst moment."""
-        return self.moved, self.moved_at_worst
+    def unknown(self) -> str:
+        """Why the exact shares are not known; empty if they are."""
+        return self.movement.unknown
+
+    @property
+    def way(self) -> Way:
+        """How the ring is changed."""
+        return "unchanged" if self.ring is None else self.ring.way
 
     @property
     def steps(self) -> tuple[PlannedChange, ...]:
         """The binds and unbinds of a ring, in order."""
-        return self.early_steps + self.late_steps
+        return () if self.ring is None else self.ring.steps
 
     @property
     def is_ring(self) -> bool:
@@ -162,8 +232,8 @@ class KeyMapPlan:
 
     @property
     def is_over_limit(self) -> bool:
-        """True if more keys move than the limit. If no key had a destination before, none moves."""
-        return self.limit is not None and self.moved_at_worst > self.limit and self.before.bucket_count > 0
+        """True if more keys move than the limit."""
+        return self.movement.exceeds(self.limit, self.before)
 
     @property
     def handed_over(self) -> tuple[SlotHandOver, ...]:
@@ -192,7 +262,7 @@ class KeyMapPlan:
         With slots, the destinations are queues, in the order of names. Return None if the maps do not determine the shares: the order of the
         bindings is not known, the exchange hashes something else afterwards, or a first run has moved slots.
         """
-        if self.unknown or self.is_rehashed or (self.is_resumed and self.slots is not None):
+        if self.unknown or not self.movement.has_flows:
             return None
         if self.slots is None:
             return movement(self.before, self.after)
@@ -212,8 +282,8 @@ def find_best_steps(
     wanted: Sequence[RingMember],
     replaced: Collection[Destination],
     counter: MovementCounter,
-) -> KeyMapPlan | None:
-    """Return the plan with the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
+) -> RingSteps | None:
+    """Return the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
 
     Return None if no binds and unbinds make the ring.
 
@@ -241,8 +311,11 @@ def find_best_steps(
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
             moments.append(Moment(*counter.count_moved_and_lost(numbers)))
         after = HashRing(*ring) if moments else live.ring
-        candidates.append(KeyMapPlan(live.exchange, live.ring, after, early, late, tuple(moments)))
-    return min(candidates, key=lambda plan: (plan.lost_at_worst, plan.moved_at_worst), default=None)
+        moved = Movement(tuple(moments))
+        candidates.append(RingSteps(live.ring, after, early, late, moved, "by-order", counter=counter))
+    peaks = ((steps.movement.peak, steps) for steps in candidates)
+    best = min(peaks, key=lambda pair: (pair[0].lost, pair[0].moved), default=None)
+    return None if best is None else best[1]
 
 
 class AppliedSteps(NamedTuple):

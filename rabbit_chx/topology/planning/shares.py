@@ -1,5 +1,4 @@
-"""The exact shares of keys that depend on the order of all changes of a plan: those of rings with slots, of ``x-modulus-hash`` exchanges,
-and of super streams.
+"""The plan of each key map: its steps, and the exact shares of keys that move, which depend on the order of all changes of a plan.
 
 A slot is handed over between the steps of its ring. The broker takes the hash of a key of an ``x-modulus-hash`` exchange modulo the number of
 bindings, and `ModulusHashExchange` contains the order of the bindings.
@@ -8,17 +7,19 @@ bindings, and `ModulusHashExchange` contains the order of the bindings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
-from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release
+from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange
 from rabbit_chx.routing.bindings import Place, ascending_bindings
 from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, may_have_publishers
+from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring, may_have_publishers
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.modulus import number_bindings, order_partitions, share_moved, share_of_partitions
+from rabbit_chx.topology.modulus import number_bindings, order_partitions, share_moved
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     MODULUS_EXCHANGE,
@@ -27,6 +28,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     RingMember,
 )
+from rabbit_chx.topology.pending_apply import PendingRing
 from rabbit_chx.topology.planning.comparison import Comparison, find_super_streams
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.proposals import (
@@ -37,75 +39,160 @@ from rabbit_chx.topology.planning.proposals import (
     proposals_of,
     slots_as_written,
 )
-from rabbit_chx.topology.planning.refusals import unknown_partitions_refusal
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, Moment, RingProposal, apply_steps
+from rabbit_chx.topology.planning.resuming import resume_movement, resume_ring
+from rabbit_chx.topology.planning.ring_plan import (
+    KeyMapPlan,
+    Moment,
+    Movement,
+    RingProposal,
+    RingSteps,
+    apply_steps,
+)
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import percent
 
 #: An exchange with slots is proposed for queues of an ``x-modulus-hash`` exchange with at least this many, and with `SLOTS_EACH` for each.
 _LEAST_SLOTS = 64
+#: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
+_ASSUMED_LIMIT = 0.3
+#: The ways to change a ring in which slots may be handed over.
+_WITH_SLOTS = ("unchanged", "by-order", "impossible", "replaced", "reset")
+_UNNUMBERED = "its partitions do not have a number each, so their order is not known"
+
+
+class _Counted(NamedTuple):
+    """The maps of an exchange before and after the plan, and the keys that move; `slots` are those before and after."""
+
+    before: KeyMap
+    after: KeyMap
+    movement: Movement
+    slots: tuple[SlotView, SlotView] | None = None
 
 
 def count_shares(
     compared: Comparison,
     changes: Sequence[PlannedChange],
-    rings: Mapping[str, KeyMapPlan],
+    rings: Mapping[str, RingSteps],
+    resumed: Mapping[str, PendingRing],
     *,
     propose: bool,
 ) -> dict[str, KeyMapPlan]:
-    """Return the plans of rings and of ``x-modulus-hash`` exchanges with the shares of keys that move, by the names of the exchanges.
+    """Return the plan of each key map by the name of its exchange: of rings, of ``x-modulus-hash`` exchanges, and of super streams.
 
     Args:
         compared: the two sides.
         changes: all changes of the plan, in order.
-        rings: the plan of the steps of each ring, of `plan_rings`.
+        rings: the steps of each ring, of `plan_rings`.
+        resumed: what the first run planned for each key map; empty if the plan resumes none.
         propose: True: search alternatives that move fewer keys. Otherwise only rings over their limit have proposals.
     """
-    counted = {
-        name: ring if ring.slots is None else _count_slots(ring, changes, compared, propose=propose)
-        for name, ring in rings.items()
-    }
-    return counted | _plan_moduli(compared, changes, counted) | dict(_plan_super_streams(compared, changes))
+    counted = {name: _count_ring(name, ring, changes, compared) for name, ring in rings.items()}
+    counted |= _count_moduli(compared, changes, counted)
+    for name in sorted(find_super_streams(compared.wanted) & find_super_streams(compared.live)):
+        if (stream := _count_super_stream(name, compared, changes)) is not None:
+            counted[name] = stream
+    plans = {}
+    for name, (before, after, movement, slots) in counted.items():
+        ring, limit = rings.get(name), _find_limit(name, compared, before)
+        proposals: tuple[RingProposal, ...] = ()
+        if (planned := resumed.get(name)) is not None:
+            has_flows = movement.has_flows and slots is None
+            movement = resume_movement(planned, has_flows=has_flows)  # noqa: PLW2901
+            ring = None if ring is None else resume_ring(ring, planned)
+            before = before if ring is None else ring.before  # noqa: PLW2901
+        elif ring is None:
+            proposals = tuple(_propose_for_modulus(name, before, after, movement))
+        elif propose or movement.exceeds(limit, before):
+            proposals = _propose_for_ring(name, ring, compared, movement, slots)
+        plans[name] = KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
+    return plans
 
 
-def _count_slots(
-    ring: KeyMapPlan, changes: Sequence[PlannedChange], compared: Comparison, *, propose: bool
-) -> KeyMapPlan:
-    """Return the plan of a ring with slots, with its shares by queue and its proposals.
+def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None:
+    """Return the share of the keys of an exchange that may move. Where the order of partitions is not known, it must be allowed anyway."""
+    exchange = compared.wanted.exchange(name)
+    is_external = exchange is not None and exchange.owner == "external" and before.kind != MODULUS_EXCHANGE
+    is_unknown = before.kind == "super-stream" and before.ground.is_assumed
+    if is_external or is_unknown or ExchangeRef(name) in compared.deleted_refs:
+        return None
+    limit = compared.limit(name)
+    return _ASSUMED_LIMIT if limit is None and compared.wanted.is_assumed(name) else limit
 
-    Args:
-        ring: the plan of the steps.
-        changes: all changes of the plan, in order. Slots are handed over between the steps of the ring.
-        compared: the two sides.
-        propose: as in `count_shares`.
-    """
-    live, name = compared.live, ring.exchange
-    live_ring = find_live_ring(live, live.exchange(name), name)
-    sharing: tuple[RingMember, ...] = ()
-    if ExchangeRef(name) not in compared.replaced_refs:
+
+# -- rings
+
+
+def _count_ring(
+    name: str, ring: RingSteps, changes: Sequence[PlannedChange], compared: Comparison
+) -> _Counted:
+    """Return the keys that the plan of a ring moves, by queue if it has slots."""
+    live, slots = compared.live, None
+    if ring.way in _WITH_SLOTS:
         slots = view_slots(
             name,
-            live_ring.ring,
+            ring.before,
             live.exchanges,
             live.bindings,
             members=ring.after.destinations,
             planned=compared.wanted,
         )
-        if slots.bound:
-            moments = ring.moments if ring.is_reset else _moments_by_queue(ring, live_ring, slots, changes)
-            ring = replace(ring, moments=moments, slots=(slots, slots.at(changes)))
-        if name in compared.layouts:
-            sharing = compared.layouts[name].exchange.members or ()
-    if ring.is_reset or not (propose or ring.is_over_limit):
-        return ring
-    return replace(ring, proposals=_proposals_with_slots(ring, live_ring, sharing))
+    pair = (slots, slots.at(changes)) if slots is not None and slots.bound else None
+    lost, has_keys = float(ring.before.bucket_count > 0), float(ring.after.bucket_count > 0)
+    movement = ring.movement
+    if ring.way == "reset":
+        movement = Movement(
+            (Moment(1.0, 1.0), Moment(1.0, 1.0 - has_keys)), "the order of its ring is not known"
+        )
+    elif ring.way == "new" and not ring.fault:
+        movement = Movement((Moment(has_keys, 0.0),))
+    elif ring.way == "deleted":
+        movement = Movement((Moment(lost, lost),))
+    elif ring.way == "replaced":
+        is_rehashed = bool(lost and has_keys) and _is_rehashed(name, compared)
+        moved = 1.0 if is_rehashed else _by_queue(ring, pair)[0].share_moved(_by_queue(ring, pair)[1])
+        movement = Movement((Moment(lost, lost), Moment(moved, 0.0)), has_flows=not is_rehashed)
+    elif pair is not None:
+        live_ring = find_live_ring(live, live.exchange(name), name)
+        movement = Movement(_moments_by_queue(ring, live_ring, pair[0], changes))
+    share = _find_transient(name, ring, compared)
+    return _Counted(ring.before, ring.after, movement._replace(transient_share=share), pair)
+
+
+def _by_queue(ring: RingSteps, slots: tuple[SlotView, SlotView] | None) -> tuple[KeyMap, KeyMap]:
+    if slots is None:
+        return ring.before, ring.after
+    return slots[0].map_of(ring.before), slots[1].map_of(ring.after)
+
+
+def _is_rehashed(name: str, compared: Comparison) -> bool:
+    """Return True if an exchange hashes another value of a message afterwards."""
+    tables = [
+        {} if (exchange := side.exchange(name)) is None else exchange.arguments
+        for side in (compared.live, compared.wanted)
+    ]
+    return any(tables[0].get(argument) != tables[1].get(argument) for argument in HASH_ARGUMENTS)
+
+
+def _find_transient(name: str, ring: RingSteps, compared: Comparison) -> float:
+    """Return the `transient_share` of a ring that is empty before its members are bound.
+
+    The first bind makes its share. A later one moves keys to the new buckets only, so no later moment has a larger share if each destination
+    has a different queue.
+    """
+    is_emptied = ring.way == "reset" or ExchangeRef(name) in compared.replaced_refs
+    if ring.way in ("deleted", "external") or (ring.before.destinations and not is_emptied):
+        return 0.0
+    empty, wanted = make_ring((), compared.release), compared.wanted
+    slots = view_slots(name, empty, wanted.exchanges, wanted.bindings, members=ring.after.destinations)
+    by_queue = slots.map_of(ring.after)
+    owners = by_queue.destinations
+    if len(owners) < 2 or not may_have_publishers(name, owners, compared.live):
+        return 0.0
+    return 1 - by_queue.shares().get(owners[0], 0.0)
 
 
 def _moments_by_queue(
-    ring: KeyMapPlan,
-    live_ring: LiveRing,
-    slots: SlotView,
-    changes: Sequence[PlannedChange],
+    ring: RingSteps, live_ring: LiveRing, slots: SlotView, changes: Sequence[PlannedChange]
 ) -> tuple[Moment, ...]:
     """Return the shares by queue before the changes, and after each one that concerns the ring or its slots. `slots` are the live ones."""
     counter = MovementCounter(ring.before.buckets, slots.owners)
@@ -114,7 +201,7 @@ def _moments_by_queue(
     slots, lengths = slots.at(()), iter(applied.lengths)
     moments, numbers = [Moment(0.0, 0.0)], counter.number_destinations(ring.before.buckets)
     for change in changes:
-        if change.ring and change.binding.source == ring.exchange:
+        if change.ring and change.binding.source == live_ring.exchange:
             numbers = counter.update_numbers(numbers, change.binding.destination, next(lengths))
         elif concerned := slots.apply(change):
             counter.set_owners({slot: slots.owners[slot] for slot in concerned})
@@ -124,29 +211,39 @@ def _moments_by_queue(
     return tuple(moments)
 
 
-def _proposals_with_slots(
-    ring: KeyMapPlan, live_ring: LiveRing, sharing: tuple[RingMember, ...]
+def _propose_for_ring(
+    name: str,
+    ring: RingSteps,
+    compared: Comparison,
+    movement: Movement,
+    slots: tuple[SlotView, SlotView] | None,
 ) -> tuple[RingProposal, ...]:
-    """Return the proposals for a ring with slots. `sharing` are the queues that share the wanted slots."""
-    before, after, slots = ring.before, ring.after, ring.slots
-    assert slots is not None  # it has slots
-    had_slots = slots[0].owners.keys() & {*before.destinations}
-    is_conversion = before.bucket_count > 0 and before.ground.is_certain and not had_slots
-    if sharing and ring.moved_at_worst and is_conversion:
-        return conversions_of(live_ring, after, sharing, ring.shares)
-    if ring.moved and {*after.destinations} <= slots[1].owners.keys():
-        return (slots_as_written(after, ring.shares),)
-    if ring.reorderable:
-        return proposals_of(live_ring, ring.reorderable, ring.shares, MovementCounter(before.buckets))
-    return ()
+    """Return the proposals for a ring, which may have slots."""
+    before, after = ring.before, ring.after
+    if ring.way not in ("unchanged", "by-order", "replaced", "impossible") or not before.buckets:
+        return ()
+    live_ring = find_live_ring(compared.live, compared.live.exchange(name), name)
+    if slots is not None:
+        layout = compared.layouts.get(name)
+        sharing = () if layout is None or ring.way == "replaced" else layout.exchange.members or ()
+        had_slots = slots[0].owners.keys() & {*before.destinations}
+        is_conversion = before.bucket_count > 0 and before.ground.is_certain and not had_slots
+        if sharing and movement.peak.moved and is_conversion:
+            return conversions_of(live_ring, after, sharing, movement)
+        if movement.end.moved and {*after.destinations} <= slots[1].owners.keys():
+            return (slots_as_written(after, movement),)
+    if not (ring.reorderable and movement.peak.moved):
+        return ()
+    counter = ring.counter if slots is None and ring.counter is not None else MovementCounter(before.buckets)
+    return proposals_of(live_ring, ring.reorderable, movement, counter)
 
 
-# -- exchanges of type x-modulus-hash
+# -- exchanges of type x-modulus-hash, and super streams
 
 
-def _plan_moduli(
-    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, KeyMapPlan]
-) -> dict[str, KeyMapPlan]:
+def _count_moduli(
+    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, _Counted]
+) -> dict[str, _Counted]:
     """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
 
     An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
@@ -162,63 +259,39 @@ def _plan_moduli(
     for name in sorted(before | after):
         moments = list(_list_moments(name, compared.live, changes))
         if name in after or len(moments) > 1:
-            plan = _plan_modulus(name, moments, compared, is_hashing=(name in before, name in hashing_after))
-            if name not in rings:
-                moduli[name] = replace(plan, proposals=tuple(_propose_for_modulus(plan)))
-            elif name in after:
-                moduli[name] = _change_type(rings[name], plan, rings[name])
-            else:
-                moduli[name] = _change_type(plan, rings[name], rings[name])
+            is_hashing = name in before, name in hashing_after
+            counted = _count_modulus(name, moments, compared, is_hashing=is_hashing)
+            if name in rings:
+                counted = _join(*((rings[name], counted) if name in after else (counted, rings[name])))
+            moduli[name] = counted
     return moduli
 
 
-def _plan_super_streams(
-    compared: Comparison, changes: Sequence[PlannedChange]
-) -> Iterator[tuple[str, KeyMapPlan]]:
-    """Yield the change of each wanted super stream that has partitions, with its name. Keys of a new one do not move."""
-    for name in sorted(find_super_streams(compared.wanted) & find_super_streams(compared.live)):
-        found = [order_partitions(bindings) for bindings in _list_moments(name, compared.live, changes)]
-        states = [[binding.destination for binding in bound] for bound, _ in found]
-        if not (states[0] and states[-1]):
-            continue
-        is_ordered = all(ordered for _, ordered in found)
-        shares = [
-            share_of_partitions(states[0], state) if is_ordered else float(number > 0)
-            for number, state in enumerate(states)
-        ]
-        pairs = [[(one.destination, one.routing_key) for one in found[at][0]] for at in (0, -1)]
-        grounds: tuple[Provenance, Provenance] = (
-            ("read", "replayed") if is_ordered else ("assumed", "replayed")
-        )
-        before, after = (
-            super_stream_of(name, bound, provenance=ground)
-            for bound, ground in zip(pairs, grounds, strict=True)
-        )
-        change = KeyMapPlan(name, before, after, limit=compared.limits[name])
-        if len(states) > 1:
-            losses = [float(not state) for state in states]
-            change = replace(change, moments=tuple(map(Moment, shares, losses)))
-        if not is_ordered:
-            unknown = (
-                "its partitions do not have a number each, so only the stream protocol shows their order"
-            )
-            refusals = (unknown_partitions_refusal(change),) if len(states) > 1 else ()
-            change = replace(change, unknown=unknown, refusals=refusals, limit=None)
-        yield name, change
-
-
-def _change_type(old: KeyMapPlan, new: KeyMapPlan, ring: KeyMapPlan) -> KeyMapPlan:
-    """Return the plan of an exchange that gets another type that hashes; `ring` is the one of the two with the steps of its ring."""
+def _join(old: _Counted, new: _Counted) -> _Counted:
+    """Return the change of an exchange that gets another type that hashes: all its keys move."""
     had_keys, has_keys = bool(old.before.buckets), bool(new.after.buckets)
     end = Moment(float(had_keys or has_keys), float(had_keys and not has_keys))
-    return replace(
-        ring,
-        before=old.before,
-        after=new.after,
-        moments=(*old.moments, *new.moments, end),
-        transient_share=new.transient_share,
-        is_rehashed=True,
+    moments = (*old.movement.moments, *new.movement.moments, end)
+    movement = Movement(moments, "", new.movement.transient_share, has_flows=False)
+    return _Counted(old.before, new.after, movement, old.slots or new.slots)
+
+
+def _count_super_stream(name: str, compared: Comparison, changes: Sequence[PlannedChange]) -> _Counted | None:
+    """Return the change of a super stream that both sides have; None if it has no partitions on one side. Keys of a new one do not move."""
+    found = [order_partitions(bindings) for bindings in _list_moments(name, compared.live, changes)]
+    states = [[binding.destination for binding in bound] for bound, _ in found]
+    if not (states[0] and states[-1]):
+        return None
+    is_ordered = all(ordered for _, ordered in found)
+    first: Provenance = "read" if is_ordered else "assumed"
+    before = super_stream_of(name, [one.member for one in found[0][0]], provenance=first)
+    after = super_stream_of(name, [one.member for one in found[-1][0]])
+    moments = tuple(
+        Moment(share_moved(states[0], state, None) if is_ordered else float(number > 0), float(not state))
+        for number, state in enumerate(states)
     )
+    unknown = "" if is_ordered else _UNNUMBERED
+    return _Counted(before, after, Movement(moments if len(states) > 1 else (), unknown))
 
 
 def _list_moments(
@@ -246,73 +319,59 @@ def _list_moments(
             yield tuple(bound.values())
 
 
-def _plan_modulus(
+def _count_modulus(
     name: str,
     moments: Sequence[Sequence[BindingDefinition]],
     compared: Comparison,
     *,
     is_hashing: tuple[bool, bool],
-) -> KeyMapPlan:
-    """Return the plan with the shares that move. `is_hashing`: whether the exchange has the type before, and afterwards."""
+) -> _Counted:
+    """Return the change of an ``x-modulus-hash`` exchange. `is_hashing`: whether it has the type before, and afterwards."""
     live, release = compared.live, compared.release
-    limit = None if ExchangeRef(name) in compared.deleted_refs else compared.limits[name]
+    is_left_out = name in live.sources_left_out
     states = [number_bindings(bindings, release) for bindings in moments]
     if not is_hashing[0]:
         states[0] = ()
     before, after = states[0], states[-1]
-    unknown = _unknown_order(name, states, live, release)
-    provenance: Provenance = "read" if live.release else "replayed"
-    if name in live.sources_left_out:
-        provenance = "assumed"
-    planned: Provenance = "replayed" if provenance == "read" else provenance
+    origin: Provenance = "assumed" if is_left_out else "read" if live.release else "replayed"
+    planned: Provenance = "replayed" if origin == "read" else origin
     sides = (
-        ModulusHashExchange(name, ascending_bindings(before), release, provenance),
+        ModulusHashExchange(name, ascending_bindings(before), release, origin),
         ModulusHashExchange(name, ascending_bindings(after), release, planned),
     )
+    unknown = ""
+    if is_left_out:
+        unknown = f"{name} has bindings to queues with names of the broker, which are not read"
+    elif release.follows(MODULUS_UNORDERED) and len({place for state in states for place in state}) > 1:
+        unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
     if len(states) == 1:
-        return KeyMapPlan(name, *sides, limit=limit, unknown=unknown)
+        return _Counted(*sides, Movement(unknown=unknown))
 
     def moved(old: Sequence[Destination], new: Sequence[Destination]) -> float:
-        return 1.0 if name in live.sources_left_out else share_moved(old, new, release)
+        return 1.0 if is_left_out else share_moved(old, new, release)
 
     shares = [0.0, *(moved(before, state) for state in states[1:])]
     if not is_hashing[1] and before and after:
         shares[-1] = 1.0  # the type is another one afterwards
     losses = [1.0 if before and not state else 0.0 for state in states]
-    transient_shares = []
+    transients = [0.0]
     if after and not all(states) and may_have_publishers(name, sides[1].destinations, live):
-        transient_shares = [moved(state, after) for state in states[1:-1] if state]
-    return KeyMapPlan(
-        name,
-        *sides,
-        moments=tuple(map(Moment, shares, losses)),
-        limit=limit,
-        transient_share=max(transient_shares, default=0.0),
-        unknown=unknown,
-    )
+        transients += [moved(state, after) for state in states[1:-1] if state]
+    return _Counted(*sides, Movement(tuple(map(Moment, shares, losses)), unknown, max(transients)))
 
 
-def _unknown_order(
-    name: str, states: Sequence[Sequence[Destination]], live: LiveTopology, release: Release
-) -> str:
-    if name in live.sources_left_out:
-        return f"{name} has bindings to queues with names of the broker, which are not read"
-    if release.follows(MODULUS_UNORDERED) and len({place for state in states for place in state}) > 1:
-        return f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
-    return ""
-
-
-def _propose_for_modulus(change: KeyMapPlan) -> Iterator[RingProposal]:
+def _propose_for_modulus(
+    name: str, before: KeyMap, after: KeyMap, movement: Movement
+) -> Iterator[RingProposal]:
     """Yield the plan as written, and alternatives that move fewer keys now or later; nothing if nothing moves or the shares are not known."""
-    before, after = change.before.buckets, change.after.buckets
-    if change.unknown or not (before and after and change.moved_at_worst):
+    is_empty = not (before.buckets and after.buckets)
+    if before.kind != MODULUS_EXCHANGE or movement.unknown or is_empty or not movement.peak.moved:
         return
-    shares = change.moved, change.moved_at_worst
-    members = tuple(map(RingMember, dict.fromkeys(place for place in after if place is not None)))
-    yield RingProposal("as-written", *shares, members, "the queues of the file")
-    yield from new_exchange(change.exchange, "queues", members, shares, worse=1)
-    yield from _propose_more_queues(before, len(after))
-    yield from _propose_slots(before, members)
+    members = tuple(map(RingMember, after.destinations))
+    yield RingProposal.of("as-written", movement, members, "the queues of the file")
+    yield from new_exchange(name, "queues", members, movement, worse=1)
+    yield from _propose_more_queues(before.buckets, len(after.buckets))
+    yield from _propose_slots(before.buckets, members)
 
 
 def _propose_more_queues(before: Sequence[Place], then: int) -> Iterator[RingProposal]:

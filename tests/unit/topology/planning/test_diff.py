@@ -156,7 +156,7 @@ def test_a_ring_with_a_member_that_no_client_can_name_differs_only_where_the_ord
     live = as_live(of(), sources_left_out=frozenset({"x"}))
     wanted = of("q1", "q2")
     unordered = replace(wanted, file=replace(wanted.file, unordered=frozenset({"x"})))
-    for side, kind in ((wanted, "different"), (unordered, "odd-member")):
+    for side, kind in ((wanted, "different"), (unordered, "odd-object")):
         is_different = kind == "different"
         made = plan(side, live)
         assert bool(made.changes or made.refusals) == is_different

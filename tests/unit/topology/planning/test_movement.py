@@ -11,7 +11,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.planning.movement import MovementCounter, bucket_count
-from rabbit_chx.topology.planning.ring_plan import find_best_steps
+from rabbit_chx.topology.planning.ring_plan import Moment, find_best_steps
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 
@@ -79,4 +79,4 @@ def test_the_figures_of_a_large_ring_are_those_of_share_moved_at_every_moment() 
     assert len({ring.bucket_count for ring in moments.values()}) < 10  # so that their tables are kept
     worst = max(map(there.ring.share_moved, moments.values()))
     moved = there.ring.share_moved(best.after)
-    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (moved, worst, 0.0)
+    assert (best.movement.end.moved, best.movement.peak) == (moved, Moment(worst, 0.0))

@@ -133,13 +133,28 @@ def test_another_binding_of_the_exchange_is_removed() -> None:
     assert made.rings["sales"].moved == pytest.approx(2 / 3)
 
 
-def test_a_check_takes_the_order_that_clients_see() -> None:
-    wanted, live = sales("a", "b"), numbered(live_of("a", "b"), None, None)
-    assert "sales" in check(live, wanted).unordered
-    for seen, kinds in ((("sales-b", "sales-a"), {"order"}), (("sales-a", "sales-b"), set())):
-        asked = replace(live, facts=replace(live.facts, partitions={"sales": seen}))
-        found = check(asked, wanted)
-        assert {one.kind for one in found.findings} - {"missing", "unexpected"} == kinds
-        assert found.sound is not bool(kinds)
-        assert {one.share for one in found.findings} <= {1.0}
-        assert found.unordered == {}
+def test_a_check_says_that_no_number_shows_the_order() -> None:
+    wanted = sales("a", "b")
+    for numbers in ((None, None), (1, 1)):
+        found = check(numbered(live_of("a", "b"), *numbers), wanted)
+        assert {one.kind for one in found.findings} <= {"missing", "unexpected"}
+        assert found.unordered == {"sales": "its partitions do not have a number each"}
+    assert check(numbered(live_of("a", "b"), 5, 9), wanted).unordered == {}
+
+
+def test_what_a_missing_partition_moves_is_said_once() -> None:
+    live, wanted = live_of("a", "b"), sales("a", "b", "c")
+    shares = [(one.kind, one.destination, one.share) for one in check(live, wanted).findings]
+    assert shares == [
+        ("missing", "sales-c", None),
+        ("missing", "sales-c", None),
+        ("different", None, pytest.approx(2 / 3)),
+    ]
+    assert not any("clients see" in one.message for one in check(live, wanted).findings)
+    whole = diff(wanted, live)[-1]
+    assert (whole.kind, whole.subject) == ("different", wanted.exchange("sales"))
+    assert whole.share == pytest.approx(2 / 3)
+    assert [side.destinations for side in (whole.before, whole.after) if isinstance(side, SuperStream)] == [
+        ("sales-a", "sales-b"),
+        ("sales-a", "sales-b", "sales-c"),
+    ]

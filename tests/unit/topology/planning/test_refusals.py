@@ -5,13 +5,13 @@ from __future__ import annotations
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.planning.refusals import is_allowed, movement_refusal
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, Moment
+from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, Moment, Movement
 
 
 def test_the_share_of_the_flag_is_enough() -> None:
     ring = HashRing.from_buckets(["a"])
     for share in (0.1, 1 / 3, 2 / 3, 1 / 2**21, 1.0):
-        refusal = movement_refusal(KeyMapPlan("x", ring, ring, moments=(Moment(share, 0.0),), limit=0.0))
+        refusal = movement_refusal(KeyMapPlan("x", ring, ring, Movement((Moment(share, 0.0),)), limit=0.0))
         assert refusal.allow_with is not None
         assert is_allowed(refusal, float(refusal.allow_with.partition("=")[2]), allow_delete=False)
         assert not is_allowed(refusal, None, allow_delete=True)

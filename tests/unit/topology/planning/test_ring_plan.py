@@ -12,7 +12,7 @@ from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.live_rings import LiveRing
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, count_kept_members, find_best_steps
+from rabbit_chx.topology.planning.ring_plan import Moment, RingSteps, count_kept_members, find_best_steps
 
 
 def _members(text: str) -> list[RingMember]:
@@ -29,7 +29,7 @@ def _there(text: str, release: str = "4.3.6", bound: Sequence[RingMember] | None
     return LiveRing("x", ring, tuple(members if bound is None else bound))
 
 
-def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> KeyMapPlan | None:
+def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> RingSteps | None:
     return find_best_steps(there, _members(wanted), replaced, MovementCounter(there.ring.buckets))
 
 
@@ -52,7 +52,7 @@ def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None
 
     assert steps is not None
     assert len(steps.steps) == 4
-    assert (steps.moved_at_worst, steps.lost_at_worst) == (0.6, 0.0)
+    assert steps.movement.peak == Moment(0.6, 0.0)
 
 
 def test_a_member_with_other_arguments_or_a_binding_key_written_otherwise_does_not_stay() -> None:

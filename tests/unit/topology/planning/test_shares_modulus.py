@@ -149,7 +149,7 @@ def test_proposals_move_less_now_or_later(
 def test_a_new_exchange_over_queues_that_exist_moves_keys_until_it_has_all_of_them() -> None:
     wanted = bills(0, 1, 2).as_wanted()
     live = as_live(Topology(queues=wanted.queues), release=NEWEST)
-    assert plan(wanted, live).rings["bills"].transient_share == share_moved(
+    assert plan(wanted, live).rings["bills"].movement.transient_share == share_moved(
         ["b.0"], ["b.0", "b.1", "b.2"], NEWEST
     )
 
