@@ -201,6 +201,16 @@ class KeyMap:
         return None
 
     @property
+    def routes_by_key(self) -> bool | None:
+        """True if clients send a key to the destination that is bound with it; None if some clients may. A hash routes otherwise."""
+        return False
+
+    @property
+    def owners_assumed(self) -> bool:
+        """True if the queues of the slots are those of a new broker, because a topology file does not contain them."""
+        return False
+
+    @property
     def provenance(self) -> Provenance:
         """The origin: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``, as :class:`Ground` explains them."""
         return self.ground.origin

@@ -95,7 +95,7 @@ class JumpHash(KeyHash):
         return tuple(place for place in dict.fromkeys(buckets) if place is not None)
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class HashRing(KeyMap):
     """The ring of one exchange: a key map. `bind` and `unbind` return another ring.
 
@@ -115,9 +115,9 @@ class HashRing(KeyMap):
 
     buckets: tuple[Place, ...]
     release: Release = field()
-    ground: Ground
-    bindings: tuple[Binding, ...] | None = field()
-    end_known: bool
+    ground: Ground = field(compare=False)
+    bindings: tuple[Binding, ...] | None = field(compare=False)
+    end_known: bool = field(compare=False)
 
     def __init__(
         self,
@@ -363,14 +363,6 @@ class HashRing(KeyMap):
     @classmethod
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
         return ring_of_json(read, buckets, ground)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, HashRing):
-            return NotImplemented
-        return (self.buckets, self.release) == (other.buckets, other.release)
-
-    def __hash__(self) -> int:
-        return hash((self.buckets, self.release))
 
     def __repr__(self) -> str:
         runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(self.buckets)]

@@ -195,6 +195,13 @@ class SuperStream(KeyMap):
         return are_names(self.binding_keys)
 
     @property
+    def routes_by_key(self) -> bool | None:
+        """True if clients route by binding key; None if that is not known, and the binding keys are names, not ``0``, ``1`` and so on."""
+        if self.routing is None:
+            return None if self.has_named_keys else False
+        return self.routing == "key"
+
+    @property
     def partitions(self) -> tuple[str, ...]:
         """The streams, in the broker's order."""
         return cast("tuple[str, ...]", self.buckets)

@@ -36,7 +36,7 @@ def make_pending(plan: Plan, live: LiveTopology, written: str, writer: str) -> P
 
 
 def _pending_ring(ring: KeyMapPlan, live: LiveTopology) -> PendingRing:
-    has_ring = isinstance(ring.before, HashRing)
+    has_ring = ring.before.hashing.has_order
     state = find_live_ring(live, live.exchange(ring.exchange), ring.exchange).state
     return PendingRing(
         HashRing(*state) if has_ring else None,
@@ -106,9 +106,7 @@ def resume_shares(ring: KeyMapPlan, planned: PendingRing | None) -> KeyMapPlan:
     """Return the plan of a ring with the shares of keys that count from before the first run."""
     if planned is None:
         return ring
-    before = (
-        planned.before if isinstance(ring.before, HashRing) and planned.before is not None else ring.before
-    )
+    before = planned.before if ring.before.hashing.has_order and planned.before is not None else ring.before
     return replace(
         ring,
         before=before,

@@ -151,6 +151,11 @@ class KeyMapPlan:
         return self.early_steps + self.late_steps
 
     @property
+    def ring_after(self) -> HashRing | None:
+        """The wanted map, if it is a ring."""
+        return self.after if isinstance(self.after, HashRing) else None
+
+    @property
     def is_ring(self) -> bool:
         """True if the exchange is of type ``x-consistent-hash`` before or afterwards, also with slots."""
         return HASH_EXCHANGE in (self.before.kind, self.after.kind)
