@@ -75,7 +75,7 @@ def movement(before: KeyMap | Plan, after: KeyMap | None = None, ax: Axes | None
         raise InputError("movement needs two rings, or a plan: pass the ring after the change, too")
     matrix = movement_between(before, after)
     had, has = matrix.before_totals(), matrix.after_totals()
-    stays = {place: matrix.amounts.get((place, place), 0.0) for place in (*had, *has)}
+    stays = {place: matrix.get((place, place), 0.0) for place in (*had, *has)}
     leaves = {place: had.get(place, 0.0) - share for place, share in stays.items()}
     arrives = {place: has.get(place, 0.0) - share for place, share in stays.items()}
     places, note = _most(list(stays), lambda place: leaves[place] + arrives[place])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import (
@@ -26,7 +27,7 @@ from rabbit_chx.analysis.simulation import (
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
 from rabbit_chx.result_fields import Shown
-from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing import Destination
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
@@ -55,7 +56,7 @@ def compare_report(
     ring, sample, change = simulation.ring, simulation.sample, simulation.change
     columns = {
         "destination": Shown("destination", place_text),
-        "buckets": Shown(f"{ring.traits.part}s", number=True),
+        "buckets": Shown(f"{ring.hashing.part}s", number=True),
         "share": Shown("share", percent, number=True),
         "ideal": Shown("ideal", percent, number=True),
         "shown": Shown("skew", number=True, json=None),
@@ -78,7 +79,7 @@ def compare_report(
         for part in simulation.places
     ]
     facts = [source_fact(ring)] if change is None else list(_change_facts(simulation, change, least, rules))
-    if isinstance(ring, HashRing) and ring.ground.is_assumed:
+    if _is_guess(ring):
         facts.append(("in any order", _in_any_order(ring, change)))
     parts: list[Part] = [
         Data({**source_as_json(ring), "determined": is_determined}),
@@ -99,7 +100,12 @@ def compare_report(
     return Document("compare", parts)
 
 
-def _keys_of(ring: HashRing) -> dict[Destination, list[str]]:
+def _is_guess(ring: KeyMap) -> bool:
+    """Return True for a ring whose order is a guess."""
+    return ring.kind == HASH_EXCHANGE and ring.ground.is_assumed
+
+
+def _keys_of(ring: KeyMap) -> dict[Destination, list[str]]:
     keys: dict[Destination, list[str]] = {}
     for destination, key in ring.bindings or ():
         keys.setdefault(destination, []).append(key)
@@ -107,12 +113,12 @@ def _keys_of(ring: HashRing) -> dict[Destination, list[str]]:
 
 
 def _possible_shares(ring: KeyMap) -> Callable[[int], tuple[float, float] | None]:
-    if isinstance(ring, HashRing) and ring.ground.is_assumed:
+    if _is_guess(ring):
         return possible_shares(ring, _keys_of(ring))
     return lambda _: None
 
 
-def _in_any_order(ring: HashRing, change: Change | None) -> str:
+def _in_any_order(ring: KeyMap, change: Change | None) -> str:
     """Return which figures of an assumed ring hold for every order of its bindings."""
     if change is not None and change.ring.buckets == ring.buckets:
         return "what moves holds, since the buckets stay as they are"
@@ -136,7 +142,7 @@ def _change_facts(
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
         fewest = f"; at least {percent(minimum)} in any order" if shares.moved and is_one_release else ""
-        yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.traits.hashes}{fewest}"
+        yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.hashing.hashes}{fewest}"
     if simulation.sample and change.messages:
         messages = simulation.sample.messages
         moved = int(change.messages.moved) + change.refused_before + change.refused_after

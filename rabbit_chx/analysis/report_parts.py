@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
-from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Line, Part, Table, TableColumn
 from rabbit_chx.result_fields import Shown, to_json
-from rabbit_chx.routing import ExchangeRef, SlotTable
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
@@ -56,12 +56,12 @@ def ring_text(ring: KeyMap) -> str:
 
 def source_fact(source: KeyMap) -> tuple[str, str]:
     """Return the source of the routing in one line after its name: a ring, or an exchange without one."""
-    return source.traits.title, ring_text(source)
+    return source.hashing.title, ring_text(source)
 
 
 def source_as_json(source: KeyMap) -> dict[str, Any]:
     """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
-    return {"ring": None, source.traits.json_field: ring_as_json(source)}
+    return {"ring": None, source.hashing.json_field: ring_as_json(source)}
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
@@ -95,7 +95,7 @@ def span_as_json(shares: tuple[float, float] | None) -> list[float | None] | Non
 
 
 def matrix_table(
-    matrix: MovementMatrix,
+    matrix: Flows,
     shown: Callable[[Any], object],
     *,
     most_moves: int = _MOST_MOVES,
@@ -118,7 +118,7 @@ def matrix_table(
     rows = [
         [
             place_text(source),
-            *(shown(matrix.amounts[source, to]) if (source, to) in matrix.amounts else "" for to in after),
+            *(shown(matrix[source, to]) if (source, to) in matrix else "" for to in after),
             shown(total),
         ]
         for source, total in before.items()
@@ -131,7 +131,7 @@ def matrix_table(
     return replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
 
 
-def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: int) -> Table:
+def _moves_table(matrix: Flows, shown: Callable[[Any], object], most: int) -> Table:
     moves = matrix.largest_moves(most)
     rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves]
     if rest := matrix.move_count - len(moves):
@@ -191,7 +191,7 @@ def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
         (
             str(heavy.key),
             heavy.place if isinstance(heavy.place, ExchangeRef) else None,
-            key_map.queue_of(heavy.place) if isinstance(key_map, SlotTable) else heavy.place,
+            key_map.queue_of(heavy.place),
             sample.share(heavy.least),
             heavy.least,
             heavy.most,

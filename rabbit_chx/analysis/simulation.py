@@ -9,12 +9,13 @@ from heapq import nlargest
 from typing import Any, cast
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
-from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement
 from rabbit_chx.analysis.slot_load import KeySketch
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
@@ -112,8 +113,8 @@ class Change:
     """
 
     ring: KeyMap
-    shares: MovementMatrix | None
-    messages: MovementMatrix | None = None
+    shares: Flows | None
+    messages: Flows | None = None
     refused_before: int = 0
     refused_after: int = 0
     keys: tuple[MovedKey, ...] | None = None
@@ -169,7 +170,7 @@ def simulate(
     if changed is not None:
         check_comparable(ring, changed)
         is_alike = hashing.hash_header is None or ring.release == changed.release
-        change = Change(changed, movement(ring, changed) if is_alike else None)
+        change = Change(changed, ring.flows(changed) if is_alike else None)
     if values is None:
         return Simulation(ring, places, None, change)
 
@@ -181,8 +182,26 @@ def simulate(
     return Simulation(ring, places, sample, change and counting.change(change))
 
 
+def movement(before: KeyMap, after: KeyMap) -> Flows:
+    """Return the exact movement between two key maps, as `KeyMap.flows`.
+
+    Args:
+        before: the map before the change.
+        after: the map after it, of the same kind of hash.
+
+    Returns:
+        Shares of all hashes; those of rings are floats k/2^21.
+
+    Raises:
+        InputError: keys are hashed differently in the two.
+        NotDeterminedError: one of the releases does not determine the destination of a key.
+    """
+    check_key_map(before)
+    return before.flows(after)
+
+
 def possible_shares(
-    ring: HashRing, keys: Mapping[Destination, Sequence[str]]
+    ring: KeyMap, keys: Mapping[Destination, Sequence[str]]
 ) -> Callable[[int], tuple[float, float] | None]:
     """Return what returns the least and the greatest share of a number of buckets of an assumed ring, in any order of its bindings.
 
@@ -193,9 +212,10 @@ def possible_shares(
         ring: the ring.
         keys: the binding keys of each destination.
     """
-    if not ring.release.follows(DUPLICATES_APPEND) and any(len(of_one) > 1 for of_one in keys.values()):
+    release = ring.release or NEWEST_COMPARED
+    if not release.follows(DUPLICATES_APPEND) and any(len(of_one) > 1 for of_one in keys.values()):
         return lambda _: None
-    numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
+    numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], release)
     each = sorted(numbered.shares().values())
     return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
 
@@ -283,7 +303,7 @@ class _Counting:
         """Return a change with the movement of the sample."""
         return replace(
             exact,
-            messages=matrix_of(self._moved, self._ring, exact.ring),
+            messages=Flows(self._ring.destinations, exact.ring.destinations, self._moved).row_by_row(),
             refused_before=self._refused_before,
             refused_after=self._refused_after,
             keys=None if self._weights is None else tuple(self._moves),

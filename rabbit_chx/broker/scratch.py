@@ -149,7 +149,7 @@ def declare_copy(connection: PikaConnection, ring: KeyMap, arguments: Mapping[st
 
     The copy has the buckets that routing counts; with holes, routing never draws the last bucket numbers.
     """
-    if ring.traits.exchange_type == MODULUS_EXCHANGE:
+    if ring.hashing.exchange_type == MODULUS_EXCHANGE:
         return _declare_modulus_copy(connection, ring.destinations)
     exchange = ExchangeDefinition(COPY, HASH_EXCHANGE, durable=False, arguments=arguments)
     connection.perform(Operation("declare", exchange))
@@ -335,7 +335,7 @@ class ScratchReport:
     @property
     def doubt(self) -> str | None:
         """The uncertainty of a ring; None if it was read or is recorded."""
-        if self.ring.ground.is_certain or not self.ring.traits.has_order:
+        if self.ring.ground.is_certain or not self.ring.hashing.has_order:
             return None  # where no order matters, the bindings determine the destinations
         copied = f"{_COPIED}, not the ring; " if self.traced_s is None else ""
         return Fix(copied, know_rings({self.exchange: self.ring}, self.means))
@@ -387,7 +387,7 @@ class ScratchReport:
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        if self.ring.traits.has_order:
+        if self.ring.hashing.has_order:
             return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring, self.means)
         return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
 

@@ -207,17 +207,17 @@ def read_ring_record(path: str) -> RingRecord:
 
 def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
     """Return the record of a ring that was read without the management API."""
-    from rabbit_chx.routing.key_map_json import key_map_from_json
+    from rabbit_chx.routing.key_map import SHOW_FORMAT
     from rabbit_chx.topology.live_rings import make_members
     from rabbit_chx.topology.mark import Stamp
     from rabbit_chx.topology.ring_records import make_record
 
+    if document.get("format") == SHOW_FORMAT and "buckets" not in document:
+        raise InputError(f"{name} does not contain a ring: pass what show -o json printed")
     try:
-        ring = key_map_from_json(text).beneath
+        ring = HashRing.from_json(text)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    if not isinstance(ring, HashRing):
-        raise InputError(f"{name} does not contain a ring: pass what show -o json printed")
     if not ring.ground.is_certain:
         raise InputError(
             f"{name} is {ring.provenance}, so it is not a record: pass a ring that was read from the broker"
@@ -411,7 +411,7 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 def bound_destination(text: str, source: KeyMap) -> Destination:
     """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
     destination, known = parse_destination(text), source.destinations
-    if not source.traits.has_order:
+    if not source.hashing.has_order:
         return destination
     if destination not in known and destination not in source.beneath.destinations:
         shown = [

@@ -65,9 +65,7 @@ def describe_ring_change(before: KeyMap, now: KeyMap, rows: Mapping[Any, int]) -
 
     Both hash keys alike.
     """
-    from rabbit_chx.analysis.matrix import movement
-
-    matrix = movement(before, now)
+    matrix = before.flows(now)
     totals = matrix.before_totals()
     moves = [
         f"{amount / totals[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
@@ -116,7 +114,7 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
             f"or a function that reads it; {ring!r:.60} is none",
             exchange=exchange,
         )
-    if ring.traits.changes_unseen:
+    if ring.slots is not None:
         raise InputError(
             f"{where} is not for slots, whose queues change while the ring stays: publish to the exchange",
             exchange=exchange,
@@ -124,7 +122,7 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
     if not ring.ground.is_certain:
         raise InputError(
             f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.ground}: "
-            f"{ring.traits.how_to_read}",
+            f"{ring.hashing.how_to_read}",
             exchange=exchange,
         )
     if not ring.destinations:

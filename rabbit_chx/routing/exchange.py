@@ -239,10 +239,9 @@ class ConsistentHashExchange(HashExchange):
         )
         if not self.ring.bucket_count:
             return self.ring.indices(())  # raises an EmptyRingError
-        indices = self.ring.indices_of_seeds(
-            seeds.of_values(values, fill_null=fill_null, missing_nulls=missing_nulls)
-        )
-        return indices if self.slots is None else self.slots.indices_behind(indices)
+        key_map = self.key_map
+        found = seeds.of_values(values, fill_null=fill_null, missing_nulls=missing_nulls)
+        return arrays.indices_of_seeds(found, key_map.index_of_bucket, key_map.bucket_count)
 
     def destinations_for(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> NDArray[np.object_]:
         """Return the destination of each message, as an array of objects, None for a hole; otherwise as `indices`.
@@ -299,7 +298,7 @@ class ConsistentHashExchange(HashExchange):
         seed = seed_of(term) if buckets > 1 else None
         walk = (0,) if seed is None else walk_of_seed(seed, buckets)
         place = self.ring.buckets[walk[-1]]
-        destination = place if self.slots is None else self.slots.queue_of(place)
+        destination = self.key_map.queue_of(place)
         reason = f"{place!s} has no queue" if place is not None and destination is None else None
         return about(
             destination,
@@ -318,10 +317,8 @@ class ConsistentHashExchange(HashExchange):
         if not self.ring.destinations:
             return None
         if self.hashed_on.kind == "routing-key":
-            place = self.ring.destination_for(message.routing_keys[0])
-        else:
-            place = self.ring.destination_for_term(self._term_of(message).term)
-        return place if self.slots is None else self.slots.queue_of(place)
+            return self.key_map.destination_for(message.routing_keys[0])
+        return self.key_map.queue_of(self.ring.destination_for_term(self._term_of(message).term))
 
     def _term_of(self, message: ReceivedMessage) -> HashedTerm:
         """Return the term of the hashed part of a message; raise an error if the broker crashes on it."""

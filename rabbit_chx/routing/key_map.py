@@ -1,182 +1,331 @@
-"""The protocol of values that map keys to destinations: rings, slot tables, ``x-modulus-hash`` exchanges and super streams.
+"""The value that maps keys to destinations: a ring, a ring with slots, an ``x-modulus-hash`` exchange or a super stream.
 
-Commands, plans, groups and Spark call its methods and do not test the type. A hash of a key is reduced to the number of a bucket, and each
-bucket has a destination. A bucket is a bucket of a ring, a binding of an ``x-modulus-hash`` exchange, or a partition of a super stream.
+A hash of a key is reduced to the number of a bucket, and each bucket has a destination. A bucket is a bucket of a ring, a binding of an
+``x-modulus-hash`` exchange, or a partition of a super stream. Commands, plans, groups and Spark do not test which of them they have.
 """
 
 from __future__ import annotations
 
+import json
+from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeGuard
 
-from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
-from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.errors import EmptyRingError, InputError, RowError
+from rabbit_chx.result_fields import json_fields
+from rabbit_chx.routing.bindings import (
+    Binding,
+    Destination,
+    ExchangeRef,
+    Place,
+    binding_key,
+    destination_from_json,
+    place_to_json,
+    without_binding,
+)
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.release import Release
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: The share of all hashes, 0 to 1, of each ``(from, to)``; pairs without a share are absent.
-Flows: TypeAlias = Mapping[tuple[Place, Place], float]
+#: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
+ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 KeyMapKind: TypeAlias = Literal["x-consistent-hash", "slots", "x-modulus-hash", "super-stream"]
 #: The document of ``rabbit-chx show`` about an exchange, which has the fields of its map.
 SHOW_FORMAT = "rabbit-chx/show"
-#: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
-ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
-#: The kinds whose keys are hashed to the 2^21 seeds of jump consistent hashing.
-_OF_SEEDS: tuple[KeyMapKind, ...] = (HASH_EXCHANGE, "slots")
+_FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class MapTraits:
-    """What is true of all key maps of a kind, and what reports call them, so that no caller tests the kind.
+class KeyHash(ABC):
+    """How the keys of a map are hashed to its buckets, and what reports call such a map.
 
     Attributes:
         exchange_type: the type of the exchange.
         title: what a report calls the map: a ring, or an exchange without one.
+        article: the same with its article, for an error.
         json_field: the field of the map in a JSON document.
+        json_buckets: the field of the buckets in the JSON of the map.
         part: what a report calls a bucket.
         hashes: what a report calls all hashes together.
         how_to_read: how to get the map of a broker, as a remedy.
         has_order: True if the map depends on the order in which the members were bound. Then it may be wrong although its bindings are
             right, and a restart may change it.
-        changes_unseen: True if a destination changes without the ring, so without anything that a publisher notices.
     """
 
-    exchange_type: ExchangeType
-    title: str
-    json_field: str
-    part: str
-    hashes: str
-    how_to_read: str
-    has_order: bool = False
-    changes_unseen: bool = False
+    exchange_type: ClassVar[ExchangeType]
+    title: ClassVar[str] = "exchange"
+    article: ClassVar[str]
+    json_field: ClassVar[str]
+    json_buckets: ClassVar[str]
+    part: ClassVar[str] = "binding"
+    hashes: ClassVar[str] = "hashes"
+    how_to_read: ClassVar[str] = "pass the value of Broker.exchange"
+    has_order: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The name: a key has the same hash in maps whose hashes have the same name."""
+        return self.exchange_type
+
+    def __str__(self) -> str:
+        return self.name
+
+    @abstractmethod
+    def bucket_of(self, key: str | bytes, buckets: int) -> int:
+        """Return the bucket of a key, of so many; -1 for none."""
+
+    @abstractmethod
+    def flows(self, before: KeyMap, after: KeyMap) -> Flows:
+        """Return the flows between two maps of this hash."""
+
+    def indices(
+        self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
+    ) -> NDArray[np.int32]:
+        """Return the index of the bucket of each key: one by one, each distinct key once."""
+        import numpy as np
+
+        from rabbit_chx.routing import arrays
+
+        known: dict[Any, int] = {}
+        indices = []
+        for first, piece in arrays.pieces(keys):
+            for position, given in enumerate(piece, first):
+                key = fill_null if fill_null is not None and arrays.is_null(given) else given
+                if not isinstance(key, (str, bytes)) or key not in known:
+                    try:
+                        bucket = self.bucket_of(key, buckets)
+                    except InputError as error:
+                        raise RowError(f"the key at position {position}: {error}") from None
+                    known[key] = -1 if bucket < 0 else index_of_bucket[bucket]
+                indices.append(known[key])
+        return np.array(indices, np.int32)
+
+    def destinations_of(self, buckets: tuple[Place, ...]) -> tuple[Destination, ...]:
+        """Return the destinations of a map: that of each bucket."""
+        return tuple(place for place in buckets if place is not None)
+
+    def empty_error(self) -> EmptyRingError:
+        """Return the error for a key of a map without buckets."""
+        return EmptyRingError("the ring has no buckets: bind a queue to the exchange, or read its ring again")
 
 
-_READ_RING = "pass Broker a ring_source, which reads it"
-#: The traits of each kind.
-TRAITS: Mapping[KeyMapKind, MapTraits] = {
-    HASH_EXCHANGE: MapTraits(
-        HASH_EXCHANGE, "ring", "ring", "bucket", "2^21 seeds", _READ_RING, has_order=True
-    ),
-    "slots": MapTraits(
-        HASH_EXCHANGE,
-        "ring",
-        "ring",
-        "bucket",
-        "2^21 seeds",
-        _READ_RING,
-        has_order=True,
-        changes_unseen=True,
-    ),
-    MODULUS_EXCHANGE: MapTraits(
-        MODULUS_EXCHANGE,
-        "exchange",
-        "modulus",
-        "binding",
-        "hashes",
-        "pass the value of Broker.exchange, on a release that orders its bindings",
-    ),
-    "super-stream": MapTraits(
-        "super-stream",
-        "exchange",
-        "super_stream",
-        "binding",
-        "hashes",
-        "pass the value of Broker.exchange",
-    ),
-}
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class KeyMap:
+    """A value that maps keys to destinations. It is immutable.
 
+    `HashRing`, `SlotTable`, `ModulusHashExchange` and `SuperStream` make one of what a broker or a client has. Two maps can be compared if
+    a key has the same hash in both.
 
-@runtime_checkable
-class KeyMap(Protocol):
-    """A value that maps keys to destinations.
-
-    Two maps can be compared if they have the same `hashing`: a key has the same hash in both.
+    Attributes:
+        buckets: the destination of each bucket; None at a hole. With slots, the queue of each bucket; None also for a slot without one.
+        hashing: how keys are hashed.
+        ground: what is known about the map: its origin, and the doubt of a guess.
+        slots: the slots through which keys reach queues, in ring order; None without slots. Then a destination may change without the
+            ring, so without anything that a publisher notices.
+        destinations: the destinations of the indices that `indices` returns.
+        bucket_count: the number of buckets without holes, to which a hash is reduced.
+        index_of_bucket: the index into `destinations` of each bucket; -1 for none.
     """
+
+    buckets: tuple[Place, ...] = field(init=False)
+    hashing: KeyHash = field(init=False)
+    ground: Ground = field(init=False, compare=False)
+    slots: tuple[ExchangeRef, ...] | None = field(init=False)
+    destinations: tuple[Destination, ...] = field(init=False, compare=False)
+    bucket_count: int = field(init=False, compare=False)
+    index_of_bucket: array[int] = field(init=False, compare=False)
+
+    def __init__(
+        self,
+        buckets: Iterable[Place],
+        hashing: KeyHash,
+        ground: Ground,
+        slots: Mapping[ExchangeRef, str | None] | None = None,
+    ) -> None:
+        """Create a map of buckets.
+
+        Args:
+            buckets: the destination of each bucket, which may be a slot; None at a hole.
+            hashing: how keys are hashed.
+            ground: what is known about the map.
+            slots: the queue of each slot; None for a slot without one. None: the map has no slots.
+        """
+        bound = tuple(buckets)
+        queues: Mapping[Any, str | None] = slots or {}
+        places = tuple(queues.get(place, place) for place in bound) if queues else bound
+        destinations = hashing.destinations_of(places)
+        numbers: dict[Place, int] = {None: -1}
+        for number, place in enumerate(destinations):
+            numbers.setdefault(place, number)
+        set_fields(
+            self,
+            buckets=places,
+            hashing=hashing,
+            ground=ground,
+            slots=None if slots is None else tuple(slots),
+            destinations=destinations,
+            bucket_count=len(bound) - bound.count(None),
+            index_of_bucket=array("i", map(numbers.__getitem__, places)),
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.provenance}, {self.hashing}, {len(self.buckets)} buckets>"
 
     @property
     def kind(self) -> KeyMapKind:
         """The kind; ``slots`` is a ring of type ``x-consistent-hash`` with slots."""
+        return self.hashing.exchange_type if self.slots is None else "slots"
 
     @property
-    def traits(self) -> MapTraits:
-        """What is true of all maps of this kind."""
-
-    @property
-    def hashing(self) -> str:
-        """The name of the hash, such as ``x-modulus-hash`` or ``super-stream/java``."""
+    def name(self) -> str:
+        """The name of the exchange; empty if it is not known."""
+        return ""
 
     @property
     def release(self) -> Release | None:
         """The release whose rules apply; None if the client chooses, as for a super stream."""
+        return None
 
     @property
-    def ground(self) -> Ground:
-        """What is known about the map: its origin, and the doubt of a guess."""
+    def bindings(self) -> tuple[Binding, ...] | None:
+        """The bindings, each a destination and a binding key, in the order that the map depends on; None if they are not known."""
+        return None
+
+    @property
+    def routes_by_key(self) -> bool | None:
+        """True if clients send a key to the destination that is bound with it; None if some clients may. A hash routes otherwise."""
+        return False
+
+    @property
+    def owners_assumed(self) -> bool:
+        """True if the queues of the slots are those of a new broker, because a topology file does not contain them."""
+        return False
 
     @property
     def provenance(self) -> Provenance:
-        """The origin: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``."""
-
-    @property
-    def destinations(self) -> tuple[Destination, ...]:
-        """The destinations of the indices that `indices` returns."""
-
-    @property
-    def buckets(self) -> tuple[Place, ...]:
-        """The destination of each bucket; None at a hole."""
-
-    @property
-    def bucket_count(self) -> int:
-        """The number of buckets without holes, to which a hash is reduced."""
+        """The origin: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``, as :class:`Ground` explains them."""
+        return self.ground.origin
 
     @property
     def beneath(self) -> KeyMap:
         """The map as the broker has it: the ring of a slot table, otherwise the map itself."""
+        return self
+
+    def queue_of(self, place: Place) -> Place:
+        """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
+
+        Args:
+            place: a destination of `beneath`, or None for a hole.
+        """
+        return place
 
     def destination_for(self, key: str | bytes) -> Place:
-        """Return the destination of a routing key; None if it is a hole.
+        """Return the destination of a routing key; None if it is a hole, or if no partition is bound with the key.
 
         Args:
-            key: text (its UTF-8 bytes) or bytes.
-        """
-
-    def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
-        """Return the destination of each key as an index into `destinations`; -1 for a hole.
-
-        Args:
-            keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
-        """
-
-    def shares(self) -> Mapping[Any, float]:
-        """Return the exact share of the hashes of each destination, holes under None."""
-
-    def share_moved(self, other: KeyMap) -> float:
-        """Return the exact share of the hashes whose destination differs in another map. A map without buckets has the destination None.
-
-        Args:
-            other: the map to compare with.
+            key: text (its UTF-8 bytes) or bytes. In a ring and a super stream of any length: a `message_id` or the value of a header may
+                be longer than the 255 bytes of a routing key. `ConsistentHashExchange.route` routes whole messages within AMQP's limits.
 
         Raises:
-            InputError: keys are hashed differently there, or are not hashed.
+            EmptyRingError: the map has no buckets.
+            NotDeterminedError: the release orders the bindings of an ``x-modulus-hash`` exchange unpredictably.
+            InputError: the key is neither text nor bytes.
         """
+        if not self.bucket_count:
+            raise self.hashing.empty_error()
+        bucket = self.hashing.bucket_of(key, self.bucket_count)
+        return self.buckets[bucket] if bucket >= 0 else None
+
+    def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
+        """Return the destination of each key, as an index into `destinations`; -1 where `destination_for` returns None.
+
+        Do not use -1 as an index: in Python it is the last element. Use `destinations_for` for names and `counts` for counts. Keys of more
+        than 255 bytes are hashed too, although AMQP cannot carry them, except those of an ``x-modulus-hash`` exchange. A destination that
+        is bound several times to such an exchange has the index of its first binding.
+
+        Memory of a ring in addition to the keys: 8 bytes for each key (half of them are the result), the table of the bucket count (2 to 8
+        MiB, shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each value of an Arrow dictionary costs 16 bytes
+        once. A dictionary that contains a null is decoded as a whole.
+
+        A pyarrow array of more than a million plain keys is hashed on all available cores by a ring. Lists, NumPy arrays and smaller
+        arrays, such as the batches of a Spark executor, use one thread.
+
+        Args:
+            keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or ChunkedArray of strings or binaries,
+                plain, large, view, fixed-size or dictionary.
+            fill_null: the key that replaces a null; without it, nulls are refused. None, NaN and pandas' NA and NaT are nulls.
+
+        Raises:
+            EmptyRingError: the map has no buckets.
+            NotDeterminedError: the release orders the bindings of an ``x-modulus-hash`` exchange unpredictably.
+            RowError: a key is null, neither text nor bytes, too long, or bound to several partitions; the error contains its position.
+            InputError: `keys` is not a sequence of keys, or `fill_null` is not a key.
+        """
+        if not self.bucket_count:
+            raise self.hashing.empty_error()
+        return self.hashing.indices(keys, self.index_of_bucket, self.bucket_count, fill_null)
+
+    def destinations_for(
+        self, keys: Iterable[Any], *, fill_null: str | bytes | None = None
+    ) -> NDArray[np.object_]:
+        """Return the destination of each key, as an array of objects; None for a hole.
+
+        `keys`, `fill_null` and the errors are those of `indices`.
+        """
+        from rabbit_chx.routing import arrays
+
+        return arrays.destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
+
+    def counts(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> dict[Place, int]:
+        """Return the number of keys of each destination, in ring order; holes, if keys reach any, under None.
+
+        `keys`, `fill_null` and the errors are those of `indices`.
+        """
+        from rabbit_chx.routing import arrays
+
+        return arrays.counts_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the hashes of each ``(destination here, destination there)``, only those above 0.
+
+        A hole and a map without buckets are the destination None. What holds for the hashes of routing keys holds for all that has the same
+        hash on both: message ids, and headers as long as both releases hash them alike.
 
         Args:
             after: the map after a change.
 
         Raises:
-            InputError: keys are hashed differently there, or are not hashed.
+            InputError: keys are hashed differently there, or clients route by binding key.
+            NotDeterminedError: one of the releases orders the bindings of an ``x-modulus-hash`` exchange unpredictably.
         """
+        check_comparable(self, after)
+        return self.hashing.flows(self, after)
 
-    def bind(self, destination: Destination, weight: int | str) -> KeyMap:
+    def shares(self) -> dict[Any, float]:
+        """Return the exact share of the hashes of each destination, in ring order; holes, if keys reach any, under None. {} without buckets.
+
+        Raises:
+            InputError: clients route by binding key.
+        """
+        totals = self.flows(self).before_totals() if self.bucket_count else {}
+        return {place: float(share) for place, share in totals.items()}
+
+    def share_moved(self, other: KeyMap) -> float:
+        """Return the exact share of the hashes whose destination differs in another map; the errors are those of `flows`.
+
+        Args:
+            other: the map to compare with.
+        """
+        return float(self.flows(other).moved)
+
+    def bind(self, destination: Destination, weight: int | str) -> Self:
         """Return the map after a bind.
 
         Args:
@@ -186,8 +335,9 @@ class KeyMap(Protocol):
         Raises:
             InputError: the broker would refuse the binding, or it does not determine the map, as with slots.
         """
+        return self._with_bindings((*(self.bindings or ()), (destination, binding_key(weight))))
 
-    def unbind(self, destination: Destination, weight: int | str | None = None) -> KeyMap:
+    def unbind(self, destination: Destination, weight: int | str | None = None) -> Self:
         """Return the map after an unbind.
 
         Args:
@@ -197,22 +347,134 @@ class KeyMap(Protocol):
         Raises:
             InputError: it is not bound, or the unbind does not determine the map, as with slots.
         """
+        return self._with_bindings(without_binding(self.name, self.bindings or (), destination, weight))
 
     def with_release(self, release: Release) -> Self:
         """Return the map under the rules of another release.
 
         Args:
             release: the release whose rules apply.
-        """
 
-    def to_json(self) -> str:
-        """Return the map as JSON text on one line."""
+        Raises:
+            InputError: the client chooses the destination, on all releases alike.
+        """
+        raise InputError(
+            f"exchange {self.name!r} is {self.hashing.article}, and the client chooses its partitions, on all releases alike, so also on "
+            f"{release}: leave the release out"
+        )
+
+    def _with_bindings(self, bindings: tuple[Binding, ...]) -> Self:
+        """Return the map with other bindings, whose order is the caller's."""
+        raise NotImplementedError
 
     def facts(self) -> tuple[str, ...]:
         """Return what a report says about the map: its origin, its rules, its size."""
+        return self.ground.text, plural(len(self.buckets), self.hashing.part)
 
     def summary(self) -> dict[str, Any]:
-        """Return the fields of the map in a JSON document, as values."""
+        """Return the fields of the map in a JSON document, as values; `to_json` returns all of the map."""
+        return json_fields(self.ground)
+
+    def to_json(self) -> str:
+        """Return the map as JSON text on one line.
+
+        ::
+
+            {
+              "format": "rabbit-chx/ring",                               or rabbit-chx/modulus, rabbit-chx/super-stream
+              "format_version": 1,
+              "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
+              "provenance": "read",                                      read, recorded, observed, replayed or assumed
+              "doubt": "its bindings are listed without their order",    why an assumed ring is a guess, if that is known
+              "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
+              "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
+              "next_bucket": 3,                                          if it was read with the ring; null if holes
+                                                                         at the end may be missing
+              "slots": {"slot-7": "q2"}                                  with slots: the queue of each; null if it has none
+            }
+
+        An ``x-modulus-hash`` exchange has ``name``, and ``destinations`` in place of ``buckets``, without ``bindings``. A super stream has
+        ``name``, ``client``, ``partitions``, ``binding_keys`` and, if it is known, ``routing``, without ``release``.
+        """
+        hashing, release = self.hashing, self.release
+        slots = None if self.slots is None else {slot.name: self.queue_of(slot) for slot in self.slots}
+        return json.dumps(
+            {
+                "format": _format_of(hashing),
+                "format_version": _FORMAT_VERSION,
+                **({} if release is None else {"release": json_fields(release)}),
+                **json_fields(self.ground),
+                hashing.json_buckets: [place_to_json(place) for place in self.beneath.buckets],
+                **self.beneath.other_fields(),
+                **({} if slots is None else {"slots": slots}),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
+
+        Args:
+            text: the JSON text; bytes are UTF-8.
+
+        Raises:
+            InputError: the text is not a map of this kind, or has a later format.
+        """
+        what, expected = cls._hash.article, _format_of(cls._hash)
+        try:
+            read = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"this is not {what}: {error}; pass the text that to_json made, or SuperStream([...])"
+            ) from None
+        if not isinstance(read, dict) or read.get("format") not in (expected, SHOW_FORMAT):
+            raise InputError(
+                f"this JSON is not {what}: it lacks the format {expected!r}; pass what to_json made"
+            )
+        if read.get("format_version") != _FORMAT_VERSION:
+            raise InputError(
+                f"this JSON is not {what} that can be read here: it has format version {read.get('format_version')!r}, this library reads "
+                f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
+            )
+        try:
+            places = read[cls._hash.json_buckets]
+            if not isinstance(places, list):
+                raise InputError(
+                    f"the {cls._hash.json_buckets} are not a list: write the JSON again with to_json"
+                )
+            buckets = [None if place is None else destination_from_json(place) for place in places]
+            return cls._of_json(read, buckets, Ground(read["provenance"], read.get("doubt", "")))
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"the JSON of {what} is damaged ({error!r}): write it again with to_json"
+            ) from None
+
+    #: The hash of the maps that `from_json` reads.
+    _hash: ClassVar[type[KeyHash]]
+
+    def other_fields(self) -> dict[str, Any]:
+        """Return the fields of `to_json` that only maps of this kind have."""
+        return {}
+
+    @classmethod
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> Self:
+        """Return the map of a JSON document; its buckets and its ground are read."""
+        raise NotImplementedError
+
+
+def set_fields(key_map: KeyMap, **fields: object) -> None:
+    """Set the fields of a map that is being made."""
+    for name, value in fields.items():
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        object.__setattr__(key_map, name, value)
+
+
+def release_of_json(read: Mapping[str, Any]) -> Release:
+    """Return the release in the JSON of a map."""
+    release = read["release"]
+    return Release(release["version"], release["store"] if release.get("store_known", True) else None)
 
 
 def check_key_map(*key_maps: object) -> None:
@@ -237,38 +499,11 @@ def check_comparable(before: KeyMap, after: KeyMap) -> None:
         after: the map after it.
     """
     check_key_map(before, after)
-    if before.hashing != after.hashing:
+    if before.hashing.name != after.hashing.name:
         raise InputError(
             f"{before.hashing} and {after.hashing} hash keys differently: compare two maps of one type"
         )
 
 
-def seed_flows(before: KeyMap, after: KeyMap) -> Flows:
-    """Return the exact share of the 2^21 seeds of each pair of destinations of two rings or slot tables, only those above 0.
-
-    A hole and an empty ring are the destination None.
-
-    Raises:
-        InputError: keys are hashed differently in the two, or not to seeds.
-    """
-    from rabbit_chx.routing import arrays
-
-    _check_seeds(before, after)
-    return arrays.flows(before, after)
-
-
-def share_of_seeds_moved(before: KeyMap, after: KeyMap) -> float:
-    """Return the exact share of the 2^21 seeds whose destination differs; the arguments and errors are those of `seed_flows`."""
-    from rabbit_chx.routing import arrays
-
-    _check_seeds(before, after)
-    return arrays.share_moved(before, after)
-
-
-def _check_seeds(before: KeyMap, after: KeyMap) -> None:
-    """Raise an InputError unless both maps hash keys to the 2^21 seeds."""
-    check_comparable(before, after)
-    if before.kind not in _OF_SEEDS:
-        raise InputError(
-            f"a map of the kind {before.kind} does not hash keys to seeds: call its methods flows and share_moved, which are exact for its hash"
-        )
+def _format_of(hashing: KeyHash | type[KeyHash]) -> str:
+    return f"rabbit-chx/{hashing.json_field.replace('_', '-')}"

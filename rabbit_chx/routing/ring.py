@@ -7,18 +7,15 @@ v4.3.6.
 
 from __future__ import annotations
 
-import json
-from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.erlang.terms import Term
-from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.result_fields import json_fields
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ring_changes
 from rabbit_chx.routing.bindings import (
     Binding,
@@ -29,24 +26,18 @@ from rabbit_chx.routing.bindings import (
     place_to_json,
     weight_of,
 )
-from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.flows import Flows
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
-from rabbit_chx.routing.key_map import (
-    SHOW_FORMAT,
-    TRAITS,
-    Flows,
-    KeyMap,
-    KeyMapKind,
-    MapTraits,
-    seed_flows,
-    share_of_seeds_moved,
-)
+from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fields
 from rabbit_chx.routing.observations import Observation, state_as_observed
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
+    from array import array
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -54,9 +45,59 @@ if TYPE_CHECKING:
 _SHOWN_RUNS = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HashRing:
-    """The ring of one exchange. It is immutable: `bind` and `unbind` return another ring.
+@dataclass(frozen=True, slots=True)
+class JumpHash(KeyHash):
+    """The hash of an ``x-consistent-hash`` exchange: jump consistent hashing of one of 2^21 seeds."""
+
+    exchange_type = HASH_EXCHANGE
+    title = json_field = "ring"
+    article = "a ring"
+    json_buckets = "buckets"
+    part = "bucket"
+    hashes = "2^21 seeds"
+    how_to_read = "pass Broker a ring_source, which reads it"
+    has_order = True
+
+    def bucket_of(self, key: str | bytes, buckets: int) -> int:
+        """Return the bucket of a hashed text, such as a routing key."""
+        if type(key) is str:
+            try:
+                data = key.encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"the key {key!r:.60} holds half of a surrogate pair: pass its bytes"
+                ) from None
+        elif isinstance(key, bytes):
+            data = key
+        elif isinstance(key, str):
+            return self.bucket_of(str(key), buckets)
+        else:
+            raise InputError(f"the key {key!r:.60} is neither str nor bytes: a routing key is text")
+        return bucket_of_seed(hash_binary(data) & SEED_MASK, buckets)
+
+    def indices(
+        self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
+    ) -> NDArray[np.int32]:
+        """Return the index of the bucket of each key, by arrays."""
+        from rabbit_chx.routing import arrays
+
+        return arrays.indices(keys, index_of_bucket, buckets, fill_null)
+
+    def flows(self, before: KeyMap, after: KeyMap) -> Flows:
+        """Return the flows between two rings, with or without slots."""
+        from rabbit_chx.routing import arrays
+
+        sides = [(side.destinations, side.index_of_bucket, side.bucket_count) for side in (before, after)]
+        return Flows(before.destinations, after.destinations, arrays.flows(*sides))
+
+    def destinations_of(self, buckets: tuple[Place, ...]) -> tuple[Destination, ...]:
+        """Return the destinations of a ring: each one once."""
+        return tuple(place for place in dict.fromkeys(buckets) if place is not None)
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class HashRing(KeyMap):
+    """The ring of one exchange: a key map. `bind` and `unbind` return another ring.
 
     Create it with `from_bindings`, `from_buckets`, `from_observations` or `from_json`. Rings are equal if their buckets and their release are.
 
@@ -68,33 +109,28 @@ class HashRing:
             None if they are unknown.
         end_known: whether the next bucket follows the last of `buckets`. False if the ring was read in a way that does not show holes at
             the end.
-        destinations: the destinations that have buckets, in ring order.
     """
 
-    kind: ClassVar[KeyMapKind] = HASH_EXCHANGE
-    traits: ClassVar[MapTraits] = TRAITS[HASH_EXCHANGE]
-    hashing: ClassVar[str] = HASH_EXCHANGE
+    _hash = JumpHash
 
     buckets: tuple[Place, ...]
-    release: Release
-    ground: Ground
-    bindings: tuple[Binding, ...] | None = None
-    end_known: bool = True
-    destinations: tuple[Destination, ...] = field(init=False)
-    _bucket_count: int = field(init=False)
-    _index_of_bucket: array[int] = field(init=False)
+    release: Release = field()
+    ground: Ground = field(compare=False)
+    bindings: tuple[Binding, ...] | None = field(compare=False)
+    end_known: bool = field(compare=False)
 
-    def __post_init__(self) -> None:
-        check_state(self._state)
-        places = dict.fromkeys(self.buckets)
-        places.pop(None, None)
-        destinations = tuple(destination for destination in places if destination is not None)
-        numbers: dict[Place, int] = {name: n for n, name in enumerate(destinations)}
-        numbers[None] = -1
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "destinations", destinations)
-        object.__setattr__(self, "_bucket_count", len(self.buckets) - self.buckets.count(None))
-        object.__setattr__(self, "_index_of_bucket", array("i", map(numbers.__getitem__, self.buckets)))
+    def __init__(
+        self,
+        buckets: tuple[Place, ...],
+        release: Release,
+        ground: Ground,
+        bindings: tuple[Binding, ...] | None = None,
+        end_known: bool = True,  # noqa: FBT001, FBT002  # the state of a ring is passed as a tuple
+    ) -> None:
+        """Create a ring of checked buckets and bindings; the attributes are those of the class."""
+        check_state(RingState(buckets, release, ground, bindings, end_known))
+        KeyMap.__init__(self, buckets, JumpHash(), ground)
+        set_fields(self, release=release, bindings=bindings, end_known=end_known)
 
     @classmethod
     def from_bindings(
@@ -182,21 +218,6 @@ class HashRing:
         rules = NEWEST_COMPARED if release is None else check_release(release)
         return cls(*state_as_observed(bindings, pairs, rules))
 
-    @property
-    def provenance(self) -> Provenance:
-        """The origin: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``, as :class:`Ground` explains them."""
-        return self.ground.origin
-
-    @property
-    def bucket_count(self) -> int:
-        """The number of buckets without holes, as used for routing."""
-        return self._bucket_count
-
-    @property
-    def beneath(self) -> HashRing:
-        """The ring itself."""
-        return self
-
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
         """Return the ring after a bind.
 
@@ -273,33 +294,6 @@ class HashRing:
         doubt = self.ground.doubt or f"its buckets are those of RabbitMQ {self.release}"
         return replace(self, release=release, ground=Ground("assumed", doubt))
 
-    def destination_for(self, key: str | bytes) -> Place:
-        """Return the destination of a hashed text, such as a routing key; None if its bucket is a hole.
-
-        Args:
-            key: text (its UTF-8 bytes) or bytes, of any length: a `message_id` or the value of a header may be longer than the 255 bytes of
-                a routing key. `ConsistentHashExchange.route` routes whole messages within AMQP's limits.
-
-        Raises:
-            EmptyRingError: the ring has no buckets.
-            InputError: the key is neither text nor bytes.
-        """
-        if type(key) is str:
-            try:
-                data = key.encode()
-            except UnicodeEncodeError:
-                raise InputError(
-                    f"the key {key!r:.60} holds half of a surrogate pair: pass its bytes"
-                ) from None
-        elif isinstance(key, bytes):
-            data = key
-        elif isinstance(key, str):
-            return self.destination_for(str(key))
-        else:
-            raise InputError(f"the key {key!r:.60} is neither str nor bytes: a routing key is text")
-        self._refuse_empty()
-        return self.buckets[bucket_of_seed(hash_binary(data) & SEED_MASK, self._bucket_count)]
-
     def destination_for_term(self, term: Term) -> Place:
         """Return the destination of an Erlang term, as the server hashes it; None if its bucket is a hole.
 
@@ -310,109 +304,15 @@ class HashRing:
             EmptyRingError: the ring has no buckets.
             InputError: the value is not an Erlang term.
         """
-        self._refuse_empty()
-        return self.buckets[jump_consistent_hash(term, self._bucket_count)]
-
-    def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
-        """Return the destination of each key, as an index into `destinations`; -1 for a hole.
-
-        Do not use -1 as an index: in Python it is the last element. Use `destinations_for` for names and `counts` for counts. Keys of more
-        than 255 bytes are hashed too, although AMQP cannot carry them.
-
-        Memory in addition to the keys: 8 bytes for each key (half of them are the result), the table of the bucket count (2 to 8 MiB,
-        shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each value of an Arrow dictionary costs 16 bytes once.
-        A dictionary that contains a null is decoded as a whole.
-
-        A pyarrow array of more than a million plain keys is hashed on all available cores. Lists, NumPy arrays and smaller arrays, such as
-        the batches of a Spark executor, use one thread.
-
-        Args:
-            keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or ChunkedArray of strings or binaries,
-                plain, large, view, fixed-size or dictionary.
-            fill_null: the key that replaces a null; without it, nulls are refused. None, NaN and pandas' NA and NaT are nulls.
-
-        Raises:
-            EmptyRingError: the ring has no buckets.
-            RowError: a key is null or neither text nor bytes; the error contains its position.
-            InputError: `keys` is not a sequence of keys, or `fill_null` is not a key.
-        """
-        from rabbit_chx.routing import arrays
-
-        self._refuse_empty()
-        return arrays.indices(keys, self._index_of_bucket, self._bucket_count, fill_null)
-
-    def destinations_for(
-        self, keys: Iterable[Any], *, fill_null: str | bytes | None = None
-    ) -> NDArray[np.object_]:
-        """Return the destination of each key, as an array of objects; None for a hole.
-
-        `keys`, `fill_null` and the errors are those of `indices`.
-        """
-        from rabbit_chx.routing import arrays
-
-        return arrays.destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
-
-    def counts(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> dict[Place, int]:
-        """Return the number of keys of each destination, in ring order; holes, if keys reach any, under None.
-
-        `keys`, `fill_null` and the errors are those of `indices`.
-        """
-        from rabbit_chx.routing import arrays
-
-        return arrays.counts_at(self.indices(keys, fill_null=fill_null), self.destinations)
-
-    def indices_of_seeds(self, seeds: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """Return the destination of each seed, as in `indices`; 21 bits of a seed count.
-
-        Args:
-            seeds: an array of uint32.
-
-        Raises:
-            EmptyRingError: the ring has no buckets.
-        """
-        from rabbit_chx.routing import arrays
-
-        self._refuse_empty()
-        return arrays.indices_of_seeds(seeds, self._index_of_bucket, self._bucket_count)
+        if not self.bucket_count:
+            raise self.hashing.empty_error()
+        return self.buckets[jump_consistent_hash(term, self.bucket_count)]
 
     def indices_of_all_seeds(self) -> NDArray[np.int32]:
         """Return the destination of each of the 2^21 seeds, as in `indices`; all -1 on an empty ring."""
         from rabbit_chx.routing import arrays
 
-        return arrays.indices_of_all_seeds(self._index_of_bucket)
-
-    def shares(self) -> dict[Place, float]:
-        """Return each destination's exact share of the 2^21 seeds; holes, if keys reach any, under None."""
-        from rabbit_chx.routing import arrays
-
-        if not self._bucket_count:
-            return {}
-        return arrays.shares(self._index_of_bucket, self._bucket_count, self.destinations)
-
-    def share_moved(self, other: KeyMap) -> float:
-        """Return the exact share of the 2^21 seeds whose destination differs in the other ring. A hole and an empty ring are the
-        destination None.
-
-        Args:
-            other: the ring or slot table to compare with.
-
-        Raises:
-            InputError: keys are hashed differently there.
-        """
-        return share_of_seeds_moved(self, other)
-
-    def flows(self, after: KeyMap) -> Flows:
-        """Return the exact share of the 2^21 seeds of each ``(destination here, destination there)``, only those above 0.
-
-        A hole and an empty ring are the destination None.
-
-        Args:
-            after: the ring or slot table to compare with.
-
-        Raises:
-            InputError: keys are hashed differently there.
-        """
-        return seed_flows(self, after)
+        return arrays.indices_of_all_seeds(self.index_of_bucket)
 
     def facts(self) -> tuple[str, ...]:
         """Return the origin, the rules and the size in words, for a report."""
@@ -425,60 +325,32 @@ class HashRing:
         """Return release, provenance, doubt, size and destinations; `to_json` returns all of the ring."""
         return {
             "release": self.release,
-            **json_fields(self.ground),
+            **KeyMap.summary(self),
             "buckets": len(self.buckets),
             "destinations": self.destinations,
         }
 
-    def to_json(self) -> str:
-        """Return the ring as JSON text on one line.
-
-        ::
-
-            {
-              "format": "rabbit-chx/ring",
-              "format_version": 1,
-              "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
-              "provenance": "read",                                      read, recorded, observed, replayed or assumed
-              "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
-              "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
-              "doubt": "its bindings are listed without their order",    why an assumed ring is a guess, if that is known
-              "next_bucket": 3                                           if it was read with the ring; null if holes
-            }                                                            at the end may be missing
-        """
-        return _dumps(self._state)
+    def other_fields(self) -> dict[str, Any]:
+        """Return the bindings, and the number of the next bucket if it does not follow from the provenance."""
+        bindings = self.bindings
+        found: dict[str, Any] = {
+            "bindings": bindings
+            if bindings is None
+            else [[place_to_json(name), key] for name, key in bindings]
+        }
+        if self.end_known != _end_is_known_by(self.provenance):
+            found["next_bucket"] = len(self.buckets) if self.end_known else None
+        return found
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> HashRing:
-        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
-
-        Args:
-            text: the JSON text; bytes are UTF-8.
-
-        Raises:
-            InputError: the text is not a ring, or has a later format.
-        """
-        return cls(*_loads(text))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, HashRing):
-            return NotImplemented
-        return (self.buckets, self.release) == (other.buckets, other.release)
-
-    def __hash__(self) -> int:
-        return hash((self.buckets, self.release))
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
+        return ring_of_json(read, buckets, ground)
 
     def __repr__(self) -> str:
         runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(self.buckets)]
         shown = ", ".join(runs[:_SHOWN_RUNS]) + (", ..." if len(runs) > _SHOWN_RUNS else "")
         count = "1 bucket" if len(self.buckets) == 1 else f"{len(self.buckets)} buckets"
         return f"<HashRing {self.provenance}, {self.release}, {count}: {shown or 'empty'}>"
-
-    def _refuse_empty(self) -> None:
-        if not self._bucket_count:
-            raise EmptyRingError(
-                "the ring has no buckets: bind a queue to the exchange, or read its ring again"
-            )
 
     @property
     def _state(self) -> RingState:
@@ -498,66 +370,22 @@ def check_ring(*rings: object) -> None:
             raise InputError(f"{ring!r:.60} is not a ring: pass a HashRing")
 
 
-_FORMAT = "rabbit-chx/ring"
-_FORMAT_VERSION = 1
-
-
-def _dumps(state: RingState) -> str:
-    buckets, release, ground, bindings, end_known = state
-    ring: dict[str, Any] = {
-        "format": _FORMAT,
-        "format_version": _FORMAT_VERSION,
-        "release": {
-            "version": release.version,
-            "store": release.store,
-            "store_known": release.store_known,
-        },
-        **json_fields(ground),
-        "buckets": [place_to_json(bucket) for bucket in buckets],
-        "bindings": bindings if bindings is None else [[place_to_json(name), key] for name, key in bindings],
-    }
-    if end_known != _end_is_known_by(ground.origin):
-        ring["next_bucket"] = len(buckets) if end_known else None
-    return json.dumps(ring)
-
-
-def _loads(text: str | bytes) -> RingState:
-    try:
-        ring = json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
+def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
+    """Return the ring in a JSON document; its buckets and its ground are read."""
+    size, bindings = len(buckets), read["bindings"]
+    next_bucket = read.get("next_bucket", size if _end_is_known_by(ground.origin) else None)
+    if next_bucket not in (None, size):
         raise InputError(
-            f"this is not a ring: {error}; pass the text that to_json made, or SuperStream([...])"
-        ) from None
-    if not isinstance(ring, dict) or ring.get("format") not in (_FORMAT, SHOW_FORMAT):
-        raise InputError(f"this JSON is not a ring: it lacks the format {_FORMAT!r}; pass what to_json made")
-    if ring.get("format_version") != _FORMAT_VERSION:
-        raise InputError(
-            f"the ring has format version {ring.get('format_version')!r}, this library reads "
-            f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
+            f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
+            "end are missing; write it again with to_json"
         )
-    try:
-        release = ring["release"]
-        ground = Ground(ring["provenance"], ring.get("doubt", ""))
-        if not isinstance(ring["buckets"], list):
-            raise InputError("the ring's buckets are not a list: write it again with to_json")
-        size = len(ring["buckets"])
-        next_bucket = ring.get("next_bucket", size if _end_is_known_by(ground.origin) else None)
-        if next_bucket not in (None, size):
-            raise InputError(
-                f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
-                "end are missing; write it again with to_json"
-            )
-        return RingState(
-            tuple(None if bucket is None else destination_from_json(bucket) for bucket in ring["buckets"]),
-            Release(release["version"], release["store"] if release["store_known"] else None),
-            ground,
-            None if ring["bindings"] is None else tuple(map(_read_binding, ring["bindings"])),
-            next_bucket is not None,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"the ring's JSON is damaged ({error!r}): write it again with to_json") from None
+    return HashRing(
+        tuple(buckets),
+        release_of_json(read),
+        ground,
+        None if bindings is None else tuple(map(_read_binding, bindings)),
+        next_bucket is not None,
+    )
 
 
 def _end_is_known_by(provenance: str) -> bool:

@@ -6,33 +6,19 @@ and the ring does not change. So only the keys of the reassigned slots move.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from rabbit_chx.checks import is_whole, json_object
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
-from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.key_map import (
-    TRAITS,
-    Flows,
-    KeyMap,
-    KeyMapKind,
-    MapTraits,
-    seed_flows,
-    share_of_seeds_moved,
-)
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
+from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.key_map import KeyMap, set_fields
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring import HashRing, check_ring
+from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json
 from rabbit_chx.words import plural
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 _Slot = TypeVar("_Slot")
 #: The origin of slots that a topology file assigns to queues by weight, and the remedy.
@@ -76,9 +62,9 @@ class SlotOwners(Mapping[ExchangeRef, str]):
         return f"SlotOwners({self._owners!r})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SlotTable:
-    """The slots of a ring and their queues, which map keys to queues. Immutable.
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class SlotTable(KeyMap):
+    """The slots of a ring and their queues: a key map.
 
     Each exchange that is a destination of the ring is a slot, except `other_exchanges`. The keys of a slot without a queue have no
     destination. Queues and other exchanges that are destinations of the ring get their keys directly.
@@ -89,38 +75,42 @@ class SlotTable:
         other_exchanges: the exchanges among the destinations of the ring that are not slots, including a slot with several queues, each of
             which gets all of its messages.
         owners_assumed: whether `owners` is the assignment of a new broker, because a topology file does not contain it.
-        destinations: the queues and the other exchanges, in ring order.
-        buckets: the queue of each bucket of the ring; None at a hole, and for a slot without a queue.
     """
 
-    kind: ClassVar[KeyMapKind] = "slots"
-    traits: ClassVar[MapTraits] = TRAITS["slots"]
-    hashing: ClassVar[str] = HashRing.hashing
+    _hash = JumpHash
 
     ring: HashRing
     owners: Mapping[ExchangeRef, str]
-    other_exchanges: frozenset[ExchangeRef] = frozenset()
-    owners_assumed: bool = field(default=False, compare=False, kw_only=True)
-    destinations: tuple[Destination, ...] = field(init=False, compare=False)
-    buckets: tuple[Place, ...] = field(init=False, compare=False)
+    other_exchanges: frozenset[ExchangeRef]
+    owners_assumed: bool = field(compare=False)
+    slots: tuple[ExchangeRef, ...] = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        check_ring(self.ring)
-        owners = SlotOwners(self.owners)
-        destinations = frozenset(self.ring.destinations)
+    def __init__(
+        self,
+        ring: HashRing,
+        owners: Mapping[ExchangeRef, str],
+        other_exchanges: Iterable[ExchangeRef] = frozenset(),
+        *,
+        owners_assumed: bool = False,
+    ) -> None:
+        """Create the table; the arguments are the attributes of the class.
+
+        Raises:
+            InputError: an argument is invalid.
+        """
+        check_ring(ring)
+        owners, others = SlotOwners(owners), frozenset(other_exchanges)
+        exchanges = {place: None for place in ring.destinations if isinstance(place, ExchangeRef)}
         for slot in owners:
-            if slot not in destinations:
+            if slot not in exchanges:
                 raise InputError(
                     f"{slot} is not a destination of the ring: bind it to the exchange, or leave it out"
                 )
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "owners", owners)
-        object.__setattr__(self, "other_exchanges", frozenset(self.other_exchanges))
-        if owned := sorted(slot.name for slot in owners if slot in self.other_exchanges):
+        if owned := sorted(slot.name for slot in owners if slot in others):
             raise InputError(f"{owned[0]} has a queue and is in other_exchanges: leave it out of one of them")
-        queues = dict.fromkeys(map(self.queue_of, self.ring.destinations))
-        object.__setattr__(self, "destinations", tuple(queue for queue in queues if queue is not None))
-        object.__setattr__(self, "buckets", tuple(map(self.queue_of, self.ring.buckets)))
+        slots = {place: owners.get(place) for place in exchanges if place not in others}
+        KeyMap.__init__(self, ring.buckets, ring.hashing, ring.ground, slots)
+        set_fields(self, ring=ring, owners=owners, other_exchanges=others, owners_assumed=owners_assumed)
 
     def __repr__(self) -> str:
         return (
@@ -128,33 +118,14 @@ class SlotTable:
         )
 
     @property
-    def slots(self) -> tuple[ExchangeRef, ...]:
-        """The slots, in ring order."""
-        return tuple(
-            place
-            for place in self.ring.destinations
-            if isinstance(place, ExchangeRef) and place not in self.other_exchanges
-        )
-
-    @property
-    def bucket_count(self) -> int:
-        """The number of buckets of the ring, as used for routing."""
-        return self.ring.bucket_count
-
-    @property
     def release(self) -> Release:
         """The release of the ring."""
         return self.ring.release
 
     @property
-    def ground(self) -> Ground:
-        """What is known about the ring."""
-        return self.ring.ground
-
-    @property
-    def provenance(self) -> Provenance:
-        """The provenance of the ring."""
-        return self.ring.provenance
+    def bindings(self) -> tuple[Binding, ...] | None:
+        """The bindings of the ring."""
+        return self.ring.bindings
 
     @property
     def beneath(self) -> HashRing:
@@ -197,69 +168,6 @@ class SlotTable:
         """
         return replace(self, ring=self.ring.with_release(release))
 
-    def destination_for(self, key: str | bytes) -> Place:
-        """Return the queue of a routing key; None if its slot has none.
-
-        Args:
-            key: text (its UTF-8 bytes) or bytes.
-
-        Raises:
-            EmptyRingError: the ring has no buckets.
-            InputError: the key is neither text nor bytes.
-        """
-        return self.queue_of(self.ring.destination_for(key))
-
-    def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
-        """Return the queue of each key, as an index into `destinations`; -1 if its slot has none.
-
-        `keys`, `fill_null` and the errors are those of `HashRing.indices`.
-        """
-        return self.indices_behind(self.ring.indices(keys, fill_null=fill_null))
-
-    def indices_of_all_seeds(self) -> NDArray[np.int32]:
-        """Return the queue of each of the 2^21 seeds, as in `indices`; all -1 on an empty ring."""
-        return self.indices_behind(self.ring.indices_of_all_seeds())
-
-    def indices_behind(self, indices: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Convert indices into the ring's destinations to indices into `destinations`.
-
-        Args:
-            indices: the indices; -1 is a hole.
-        """
-        numbers: dict[Place, int] = {queue: n for n, queue in enumerate(self.destinations)}
-        queues: NDArray[np.int32] = _numbers_of_places(self, {**numbers, None: -1})[indices]
-        return queues
-
-    def shares(self) -> dict[Place, float]:
-        """Return each queue's exact share of the 2^21 seeds; seeds without a queue under None."""
-        shares: dict[Place, float] = dict.fromkeys(self.destinations, 0.0)
-        for place, share in self.ring.shares().items():
-            queue = self.queue_of(place)
-            shares[queue] = shares.get(queue, 0.0) + share  # exact: a share is a multiple of 2^-21
-        return shares
-
-    def share_moved(self, other: KeyMap) -> float:
-        """Return the exact share of the 2^21 seeds whose queue differs in the other table or ring.
-
-        Args:
-            other: the table to compare with, or a ring without slots.
-
-        Raises:
-            InputError: keys are hashed differently there.
-        """
-        return share_of_seeds_moved(self, other)
-
-    def flows(self, after: KeyMap) -> Flows:
-        """Return the exact share of the 2^21 seeds of each ``(queue here, queue there)``, only those above 0.
-
-        Args:
-            after: the table or ring to compare with.
-
-        Raises:
-            InputError: keys are hashed differently there.
-        """
-        return seed_flows(self, after)
-
     def facts(self) -> tuple[str, ...]:
         """Return the origin, the rules and the size in words, for a report."""
         origin, rules, _ = self.ring.facts()
@@ -273,8 +181,11 @@ class SlotTable:
 
     def summary(self) -> dict[str, Any]:
         """Return release, provenance, size, destinations, and the queue of each slot."""
-        owners = {slot.name: self.owners.get(slot) for slot in self.slots}
-        return {**self.ring.summary(), "destinations": self.destinations, "slots": owners}
+        return {
+            **self.ring.summary(),
+            "destinations": self.destinations,
+            "slots": {slot.name: self.owners.get(slot) for slot in self.slots},
+        }
 
     def reassigned(self, weights: Mapping[str, int]) -> SlotTable:
         """Return a table with these weights that moves the fewest slots.
@@ -298,27 +209,9 @@ class SlotTable:
         """
         return tuple(slot for slot in self.slots if self.owners.get(slot) != other.owners.get(slot))
 
-    def to_json(self) -> str:
-        """Return the table as JSON text on one line: the object of `HashRing.to_json`, and ``slots``.
-
-        ``"slots": {"events.slot.00": "events.1", "events.slot.01": null}`` has null for a slot without a queue. `HashRing.from_json` can
-        read the ring of such a text.
-        """
-        queues = {slot.name: self.owners.get(slot) for slot in self.slots}
-        return json.dumps({**json.loads(self.ring.to_json()), "slots": queues})
-
     @classmethod
-    def from_json(cls, text: str | bytes) -> SlotTable:
-        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
-
-        Args:
-            text: the JSON text; bytes are UTF-8.
-
-        Raises:
-            InputError: the text is not a slot table, or has a later format.
-        """
-        ring = HashRing.from_json(text)
-        queues = json_object(text).get("slots")
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> SlotTable:
+        ring, queues = ring_of_json(read, buckets, ground), read.get("slots")
         if queues is None:
             raise InputError("this is a ring without slots: read it with HashRing.from_json")
         if not isinstance(queues, dict) or not all(
@@ -333,9 +226,8 @@ class SlotTable:
             raise InputError(
                 f"the table's {unbound[0]} is not a destination of its ring: write it again with to_json"
             )
-        other_exchanges = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
-        owners = {slot: queue for slot, queue in named.items() if queue is not None}
-        return cls(ring, owners, frozenset(other_exchanges))
+        others = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
+        return cls(ring, {slot: queue for slot, queue in named.items() if queue is not None}, others)
 
 
 def _refuse_change(change: str, destination: Destination, weight: int | str | None) -> InputError:
@@ -348,14 +240,6 @@ def _refuse_change(change: str, destination: Destination, weight: int | str | No
             ", or compare two slot tables",
         )
     )
-
-
-def _numbers_of_places(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
-    """Return the number of the queue of each destination of the ring; the last item is that of holes, for the index -1."""
-    import numpy as np
-
-    places = (*table.ring.destinations, None)
-    return np.array([numbers[table.queue_of(place)] for place in places], np.int32)
 
 
 def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:

@@ -8,38 +8,29 @@ rstream 1.1.1, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes d
 from __future__ import annotations
 
 import codecs
-import json
 import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from rabbit_chx.checks import bytes_of, is_whole, short_string
-from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.errors import InputError
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
-    Destination,
     ExchangeRef,
+    Place,
     as_tuple,
     tuples_of,
-    without_binding,
 )
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.key_map import (
-    SHOW_FORMAT,
-    TRAITS,
-    Flows,
-    KeyMap,
-    KeyMapKind,
-    MapTraits,
-    check_comparable,
-)
-from rabbit_chx.routing.modulo_shares import modulo_flows, modulo_shares
-from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.key_map import KeyHash, KeyMap, set_fields
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
+    from array import array
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -48,36 +39,93 @@ StreamClient: TypeAlias = Literal["java", "rstream"]
 #: How clients route: by a hash, or by the binding keys of the partitions.
 StreamRouting: TypeAlias = Literal["hash", "key"]
 
-_FORMAT = "rabbit-chx/super-stream"
 _SEED = 104729  # the 10,000th prime
 #: The number of hashes. rstream has 128 bits, of which every share is the ideal share, to all digits of a float.
 _HASHES = {"java": 1 << 32, "rstream": 1 << 128}
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class SuperStream:
-    """The partitions of a super stream.
+@dataclass(frozen=True, slots=True)
+class StreamHash(KeyHash):
+    """How clients map routing keys to the partitions of a super stream: by a hash modulo their number, or by binding key.
 
     Attributes:
-        partitions: the streams, in the broker's order.
+        client: the client of the producers: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes UTF-16 with its byte order mark,
+            as on little-endian machines, by 128-bit murmur3.
+        bound: the partition and the binding key of each binding, if clients route by binding key; None if they hash.
+    """
+
+    exchange_type = "super-stream"
+    article = "a super stream"
+    json_field = "super_stream"
+    json_buckets = "partitions"
+
+    client: StreamClient = "java"
+    bound: tuple[Binding, ...] | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """``super-stream/`` and the client, or ``key`` for all clients."""
+        return f"{self.exchange_type}/{self.client if self.bound is None else 'key'}"
+
+    def bucket_of(self, key: str | bytes, buckets: int) -> int:
+        """Return the number of the partition of a routing key; -1 if no partition is bound with it, an InputError if several are."""
+        data = bytes_of(key, "the routing key")
+        if self.bound is not None:
+            numbers = [number for number, (_, bound) in enumerate(self.bound) if bound.encode() == data]
+            if len(names := dict.fromkeys(str(self.bound[number][0]) for number in numbers)) > 1:
+                raise InputError(
+                    f"{len(names)} partitions are bound with the key {key!r:.60}, {' and '.join([*names][:10])}: unbind all but one, or "
+                    "use partitions_bound_with"
+                )
+            return numbers[0] if numbers else -1
+        if self.client == "java":
+            return murmur3_x86_32(data, _SEED) % buckets
+        return murmur3_x64_128(_utf_16(data), _SEED) % buckets
+
+    def indices(
+        self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
+    ) -> NDArray[np.int32]:
+        """Return the index of the partition of each routing key; by arrays, if ``java`` hashes and no nulls are filled."""
+        import numpy as np
+
+        from rabbit_chx.routing import arrays
+
+        if self.name != "super-stream/java" or fill_null is not None:
+            return KeyHash.indices(self, keys, index_of_bucket, buckets, fill_null)
+        hashes = arrays.murmur3_hashes(keys, _SEED)
+        found: NDArray[np.int32] = np.frombuffer(index_of_bucket, np.int32)[hashes % np.uint32(buckets)]
+        return found
+
+    def flows(self, before: KeyMap, after: KeyMap) -> Flows:
+        """Return the flows between two super streams; an InputError if clients route by binding key, since any key may occur."""
+        from rabbit_chx.routing.arrays import ModuloFlows
+
+        if self.bound is not None:
+            raise InputError(
+                f"clients of {before.name!r} route by binding key, so the shares of the keys are not known: pass keys"
+            )
+        return ModuloFlows(before.buckets, after.buckets, _HASHES[self.client])
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class SuperStream(KeyMap):
+    """The partitions of a super stream: a key map.
+
+    Attributes:
+        buckets: the streams, in the broker's order; also `partitions` and `destinations`.
         binding_keys: the binding key of each partition.
         name: the name of the exchange; empty if it is not known.
         client: the client of the producers, which determines the hash: ``java``, which hashes as those for .NET and Go do, or ``rstream``.
-        provenance: the origin of the partitions. It does not count in comparisons.
+        ground: the origin of the partitions. It does not count in comparisons.
         routing: how clients route: ``hash``, ``key`` (the routing key is the binding key of a partition, as for AMQP clients and the Java
             client's ``.key()``), or None: not known, taken for ``hash``.
     """
 
-    kind: ClassVar[KeyMapKind] = "super-stream"
-    traits: ClassVar[MapTraits] = TRAITS["super-stream"]
-    #: The client chooses the partition, on all releases alike.
-    release: ClassVar[None] = None
+    _hash = StreamHash
 
-    partitions: tuple[str, ...]
     binding_keys: tuple[str, ...]
     name: str = field(compare=False)
     client: StreamClient
-    provenance: Provenance = field(compare=False)
     routing: StreamRouting | None
 
     def __init__(
@@ -115,13 +163,10 @@ class SuperStream:
             _check_text(partition, "the partition's name")
             _check_text(key, "the binding key")
         check_routing(routing)
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "partitions", names)
-        object.__setattr__(self, "binding_keys", keys)
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "client", _check_client(client))
-        object.__setattr__(self, "provenance", provenance)
-        object.__setattr__(self, "routing", routing)
+        bound = tuple(zip(names, keys, strict=True)) if routing == "key" else None
+        hashing = StreamHash(_check_client(client), bound)
+        KeyMap.__init__(self, names, hashing, Ground(provenance))
+        set_fields(self, binding_keys=keys, name=name, client=client, routing=routing)
 
     @classmethod
     def from_bindings(cls, bindings: Iterable[tuple[str, str, int | None]]) -> SuperStream:
@@ -146,34 +191,21 @@ class SuperStream:
         return are_names(self.binding_keys)
 
     @property
-    def hashing(self) -> str:
-        """The name of the hash: ``super-stream/`` and the client, or ``key``."""
-        return f"{self.kind}/{'key' if self.routing == 'key' else self.client}"
+    def routes_by_key(self) -> bool | None:
+        """True if clients route by binding key; None if that is not known, and the binding keys are names, not ``0``, ``1`` and so on."""
+        if self.routing is None:
+            return None if self.has_named_keys else False
+        return self.routing == "key"
 
     @property
-    def destinations(self) -> tuple[str, ...]:
-        """The partitions."""
-        return self.partitions
+    def partitions(self) -> tuple[str, ...]:
+        """The streams, in the broker's order."""
+        return cast("tuple[str, ...]", self.buckets)
 
     @property
-    def buckets(self) -> tuple[str, ...]:
-        """The partition of each remainder of a hash: `partitions`."""
-        return self.partitions
-
-    @property
-    def ground(self) -> Ground:
-        """What is known about the partitions."""
-        return Ground(self.provenance)
-
-    @property
-    def bucket_count(self) -> int:
-        """The number of partitions."""
-        return len(self.partitions)
-
-    @property
-    def beneath(self) -> SuperStream:
-        """The super stream itself."""
-        return self
+    def bindings(self) -> tuple[Binding, ...]:
+        """The partition and the binding key of each binding."""
+        return tuple(zip(self.partitions, self.binding_keys, strict=True))
 
     def partition_for(self, routing_key: str | bytes, client: StreamClient | None = None) -> str | None:
         """Return the partition of a routing key: its unsigned hash modulo the number of partitions.
@@ -190,20 +222,9 @@ class SuperStream:
             InputError: the key is neither text nor bytes, or the client is unknown; with the routing ``key`` several partitions are bound
                 with it.
         """
-        if self.routing == "key" and client is None:
-            bound = tuple(dict.fromkeys(self.partitions_bound_with(routing_key)))
-            if len(bound) > 1:
-                raise InputError(
-                    f"{len(bound)} partitions are bound with the key {routing_key!r:.60}, {' and '.join(bound[:10])}: unbind all but one, or "
-                    "use partitions_bound_with"
-                )
-            return bound[0] if bound else None
-        data = bytes_of(routing_key, "the routing key")
-        if (self.client if client is None else _check_client(client)) == "java":
-            hash_ = murmur3_x86_32(data, _SEED)
-        else:
-            hash_ = murmur3_x64_128(_utf_16(data), _SEED)
-        return self.partitions[hash_ % len(self.partitions)]
+        hashing = self.hashing if client is None else StreamHash(_check_client(client))
+        number = hashing.bucket_of(routing_key, self.bucket_count)
+        return self.partitions[number] if number >= 0 else None
 
     def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
         """Return the partitions that are bound with a routing key, for clients that route by binding key.
@@ -215,16 +236,7 @@ class SuperStream:
             InputError: the routing key is neither text nor bytes.
         """
         wanted = bytes_of(routing_key, "the routing key")
-        bound = zip(self.partitions, self.binding_keys, strict=True)
-        return tuple(name for name, key in bound if key.encode() == wanted)
-
-    def destination_for(self, key: str | bytes) -> str | None:
-        """Return the partition of a routing key, as `partition_for`.
-
-        Args:
-            key: text or its UTF-8 bytes.
-        """
-        return self.partition_for(key)
+        return tuple(str(name) for name, key in self.bindings if key.encode() == wanted)
 
     def route(self, routing_key: str | bytes = "", **other: Any) -> str | None:
         """Return the partition of a message, as `partition_for`.
@@ -242,88 +254,6 @@ class SuperStream:
             )
         return self.partition_for(routing_key)
 
-    def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
-        """Return the partition of each key as an index into `partitions`, as `partition_for`; -1 if it is None.
-
-        Args:
-            keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
-
-        Raises:
-            RowError: a key is null or neither text nor bytes, or `partition_for` has no answer for it; the error contains its position.
-            InputError: `keys` is not a sequence of keys.
-        """
-        import numpy as np
-
-        from rabbit_chx.routing import arrays
-
-        if self.routing != "key" and self.client == "java":
-            return (arrays.murmur3_hashes(keys, _SEED) % np.uint32(len(self.partitions))).astype(np.int32)
-        numbers: dict[str | None, int] = {None: -1}
-        for number, name in enumerate(self.partitions):
-            numbers.setdefault(name, number)
-        known: dict[Any, int] = {}
-        indices = []
-        for position, key in enumerate(keys.to_pylist() if hasattr(keys, "to_pylist") else keys):
-            if not isinstance(key, (str, bytes)) or key not in known:
-                try:
-                    known[key] = numbers[self.partition_for(key)]
-                except InputError as error:
-                    raise RowError(f"the key at position {position}: {error}") from None
-            indices.append(known[key])
-        return np.array(indices, np.int32)
-
-    def shares(self) -> dict[str, float]:
-        """Return the exact share of the hashes of each partition."""
-        self._check_hashed()
-        return modulo_shares(self.partitions, _HASHES[self.client])
-
-    def share_moved(self, other: KeyMap) -> float:
-        """Return the exact share of the hashes whose partition differs in the other super stream.
-
-        Args:
-            other: the super stream to compare with, of the same client.
-
-        Raises:
-            InputError: keys are hashed differently there, or clients route by binding key.
-        """
-        check_comparable(self, other)
-        self._check_hashed()
-        return 1 - modulo_flows(self.partitions, other.buckets, _HASHES[self.client]).staying
-
-    def flows(self, after: KeyMap) -> Flows:
-        """Return the exact share of the hashes of each ``(partition here, partition there)``, only those above 0.
-
-        Args:
-            after: the super stream after a change, of the same client.
-
-        Raises:
-            InputError: keys are hashed differently there, or clients route by binding key.
-        """
-        check_comparable(self, after)
-        self._check_hashed()
-        return modulo_flows(self.partitions, after.buckets, _HASHES[self.client])
-
-    def bind(self, destination: Destination, weight: int | str) -> SuperStream:
-        """Return the super stream with one partition more at its end.
-
-        Args:
-            destination: the stream.
-            weight: the binding key.
-        """
-        return self._with((*self._bindings, (destination, str(weight))))
-
-    def unbind(self, destination: Destination, weight: int | str | None = None) -> SuperStream:
-        """Return the super stream without a partition.
-
-        Args:
-            destination: the stream.
-            weight: the binding key; None for all bindings of the stream.
-
-        Raises:
-            InputError: it is not bound.
-        """
-        return self._with(without_binding(self.name, self._bindings, destination, weight))
-
     def with_client(self, client: str) -> SuperStream:
         """Return the super stream with producers of another client.
 
@@ -333,18 +263,22 @@ class SuperStream:
         Raises:
             InputError: the client is unknown.
         """
-        return replace(self, client=_check_client(client))
+        return self._copy(client=_check_client(client))
 
-    def with_release(self, release: Release) -> Self:
-        """Raise an InputError: the client chooses the partition, on all releases alike.
+    def with_routing(self, routing: StreamRouting | None) -> SuperStream:
+        """Return the super stream with clients that route in another way.
 
         Args:
-            release: the release.
+            routing: ``hash`` or ``key``; None if that is not known.
+
+        Raises:
+            InputError: the routing is unknown.
         """
-        raise InputError(
-            f"exchange {self.name!r} is a super stream, and the client chooses its partitions, on all releases alike, so also on {release}: "
-            "leave the release out"
-        )
+        return self._copy(routing=routing)
+
+    def _copy(self, **changed: Any) -> SuperStream:
+        attributes = {name: getattr(self, name) for name in ("name", "client", "provenance", "routing")}
+        return SuperStream(self.partitions, self.binding_keys, **(attributes | changed))
 
     def facts(self) -> tuple[str, ...]:
         """Return the kind, the clients and the size in words, for a report."""
@@ -362,54 +296,23 @@ class SuperStream:
             "partitions": self.partitions,
         }
 
-    def to_json(self) -> str:
-        """Return the super stream as JSON text on one line: the format ``rabbit-chx/super-stream`` with its attributes."""
-        return json.dumps(
-            {
-                "format": _FORMAT,
-                "format_version": 1,
-                "name": self.name,
-                "client": self.client,
-                "provenance": self.provenance,
-                "partitions": self.partitions,
-                "binding_keys": self.binding_keys,
-                **({} if self.routing is None else {"routing": self.routing}),
-            }
-        )
+    def other_fields(self) -> dict[str, Any]:
+        """Return the name, the clients and the binding keys."""
+        routing = {} if self.routing is None else {"routing": self.routing}
+        return {"name": self.name, "client": self.client, "binding_keys": self.binding_keys, **routing}
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> SuperStream:
-        """Parse the text of `to_json`, or of ``rabbit-chx show -o json`` about the exchange.
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> SuperStream:
+        partitions = cast("list[str]", buckets)  # they are checked
+        named = {name: read[name] for name in ("name", "client")}
+        routing = read.get("routing")
+        return cls(partitions, read["binding_keys"], provenance=ground.origin, routing=routing, **named)
 
-        Args:
-            text: the JSON text; bytes are UTF-8.
-
-        Raises:
-            InputError: the text is not a super stream.
-        """
-        try:
-            read = json.loads(text)
-            if read["format"] not in (_FORMAT, SHOW_FORMAT) or read["format_version"] != 1:
-                raise InputError(f"its format is not {_FORMAT!r}, version 1")
-            names = {name: read[name] for name in ("name", "client", "provenance")}
-            return cls(read["partitions"], read["binding_keys"], routing=read.get("routing"), **names)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"this is not a super stream ({error}): write it again with to_json") from None
-
-    @property
-    def _bindings(self) -> tuple[Binding, ...]:
-        return tuple(zip(self.partitions, self.binding_keys, strict=True))
-
-    def _with(self, bindings: tuple[Binding, ...]) -> SuperStream:
+    def _with_bindings(self, bindings: tuple[Binding, ...]) -> SuperStream:
         provenance = self.ground.after_change().origin
-        stream = super_stream_of(self.name, bindings, client=self.client, provenance=provenance)
-        return replace(stream, routing=self.routing)
-
-    def _check_hashed(self) -> None:
-        if self.routing == "key":
-            raise InputError(
-                f"clients of {self.name!r} route by binding key, so the shares of the keys are not known: pass keys"
-            )
+        return super_stream_of(
+            self.name, bindings, client=self.client, provenance=provenance, routing=self.routing
+        )
 
 
 def super_stream_of(
@@ -418,6 +321,7 @@ def super_stream_of(
     *,
     client: StreamClient = "java",
     provenance: Provenance = "replayed",
+    routing: StreamRouting | None = None,
 ) -> SuperStream:
     """Return the super stream with these bindings in the order of its partitions; an InputError if one of them is not a stream."""
     bindings = tuple(bindings)
@@ -426,7 +330,7 @@ def super_stream_of(
     if not bindings:
         raise InputError(f"the super stream {name!r} has no partition: bind a stream to its exchange")
     streams, keys = [str(place) for place, _ in bindings], [key for _, key in bindings]
-    return SuperStream(streams, keys, name=name, client=client, provenance=provenance)
+    return SuperStream(streams, keys, name=name, client=client, provenance=provenance, routing=routing)
 
 
 def are_names(binding_keys: Sequence[str | None]) -> bool:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from rabbit_chx.checks import is_number
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
-from rabbit_chx.routing.ground import Provenance
-from rabbit_chx.routing.modulo_shares import modulo_flows
+from rabbit_chx.routing.ground import AS_LISTED, Provenance
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.modulus_exchange import ModulusHash
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
-from rabbit_chx.routing.super_stream import super_stream_of
+from rabbit_chx.routing.super_stream import StreamHash, super_stream_of
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -21,10 +22,6 @@ from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
     ExchangeDefinition,
 )
-
-_HASHES = 1 << 27
-#: The hashes of the clients of super streams for Java, .NET and Go.
-_STREAM_HASHES = 1 << 32
 
 
 def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
@@ -50,17 +47,21 @@ def modulus_of(
     return ModulusHashExchange(name, pairs, release, provenance)
 
 
-def share_moved(before: Sequence[Place], after: Sequence[Place], release: Release | None) -> float:
+def share_moved(before: Sequence[Place], after: Sequence[Place], release: Release | None = None) -> float:
     """Return the exact share of the hashes whose destination differs between two sequences of numbered destinations.
 
-    If the release does not order bindings, it is the largest possible share. If the two numbers of bindings have no common divisor, each
-    order moves the same share. Without a release the destinations are partitions, and clients hash.
+    Args:
+        before: the destination of each number before.
+        after: the same afterwards.
+        release: that of an ``x-modulus-hash`` exchange. If it does not order bindings, the result is the largest possible share; if the two
+            numbers of bindings have no common divisor, each order moves the same share. None for a super stream, whose clients for Java,
+            .NET and Go hash.
     """
-    if release is None:
-        return 1 - modulo_flows(before, after, _STREAM_HASHES).staying
-    if release.follows(MODULUS_UNORDERED) and math.gcd(len(before), len(after)) > 1:
+    if release and release.follows(MODULUS_UNORDERED) and math.gcd(len(before), len(after)) > 1:
         return 1.0 if len({*before, *after}) > 1 else 0.0
-    return 1 - modulo_flows(before, after, _HASHES).staying
+    hashing = ModulusHash() if release else StreamHash()
+    old, new = (KeyMap(places, hashing, AS_LISTED) for places in (before, after))
+    return old.share_moved(new)
 
 
 def modulo_map_of(

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.analysis import Finding, movement
-from rabbit_chx.analysis.matrix import MovementMatrix
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, texts
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.errors import InputError, NotDeterminedError
@@ -22,6 +21,7 @@ from rabbit_chx.routing import (
     rules,
 )
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.release import Rule
@@ -69,7 +69,7 @@ class ExchangeUpgrade:
     name: str
     hashes: str
     moved: float | None
-    exact: MovementMatrix | None = None
+    exact: Flows | None = None
     order: RingOrder = "none"
     findings: tuple[Finding, ...] = ()
 
@@ -109,7 +109,7 @@ def _modulus_upgrade(name: str, before: LiveTopology, after: LiveTopology) -> Ex
     releases = [each.release for each in maps]
     drained = _DRAIN.format(name=name)
     try:
-        exact = movement(*maps)
+        exact = maps[0].flows(maps[1])
     except NotDeterminedError:
         release = next(release for release in releases if release.follows(rules.MODULUS_UNORDERED))
         finding = Finding(
@@ -144,7 +144,7 @@ def _ring_upgrade(
         old.release.follows(rule) == new.release.follows(rule) for rule in _OF_HEADERS
     )
     maps = before.key_map(name), after.key_map(name)
-    exact = movement(*maps) if is_alike else None
+    exact = maps[0].flows(maps[1]) if is_alike else None
     # The release that determines the order of the ring.
     decisive = new.release if old.release.follows(rules.RESTART_KEEPS) else old.release
     order: RingOrder = "kept" if decisive.follows(rules.RESTART_KEEPS) else "lost"

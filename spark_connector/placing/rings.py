@@ -107,7 +107,7 @@ class WatchedRing:
     @property
     def may_change_unseen(self) -> bool:
         """True if keys may change queue without a lost connection, as with slots."""
-        return self.ring is not None and self.ring.traits.changes_unseen
+        return self.ring is not None and self.ring.slots is not None
 
     def read_again(self) -> KeyMap:
         """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
@@ -145,7 +145,7 @@ class WatchedRing:
             )
         if before is not None and _same(before, now):
             return None
-        changes_unseen = any(ring is not None and ring.traits.changes_unseen for ring in (before, now))
+        changes_unseen = any(ring is not None and ring.slots is not None for ring in (before, now))
         if before is not None and before.hashing == now.hashing and not changes_unseen:
             return describe_ring_change(before, now, rows)
         return "the exchange has another type or slots now, and rows may have gone to a queue that no longer has their keys"

@@ -99,7 +99,7 @@ def test_movement_adds_up_for_each_destination() -> None:
     matrix = movement(RING, after)
     assert names(ax) == ["q1", "q2", "q3", "q4"]
     arrives, stays, leaves = (bars(ax, label) for label in ("arrives", "stays", "leaves"))
-    assert stays == [matrix.amounts.get((name, name), 0) for name in names(ax)]
+    assert stays == [matrix.get((name, name), 0) for name in names(ax)]
     before, now = matrix.before_totals(), matrix.after_totals()
     for name, arriving, staying, leaving in zip(names(ax), arrives, stays, leaves, strict=True):
         assert staying + leaving == pytest.approx(before.get(name, 0))

@@ -5,7 +5,7 @@ pyarrow.
 """
 
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds, list_hashes
-from rabbit_chx.routing.arrays.keys import hashes, murmur3_hashes
+from rabbit_chx.routing.arrays.keys import hashes, is_null, murmur3_hashes, pieces
 from rabbit_chx.routing.arrays.modulo import ModuloFlows
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
@@ -16,8 +16,6 @@ from rabbit_chx.routing.arrays.seeds import (
     indices,
     indices_of_all_seeds,
     indices_of_seeds,
-    share_moved,
-    shares,
 )
 
 __all__ = [
@@ -32,8 +30,8 @@ __all__ = [
     "indices",
     "indices_of_all_seeds",
     "indices_of_seeds",
+    "is_null",
     "list_hashes",
     "murmur3_hashes",
-    "share_moved",
-    "shares",
+    "pieces",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from operator import itemgetter
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.flows import Flows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class ModuloFlows(Mapping[tuple[Place, Place], float]):
+class ModuloFlows(Flows):
     """The share of the hashes of each pair of destinations before and after, of two sequences of numbered destinations.
 
     A hash h has the number h modulo the length of each sequence. Shares are computed when they are read, because two sequences without a
@@ -39,7 +40,7 @@ class ModuloFlows(Mapping[tuple[Place, Place], float]):
         for side, numbers in zip(self._sides, self._numbers, strict=True):
             for number, place in enumerate(side):
                 numbers.setdefault(place, []).append(number)
-        self._targets = tuple(self._numbers[1])
+        self.before, self.after = map(tuple, self._numbers)
         #: How many pairs of numbers have a hash.
         self.pairs_of_numbers = min(self._period, hashes)
         self._is_one_to_one = all(
@@ -68,7 +69,7 @@ class ModuloFlows(Mapping[tuple[Place, Place], float]):
     def __iter__(self) -> Iterator[tuple[Place, Place]]:
         for source in self._numbers[0]:
             for target in self._row(source).nonzero()[0].tolist():
-                yield source, self._targets[target]
+                yield source, self.after[target]
 
     def __len__(self) -> int:
         if self._is_one_to_one:
@@ -76,12 +77,11 @@ class ModuloFlows(Mapping[tuple[Place, Place], float]):
         return sum(len(self._row(source).nonzero()[0]) for source in self._numbers[0])
 
     @property
-    def staying(self) -> float:
-        """The share of the hashes that keep their destination."""
-        return sum(self._count(place, place) for place in self._numbers[0]) / self._hashes
+    def moved(self) -> float:
+        """The share of the hashes whose destination changes."""
+        return 1 - sum(self._count(place, place) for place in self._numbers[0]) / self._hashes
 
-    def totals(self, side: int) -> dict[Place, float]:
-        """Return the share of the hashes of each destination, before (0) or after (1)."""
+    def _totals(self, side: int) -> dict[Place, float]:
         whole, rest = divmod(self._hashes, len(self._sides[side]))
         return {
             place: sum(whole + (number < rest) for number in numbers) / self._hashes
@@ -97,7 +97,7 @@ class ModuloFlows(Mapping[tuple[Place, Place], float]):
             different = islice(((source, to) for source, to in places if source != to), most)
             return [(source, to, self[source, to]) for source, to in different]
         largest: list[tuple[Place, Place, float]] = []
-        indices = {place: n for n, place in enumerate(self._targets)}
+        indices = {place: n for n, place in enumerate(self.after)}
         for source in self._numbers[0]:
             row = self._row(source)
             if source in indices:
@@ -105,7 +105,7 @@ class ModuloFlows(Mapping[tuple[Place, Place], float]):
             if largest and len(largest) == most and row.max() <= largest[-1][2]:
                 continue
             first = (-row).argsort(kind="stable")[:most].tolist()
-            moves = [(source, self._targets[index], float(row[index])) for index in first if row[index]]
+            moves = [(source, self.after[index], float(row[index])) for index in first if row[index]]
             largest = heapq.nlargest(most, [*largest, *moves], key=itemgetter(2))
         return [(source, to, self[source, to]) for source, to, _ in largest]
 
@@ -113,7 +113,7 @@ class ModuloFlows(Mapping[tuple[Place, Place], float]):
         """Return the number of hashes of a destination by their destination after the change, in the order of `_targets`."""
         size, other = map(len, self._sides)
         whole, rest = divmod(self._hashes, self._period)
-        row = np.zeros(len(self._targets))
+        row = np.zeros(len(self.after))
         for old in self._numbers[0][source]:
             first = np.arange(old, self.pairs_of_numbers, size)
             targets = self._column[first % other]
@@ -123,5 +123,5 @@ class ModuloFlows(Mapping[tuple[Place, Place], float]):
     @cached_property
     def _column(self) -> NDArray[np.int64]:
         """The index in `_targets` of each number after the change."""
-        indices = {place: n for n, place in enumerate(self._targets)}
+        indices = {place: n for n, place in enumerate(self.after)}
         return np.array([indices[place] for place in self._sides[1]])

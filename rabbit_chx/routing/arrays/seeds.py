@@ -8,10 +8,10 @@ for every count.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from array import array
 
     from numpy.typing import NDArray
+
+#: The destinations of a map, the index of each bucket into them (-1 for none), and the number of buckets without holes.
+SeedMap: TypeAlias = "tuple[Sequence[Destination], array[int], int]"
 
 _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are cached.
@@ -111,19 +114,6 @@ def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:
     return cells
 
 
-def shares(
-    index_of_bucket: array[int], buckets: int, destinations: Sequence[Destination]
-) -> dict[Place, float]:
-    """Return each destination's exact share of the seeds; holes, if seeds reach any, under None."""
-    index = _as_int32(index_of_bucket)
-    counts = _seeds_by_bucket(buckets, SEEDS)
-    seeds = np.zeros(len(destinations) + 1, np.int64)
-    np.add.at(seeds, index[:buckets], counts)  # the index of a hole, -1, is the last item
-    *counted, holes = (count / SEEDS for count in seeds.tolist())
-    result: dict[Place, float] = dict(zip(destinations, counted, strict=True))
-    return result | {None: holes} if holes else result
-
-
 @lru_cache(maxsize=1024)
 def _seeds_by_bucket(buckets: int, all_seeds: int) -> NDArray[np.int64]:
     """Return the number of seeds of each bucket, read-only; `all_seeds` is `SEEDS`, which tests replace.
@@ -146,54 +136,45 @@ def _stays_up_to(most: int, all_seeds: int) -> Stays:
     return _stays(1, 1, most, all_seeds)
 
 
-class Buckets(Protocol):
-    """A ring or a slot table, as far as seeds need it."""
-
-    @property
-    def buckets(self) -> Sequence[Place]:
-        """The destination of each bucket; None is a hole."""
-
-    @property
-    def bucket_count(self) -> int:
-        """The number of buckets that the hash is taken over."""
-
-    def shares(self) -> Mapping[Place, float]:
-        """Return the share of each destination."""
-
-
-def share_moved(before: Buckets, after: Buckets) -> float:
-    """Return the share of the seeds whose destination differs between two rings or slot tables."""
-    numbers: dict[Place, int] = {None: 0}
-    first, second = _number_places(before, numbers), _number_places(after, numbers)
-    return int(np.count_nonzero(first != second)) / SEEDS
-
-
-def flows(before: Buckets, after: Buckets) -> Mapping[tuple[Place, Place], float]:
-    """Return the share of the seeds of each pair of destinations of two rings or slot tables, only those above 0."""
-    if (before.buckets, before.bucket_count) == (after.buckets, after.bucket_count):
-        shares = before.shares() or {None: 1.0}
-        return {(place, place): share for place, share in shares.items() if share}
-    sources: dict[Place, int] = {None: 0}
-    targets: dict[Place, int] = {None: 0}
-    first, second = _number_places(before, sources), _number_places(after, targets)
-    cells = first * len(targets) + second
-    if len(sources) * len(targets) <= SEEDS:
-        counted = np.bincount(cells)
-        pairs = np.flatnonzero(counted)
-        counts = counted[pairs]
+def flows(before: SeedMap, after: SeedMap) -> dict[tuple[Place, Place], float]:
+    """Return the share of the seeds of each pair of destinations of two maps, only those above 0, row by row."""
+    rows, columns = (*before[0], None), (*after[0], None)
+    if before == after:
+        counted = zip(rows, _seeds_by_place(before), strict=True)
+        return {(place, place): seeds / SEEDS for place, seeds in counted if seeds}
+    cells = _places_of_seeds(before) * len(columns) + _places_of_seeds(after)
+    if len(rows) * len(columns) <= SEEDS:
+        counted_cells = np.bincount(cells)
+        pairs = np.flatnonzero(counted_cells)
+        counts = counted_cells[pairs]
     else:
         pairs, counts = np.unique(cells, return_counts=True)
-    rows, columns = list(sources), list(targets)
     return {
         (rows[pair // len(columns)], columns[pair % len(columns)]): count / SEEDS
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
     }
 
 
-def _number_places(key_map: Buckets, numbers: dict[Place, int]) -> NDArray[np.int64]:
-    """Return the number of the destination of each seed, and add the destinations to `numbers`; None is 0."""
-    index = np.array([numbers.setdefault(place, len(numbers)) for place in key_map.buckets], np.int64)
-    return index[all_buckets(key_map.bucket_count)] if key_map.bucket_count else np.zeros(SEEDS, np.int64)
+def _seeds_by_place(key_map: SeedMap) -> list[int]:
+    """Return the number of seeds of each destination; the last is that of none."""
+    destinations, index_of_bucket, buckets = key_map
+    if not buckets:
+        return [0] * len(destinations) + [SEEDS]
+    seeds = np.zeros(len(destinations) + 1, np.int64)
+    # The index -1 is the last item.
+    np.add.at(seeds, _as_int32(index_of_bucket)[:buckets], _seeds_by_bucket(buckets, SEEDS))
+    counts: list[int] = seeds.tolist()
+    return counts
+
+
+def _places_of_seeds(key_map: SeedMap) -> NDArray[np.int64]:
+    """Return the index of the destination of each seed; that behind the last for none."""
+    destinations, index_of_bucket, buckets = key_map
+    if not buckets:
+        return np.full(SEEDS, len(destinations))
+    index = _as_int32(index_of_bucket).astype(np.int64) % (len(destinations) + 1)
+    places: NDArray[np.int64] = index[all_buckets(buckets)]
+    return places
 
 
 def indices_of_all_seeds(index_of_bucket: array[int]) -> NDArray[np.int32]:
@@ -237,14 +218,6 @@ def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
         walking = walking[on]
         bucket[walking] = np.floor(following[on])
     return bucket
-
-
-def pairs_of_seeds(before: int, after: int) -> list[tuple[int, int, int]]:
-    """Return (bucket with one bucket count, bucket with the other, number of seeds) for each combination that occurs."""
-    cells = all_buckets(before).astype(np.int64) * after + all_buckets(after)
-    pairs, seeds = np.unique(cells, return_counts=True)
-    buckets, others = np.divmod(pairs, after)
-    return list(zip(buckets.tolist(), others.tolist(), seeds.tolist(), strict=True))
 
 
 class Stays(NamedTuple):

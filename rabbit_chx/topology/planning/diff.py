@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from rabbit_chx.analysis.matrix import movement
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
@@ -230,7 +229,7 @@ def _diff_members(
     wanted, bound = _by_destination(exchange.ring or ()), _by_destination(ring.bound)
     missing = wanted.keys() - bound.keys()
     shares = dict(ring.ring.shares()) | dict.fromkeys(missing, 0.0)
-    for (queue, place), share in movement(now, target).amounts.items() if missing else ():
+    for (queue, place), share in now.flows(target).items() if missing else ():
         if place in missing and queue != owners.get(place, place):
             shares[place] += share
     for place in dict.fromkeys((*wanted, *bound)):

@@ -44,14 +44,15 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any
 
+from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
 from rabbit_chx.result_fields import document, to_json
-from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
@@ -247,7 +248,7 @@ def _member(member: RingMember) -> dict[str, Any]:
 
 
 def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
-    if isinstance(key_map, ModulusHashExchange):
+    if key_map.kind == MODULUS_EXCHANGE:
         return dict(
             to_json(
                 {"exchange": key_map.name, "release": key_map.release, "destinations": key_map.destinations}
@@ -261,14 +262,14 @@ def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
     return {**to_json(key_map), "slots": slots} if slots else to_json(key_map)
 
 
-def _matrix(matrix: MovementMatrix) -> dict[str, Any]:
+def _matrix(matrix: Flows) -> dict[str, Any]:
     """Return a matrix; of more than `_MOST_FLOWS` flows those that change the destination come first, the largest first."""
-    count = len(matrix.amounts)
+    count = len(matrix)
     if count <= _MOST_FLOWS:
         return dict(to_json(matrix))
     flows = matrix.largest_moves(_MOST_FLOWS)
     if missing := _MOST_FLOWS - len(flows):
-        staying = [(place, place, matrix.amounts.get((place, place), 0.0)) for place in matrix.before]
+        staying = [(place, place, matrix.get((place, place), 0.0)) for place in matrix.before]
         flows += nlargest(missing, staying, key=itemgetter(2))
     cells = [{"from": to_json(source), "to": to_json(to), "amount": amount} for source, to, amount in flows]
     return {"moved": matrix.moved, "least": matrix.least, "cells": cells, "more_cells": count - len(cells)}

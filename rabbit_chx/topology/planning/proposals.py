@@ -272,7 +272,7 @@ class LeastMoved(NamedTuple):
 
 def find_least_moved(before: KeyMap, after: KeyMap | None) -> LeastMoved | None:
     """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards; None without rings."""
-    if not isinstance(before, HashRing) or not isinstance(after, HashRing):
+    if not isinstance(before, HashRing) or after is None or after.kind != before.kind:
         return None
     members = make_members(after.buckets)
     weights = {member.destination: member.weight for member in members}

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.analysis.matrix import MovementMatrix, movement
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ring_changes
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.live_rings import LiveRing, make_ring
@@ -214,6 +214,11 @@ class KeyMapPlan:
         return () if self.ring is None else self.ring.steps
 
     @property
+    def ring_after(self) -> HashRing | None:
+        """The wanted map, if it is a ring."""
+        return self.after if isinstance(self.after, HashRing) else None
+
+    @property
     def is_ring(self) -> bool:
         """True if the exchange is of type ``x-consistent-hash`` before or afterwards, also with slots."""
         return HASH_EXCHANGE in (self.before.kind, self.after.kind)
@@ -249,7 +254,7 @@ class KeyMapPlan:
             return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
         return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the peak"
 
-    def matrix(self) -> MovementMatrix | None:
+    def matrix(self) -> Flows | None:
         """Return the exact share of keys that move from each destination to each other one, in ring order.
 
         With slots, the destinations are queues, in the order of names. Return None if the maps do not determine the shares: the order of the
@@ -258,9 +263,9 @@ class KeyMapPlan:
         if self.unknown or not self.movement.has_flows:
             return None
         if self.slots is None:
-            return movement(self.before, self.after)
+            return self.before.flows(self.after)
         before, after = self.slots
-        return movement(before.map_of(self.before), after.map_of(self.after)).sorted_by(order_of_place)
+        return before.map_of(self.before).flows(after.map_of(self.after)).sorted_by(order_of_place)
 
 
 def _queue_or_none(owner: Place) -> str | None:

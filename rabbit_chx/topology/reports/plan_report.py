@@ -140,7 +140,7 @@ def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
 
 
 def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
-    after = f"{plural(len(ring.after.buckets), ring.after.traits.part)}, {plural(len(ring.after.destinations), 'destination')}"
+    after = f"{plural(len(ring.after.buckets), ring.after.hashing.part)}, {plural(len(ring.after.destinations), 'destination')}"
     if not ring.before.buckets:
         now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
         yield Facts([("now", now), ("then", after)])

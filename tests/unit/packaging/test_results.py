@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 #: Values whose JSON has computed members; they are parts of documents.
 WITH_COMPUTED_MEMBERS = {
-    "rabbit_chx/analysis/matrix.py": "the amounts by pairs, which JSON has as a list, and their sums",
+    "rabbit_chx/routing/flows.py": "the amounts by pairs, which JSON has as a list, and their sums",
     "rabbit_chx/topology/objects/changes.py": "the kind, the name and the differing fields of two objects",
 }
 

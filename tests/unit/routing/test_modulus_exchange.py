@@ -48,7 +48,7 @@ X_JSON = ModulusHashExchange("m", [("q", "")], NEW, "read").to_json()
     [
         ("{", "is not an x-modulus-hash exchange"),
         ("[]", "is not an x-modulus-hash exchange"),
-        ('{"format": "rabbit-chx/ring", "format_version": 1}', "its format is not 'rabbit-chx/modulus'"),
+        ('{"format": "rabbit-chx/ring", "format_version": 1}', "it lacks the format 'rabbit-chx/modulus'"),
         (X_JSON.replace('"read"', '"guessed"'), "the provenance is 'guessed'"),
         (X_JSON.replace("4.3.6", "4"), "is not a RabbitMQ version"),
     ],

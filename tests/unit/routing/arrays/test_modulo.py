@@ -30,12 +30,13 @@ def test_flows_totals_and_moves_are_those_of_each_hash(
     assert dict(flows) == {pair: number / hashes for pair, number in counted.items()}
     assert len(flows) == len(counted)
     moves = [number for (source, target), number in counted.items() if source != target]
-    assert flows.staying * hashes == pytest.approx(hashes - sum(moves))
+    assert flows.moved * hashes == pytest.approx(sum(moves))
+    assert flows.move_count == len(moves)
     largest = [share * hashes for *_, share in flows.largest_moves(most)]
     assert largest == pytest.approx(sorted(moves, reverse=True)[:most])
-    for side in (0, 1):
+    for side, sums in enumerate((flows.before_totals(), flows.after_totals())):
         summed = Counter(pair[side] for pair in counted.elements())
-        totals = {place: share * hashes for place, share in flows.totals(side).items() if share}
+        totals = {place: share * hashes for place, share in sums.items() if share}
         assert totals == pytest.approx(dict(summed))
 
 

@@ -57,4 +57,4 @@ def test_flows_to_an_exchange_that_hashes_something_else_are_not_known(after: st
         assert matrix is None
     else:
         assert matrix is not None
-        assert matrix.amounts.keys() == {("a", None), ("b", None)}
+        assert matrix.keys() == {("a", None), ("b", None)}

@@ -211,7 +211,7 @@ def test_queues_are_in_the_order_of_their_names() -> None:
     matrix = plan(_in_lists([0, *backwards[1:-1], 10]), live).rings["events"].matrix()
     assert matrix is not None
     assert matrix.before == matrix.after == tuple(queues)
-    assert list(matrix.amounts) == [
+    assert list(matrix) == [
         ("events.1", "events.11"),
         *((queue, queue) for queue in queues[1:-1]),
         ("events.11", "events.1"),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.analysis import matrix as matrix_module
 from rabbit_chx.analysis import movement, simulate
 from rabbit_chx.routing import (
     ExchangeRef,
@@ -19,6 +18,7 @@ from rabbit_chx.routing import (
     SuperStream,
     modulus_exchange,
 )
+from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamClient
 
@@ -40,7 +40,7 @@ def test_sums_are_the_exact_shares_and_what_is_off_the_diagonal_moves(before: Ke
     assert matrix.before_totals() == (before.shares() or {None: 1.0})
     assert matrix.after_totals() == (after.shares() or {None: 1.0})
     assert matrix.moved == before.share_moved(after)
-    assert matrix.moved == sum(amount for (old, new), amount in matrix.amounts.items() if old != new)
+    assert matrix.moved == sum(amount for (old, new), amount in matrix.items() if old != new)
     assert matrix.least <= matrix.moved
     assert movement(before, before).moves() == []
 
@@ -57,7 +57,7 @@ def test_the_matrix_of_keys_counts_the_destinations_of_each_key(before: KeyMap, 
     change = simulate(before, KEYS[:200], changed=after).change
     assert change is not None
     assert change.messages is not None
-    assert dict(change.messages.amounts) == expected
+    assert dict(change.messages) == expected
 
 
 def test_unbinding_the_first_of_ten_moves_nearly_all_and_a_new_last_one_the_least() -> None:
@@ -76,7 +76,7 @@ def test_destinations_stand_in_ring_order_and_holes_last() -> None:
 
 
 @pytest.mark.parametrize("destinations", [5, 2_000])
-def test_a_movement_modulo_a_number_is_the_same_when_its_flows_are_computed_as_they_are_read(
+def test_flows_modulo_a_number_that_are_computed_as_they_are_read_have_the_sums_of_counted_ones(
     monkeypatch: pytest.MonkeyPatch, destinations: int
 ) -> None:
     """That the flows are exact is shown in `routing/arrays/test_modulo.py`."""
@@ -86,19 +86,17 @@ def test_a_movement_modulo_a_number_is_the_same_when_its_flows_are_computed_as_t
         for count in (0, 1, 3, 60, 1_001)
     ]
     for before, after in itertools.permutations(maps, 2):
-        whole = movement(before, after)
-        with monkeypatch.context() as patch:
-            patch.setattr(matrix_module, "_FEW", 0)
-            matrix = movement(before, after)
-            sizes = sorted((amount for *_, amount in whole.moves()), reverse=True)
-            assert dict(matrix.amounts) == dict(whole.amounts)
-            assert (len(matrix.amounts), matrix.move_count) == (len(whole.amounts), len(sizes))
-            assert matrix.moved == pytest.approx(sum(sizes))
-            assert matrix.before_totals() == pytest.approx(whole.before_totals())
-            assert matrix.after_totals() == pytest.approx(whole.after_totals())
-            moves = matrix.largest_moves(7)
-            assert [amount for *_, amount in moves] == pytest.approx(sizes[:7])
-            assert all(source != to and matrix.amounts[source, to] == amount for source, to, amount in moves)
+        matrix = movement(before, after)
+        whole = Flows(matrix.before, matrix.after, dict(matrix))
+        sizes = sorted((amount for *_, amount in whole.moves()), reverse=True)
+        assert list(matrix) == list(whole.row_by_row())
+        assert (len(matrix), matrix.move_count) == (len(whole), len(sizes))
+        assert matrix.moved == pytest.approx(sum(sizes))
+        assert matrix.before_totals() == pytest.approx(whole.before_totals())
+        assert matrix.after_totals() == pytest.approx(whole.after_totals())
+        moves = matrix.largest_moves(7)
+        assert [amount for *_, amount in moves] == pytest.approx(sizes[:7])
+        assert all(source != to and matrix[source, to] == amount for source, to, amount in moves)
 
 
 @pytest.mark.parametrize("client", ["java", "rstream"])
@@ -108,6 +106,6 @@ def test_all_shares_of_a_movement_add_up_to_1(client: StreamClient, before: int,
         return SuperStream([f"s-{n}" for n in range(count)], client=client)
 
     matrix = movement(of(before), of(after))
-    assert abs(math.fsum(matrix.amounts.values()) - 1) < 1e-15
+    assert abs(math.fsum(matrix.values()) - 1) < 1e-15
     assert matrix.before_totals() == pytest.approx(of(before).shares(), rel=1e-14)
     assert matrix.after_totals() == pytest.approx(of(after).shares(), rel=1e-14)
