@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import (
@@ -26,7 +27,7 @@ from rabbit_chx.analysis.simulation import (
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
 from rabbit_chx.result_fields import Shown
-from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing import Destination
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
@@ -78,7 +79,7 @@ def compare_report(
         for part in simulation.places
     ]
     facts = [source_fact(ring)] if change is None else list(_change_facts(simulation, change, least, rules))
-    if isinstance(ring, HashRing) and ring.ground.is_assumed:
+    if _is_guess(ring):
         facts.append(("in any order", _in_any_order(ring, change)))
     parts: list[Part] = [
         Data({**source_as_json(ring), "determined": is_determined}),
@@ -99,7 +100,12 @@ def compare_report(
     return Document("compare", parts)
 
 
-def _keys_of(ring: HashRing) -> dict[Destination, list[str]]:
+def _is_guess(ring: KeyMap) -> bool:
+    """Return True for a ring whose order is a guess."""
+    return ring.kind == HASH_EXCHANGE and ring.ground.is_assumed
+
+
+def _keys_of(ring: KeyMap) -> dict[Destination, list[str]]:
     keys: dict[Destination, list[str]] = {}
     for destination, key in ring.bindings or ():
         keys.setdefault(destination, []).append(key)
@@ -107,12 +113,12 @@ def _keys_of(ring: HashRing) -> dict[Destination, list[str]]:
 
 
 def _possible_shares(ring: KeyMap) -> Callable[[int], tuple[float, float] | None]:
-    if isinstance(ring, HashRing) and ring.ground.is_assumed:
+    if _is_guess(ring):
         return possible_shares(ring, _keys_of(ring))
     return lambda _: None
 
 
-def _in_any_order(ring: HashRing, change: Change | None) -> str:
+def _in_any_order(ring: KeyMap, change: Change | None) -> str:
     """Return which figures of an assumed ring hold for every order of its bindings."""
     if change is not None and change.ring.buckets == ring.buckets:
         return "what moves holds, since the buckets stay as they are"

@@ -104,10 +104,14 @@ class Hashing:
 
     def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
         """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
+        return self.ring_exchange(ring) or cast("ModulusHashExchange | SuperStream", ring)
+
+    def ring_exchange(self, ring: KeyMap) -> ConsistentHashExchange | None:
+        """Return the exchange of a ring, which explains its routes; None for a key map that routes messages itself."""
         check_key_map(ring)
-        if ring.hashing.exchange_type == HASH_EXCHANGE:
-            return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
-        return cast("ModulusHashExchange | SuperStream", ring)
+        if ring.hashing.exchange_type != HASH_EXCHANGE:
+            return None
+        return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
 
     def route_all(self, values: Sequence[Any], ring: KeyMap) -> list[Place | Refused]:
         """Return the destination of each value by the rules of the map's release; None if its message is unroutable.
@@ -116,9 +120,9 @@ class Hashing:
             values: routing keys, or values of the header or the property.
             ring: the key map of the exchange.
         """
-        exchange = self.exchange(ring)
-        if not isinstance(exchange, ConsistentHashExchange):
-            return [exchange.route(**self.message(value)) for value in values]
+        exchange = self.ring_exchange(ring)
+        if exchange is None:
+            return [self.exchange(ring).route(**self.message(value)) for value in values]
         if not exchange.ring.destinations:
             return [_route(exchange, self.message(value)) for value in values]
         places: tuple[Place, ...] = (*exchange.destinations, None)  # the index of a hole, -1, is the last

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering.pictures import MOST_FLOWS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
-from rabbit_chx.routing import SlotTable
 from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[
         key_map: the ring, its slots, or another map.
         real: the share of the traffic of each queue, 0 to 1; None if it is not known.
     """
-    owners = key_map if isinstance(key_map, SlotTable) else None
-    places = [owners.queue_of(place) if owners else place for place in key_map.beneath.buckets]
+    places = [key_map.queue_of(place) for place in key_map.beneath.buckets]
     shares = simulate(key_map).places
     notes = {_name(part.place): f"{percent(part.share)} of all keys" for part in shares}
     bars = [
@@ -48,7 +46,7 @@ def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[
     return strip, Bars("share of all keys", bars)
 
 
-def draw_slots(slots: SlotTable, load: Mapping[Destination, float] | None = None) -> Grid:
+def draw_slots(slots: KeyMap, load: Mapping[Destination, float] | None = None) -> Grid:
     """Return the slots, each coloured by its queue; the load of a sample, if there is one, is their depth."""
     most = max(load.values(), default=0.0) if load else 0.0
     cells = [
@@ -57,7 +55,7 @@ def draw_slots(slots: SlotTable, load: Mapping[Destination, float] | None = None
             _name(slots.queue_of(place)),
             load.get(place, 0.0) / most if load and most else None,
         )
-        for place in slots.slots
+        for place in slots.slots or ()
     ]
     return Grid(
         "slots by queue" if load is None else "slots by queue, and as depth the load of the sample", cells

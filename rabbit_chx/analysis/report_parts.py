@@ -13,7 +13,7 @@ from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Line, Part, Table, TableColumn
 from rabbit_chx.result_fields import Shown, to_json
-from rabbit_chx.routing import ExchangeRef, SlotTable
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
@@ -191,7 +191,7 @@ def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
         (
             str(heavy.key),
             heavy.place if isinstance(heavy.place, ExchangeRef) else None,
-            key_map.queue_of(heavy.place) if isinstance(key_map, SlotTable) else heavy.place,
+            key_map.queue_of(heavy.place),
             sample.share(heavy.least),
             heavy.least,
             heavy.most,

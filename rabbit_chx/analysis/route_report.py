@@ -11,7 +11,7 @@ from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
 from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Part, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
-from rabbit_chx.routing import ExchangeRef, Explanation, SlotTable
+from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -62,7 +62,7 @@ class Answer:
     ) -> Answer:
         """Return the answer for a key whose destination in the ring is known; `faults` are those of its exchanges."""
         fault = faults.get(place) if isinstance(place, ExchangeRef) else None
-        if not isinstance(source, SlotTable):
+        if source.slots is None:
             return cls(key, place, fault=fault, explanation=explanation)
         queue = source.queue_of(place)
         if not isinstance(place, ExchangeRef):

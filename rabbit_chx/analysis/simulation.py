@@ -15,6 +15,7 @@ from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
@@ -200,7 +201,7 @@ def movement(before: KeyMap, after: KeyMap) -> Flows:
 
 
 def possible_shares(
-    ring: HashRing, keys: Mapping[Destination, Sequence[str]]
+    ring: KeyMap, keys: Mapping[Destination, Sequence[str]]
 ) -> Callable[[int], tuple[float, float] | None]:
     """Return what returns the least and the greatest share of a number of buckets of an assumed ring, in any order of its bindings.
 
@@ -211,9 +212,10 @@ def possible_shares(
         ring: the ring.
         keys: the binding keys of each destination.
     """
-    if not ring.release.follows(DUPLICATES_APPEND) and any(len(of_one) > 1 for of_one in keys.values()):
+    release = ring.release or NEWEST_COMPARED
+    if not release.follows(DUPLICATES_APPEND) and any(len(of_one) > 1 for of_one in keys.values()):
         return lambda _: None
-    numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], ring.release)
+    numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], release)
     each = sorted(numbered.shares().values())
     return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.key_routing import Hashing
@@ -29,7 +30,7 @@ from rabbit_chx.cli.ring_options import (
 )
 from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
+from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _compared(
 
 def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
     source, bindings = change_map(source, removed, ()), parse_bindings(added)
-    if isinstance(source, HashRing):
+    if source.release is not None and source.kind == HASH_EXCHANGE:
         say_ignored(source.release, bindings, source)
     return change_map(source, (), bindings)
 
@@ -178,8 +179,8 @@ def _rules(ring: KeyMap, change: Change, hashing: Hashing) -> tuple[str, ...]:
     """Return the rule by which each release hashes the first key that moves; empty if the rule is the same, or a key is refused."""
     rules: list[str] = []
     for source in (ring, change.ring):
-        exchange = hashing.exchange(source)
-        if not isinstance(exchange, ConsistentHashExchange) or not change.keys:
+        exchange = hashing.ring_exchange(source)
+        if exchange is None or not change.keys:
             return ()
         try:
             value = hashed_value(hashing, change.keys[0].key)

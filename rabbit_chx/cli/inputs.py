@@ -207,17 +207,17 @@ def read_ring_record(path: str) -> RingRecord:
 
 def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
     """Return the record of a ring that was read without the management API."""
-    from rabbit_chx.routing.key_map_json import key_map_from_json
+    from rabbit_chx.routing.key_map import SHOW_FORMAT
     from rabbit_chx.topology.live_rings import make_members
     from rabbit_chx.topology.mark import Stamp
     from rabbit_chx.topology.ring_records import make_record
 
+    if document.get("format") == SHOW_FORMAT and "buckets" not in document:
+        raise InputError(f"{name} does not contain a ring: pass what show -o json printed")
     try:
-        ring = key_map_from_json(text).beneath
+        ring = HashRing.from_json(text)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    if not isinstance(ring, HashRing):
-        raise InputError(f"{name} does not contain a ring: pass what show -o json printed")
     if not ring.ground.is_certain:
         raise InputError(
             f"{name} is {ring.provenance}, so it is not a record: pass a ring that was read from the broker"

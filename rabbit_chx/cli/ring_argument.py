@@ -42,7 +42,6 @@ from rabbit_chx.routing import (
     HashRing,
     ModulusHashExchange,
     Release,
-    SlotTable,
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
@@ -201,7 +200,7 @@ class RingInput:
     @property
     def is_unpinned(self) -> bool:
         """True for a topology file that does not list the slots of each queue."""
-        return isinstance(self.source, SlotTable) and self.source.owners_assumed
+        return self.source.owners_assumed
 
     @property
     def type(self) -> ExchangeType:
@@ -226,7 +225,7 @@ class RingInput:
 
 
 def say_ignored(
-    release: Release, bindings: Iterable[tuple[Destination, str]], before: HashRing | None = None
+    release: Release, bindings: Iterable[tuple[Destination, str]], before: KeyMap | None = None
 ) -> None:
     """Write the bindings that a broker ignores to stderr."""
     bound: set[Destination] = set(before.destinations) if before else set()
@@ -430,7 +429,7 @@ def _ring_of_past(live: LiveExchange, moment: datetime) -> RingInput:
         )
     seen = live.history.at(moment)
     doubt = seen.ring.ground.doubt
-    if not doubt and isinstance(live.slots.key_map(), SlotTable):
+    if not doubt and live.slots.key_map().slots is not None:
         doubt = "the records have its slots, but not their queues"
     return RingInput(
         seen.ring,

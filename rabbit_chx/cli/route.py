@@ -25,7 +25,6 @@ from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
 from rabbit_chx.rendering import Batch, Data, Document, Lines
-from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))
@@ -110,8 +109,7 @@ def route(
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and sample is None:
         raise InputError("keys are not given: pass a KEY, or --keys FILE, or - to read keys from stdin")
-    exchange = hashing.exchange(source.beneath)
-    ring_exchange = exchange if isinstance(exchange, ConsistentHashExchange) else None
+    exchange, ring_exchange = hashing.exchange(source.beneath), hashing.ring_exchange(source.beneath)
     if explain and ring_exchange is None:
         raise InputError(f"--explain explains rings, and {ring:.80} is of type {source.kind}: leave it out")
 

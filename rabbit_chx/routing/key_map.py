@@ -164,18 +164,16 @@ class KeyMap:
         numbers: dict[Place, int] = {None: -1}
         for number, place in enumerate(destinations):
             numbers.setdefault(place, number)
-        values = {
-            "buckets": places,
-            "hashing": hashing,
-            "ground": ground,
-            "slots": None if slots is None else tuple(slots),
-            "destinations": destinations,
-            "bucket_count": len(bound) - bound.count(None),
-            "index_of_bucket": array("i", map(numbers.__getitem__, places)),
-        }
-        for name, value in values.items():
-            # dataclass(frozen=True) leaves no other way to set an attribute.
-            object.__setattr__(self, name, value)
+        set_fields(
+            self,
+            buckets=places,
+            hashing=hashing,
+            ground=ground,
+            slots=None if slots is None else tuple(slots),
+            destinations=destinations,
+            bucket_count=len(bound) - bound.count(None),
+            index_of_bucket=array("i", map(numbers.__getitem__, places)),
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provenance}, {self.hashing}, {len(self.buckets)} buckets>"
@@ -199,6 +197,16 @@ class KeyMap:
     def bindings(self) -> tuple[Binding, ...] | None:
         """The bindings, each a destination and a binding key, in the order that the map depends on; None if they are not known."""
         return None
+
+    @property
+    def routes_by_key(self) -> bool | None:
+        """True if clients send a key to the destination that is bound with it; None if some clients may. A hash routes otherwise."""
+        return False
+
+    @property
+    def owners_assumed(self) -> bool:
+        """True if the queues of the slots are those of a new broker, because a topology file does not contain them."""
+        return False
 
     @property
     def provenance(self) -> Provenance:
@@ -454,6 +462,13 @@ class KeyMap:
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> Self:
         """Return the map of a JSON document; its buckets and its ground are read."""
         raise NotImplementedError
+
+
+def set_fields(key_map: KeyMap, **fields: object) -> None:
+    """Set the fields of a map that is being made."""
+    for name, value in fields.items():
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        object.__setattr__(key_map, name, value)
 
 
 def release_of_json(read: Mapping[str, Any]) -> Release:

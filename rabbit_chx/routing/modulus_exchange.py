@@ -29,7 +29,7 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.exchange import HashExchange, received
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
-from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json
+from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fields
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
@@ -169,10 +169,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
         if is_unordered:
             ground = Ground("assumed", f"on RabbitMQ {release} {MODULUS_UNORDERED.says}")
         KeyMap.__init__(self, places, ModulusHash(name, release if is_unordered else None), ground)
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "bindings", tuple(distinct))
-        object.__setattr__(self, "release", release)
+        set_fields(self, name=name, bindings=tuple(distinct), release=release)
 
     def with_release(self, release: Release) -> ModulusHashExchange:
         """Return the same bindings under the rules of another release.

@@ -29,7 +29,7 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
-from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json
+from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fields
 from rabbit_chx.routing.observations import Observation, state_as_observed
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
@@ -95,7 +95,7 @@ class JumpHash(KeyHash):
         return tuple(place for place in dict.fromkeys(buckets) if place is not None)
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class HashRing(KeyMap):
     """The ring of one exchange: a key map. `bind` and `unbind` return another ring.
 
@@ -115,9 +115,9 @@ class HashRing(KeyMap):
 
     buckets: tuple[Place, ...]
     release: Release = field()
-    ground: Ground
-    bindings: tuple[Binding, ...] | None = field()
-    end_known: bool
+    ground: Ground = field(compare=False)
+    bindings: tuple[Binding, ...] | None = field(compare=False)
+    end_known: bool = field(compare=False)
 
     def __init__(
         self,
@@ -130,10 +130,7 @@ class HashRing(KeyMap):
         """Create a ring of checked buckets and bindings; the attributes are those of the class."""
         check_state(RingState(buckets, release, ground, bindings, end_known))
         KeyMap.__init__(self, buckets, JumpHash(), ground)
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "release", release)
-        object.__setattr__(self, "bindings", bindings)
-        object.__setattr__(self, "end_known", end_known)
+        set_fields(self, release=release, bindings=bindings, end_known=end_known)
 
     @classmethod
     def from_bindings(
@@ -311,21 +308,6 @@ class HashRing(KeyMap):
             raise self.hashing.empty_error()
         return self.buckets[jump_consistent_hash(term, self.bucket_count)]
 
-    def indices_of_seeds(self, seeds: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """Return the destination of each seed, as in `indices`; 21 bits of a seed count.
-
-        Args:
-            seeds: an array of uint32.
-
-        Raises:
-            EmptyRingError: the ring has no buckets.
-        """
-        from rabbit_chx.routing import arrays
-
-        if not self.bucket_count:
-            raise self.hashing.empty_error()
-        return arrays.indices_of_seeds(seeds, self.index_of_bucket, self.bucket_count)
-
     def indices_of_all_seeds(self) -> NDArray[np.int32]:
         """Return the destination of each of the 2^21 seeds, as in `indices`; all -1 on an empty ring."""
         from rabbit_chx.routing import arrays
@@ -363,14 +345,6 @@ class HashRing(KeyMap):
     @classmethod
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
         return ring_of_json(read, buckets, ground)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, HashRing):
-            return NotImplemented
-        return (self.buckets, self.release) == (other.buckets, other.release)
-
-    def __hash__(self) -> int:
-        return hash((self.buckets, self.release))
 
     def __repr__(self) -> str:
         runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(self.buckets)]

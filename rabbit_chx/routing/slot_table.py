@@ -15,7 +15,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map import KeyMap, set_fields
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json
 from rabbit_chx.words import plural
@@ -100,7 +100,7 @@ class SlotTable(KeyMap):
         """
         check_ring(ring)
         owners, others = SlotOwners(owners), frozenset(other_exchanges)
-        exchanges = [place for place in ring.destinations if isinstance(place, ExchangeRef)]
+        exchanges = {place: None for place in ring.destinations if isinstance(place, ExchangeRef)}
         for slot in owners:
             if slot not in exchanges:
                 raise InputError(
@@ -110,11 +110,7 @@ class SlotTable(KeyMap):
             raise InputError(f"{owned[0]} has a queue and is in other_exchanges: leave it out of one of them")
         slots = {place: owners.get(place) for place in exchanges if place not in others}
         KeyMap.__init__(self, ring.buckets, ring.hashing, ring.ground, slots)
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "ring", ring)
-        object.__setattr__(self, "owners", owners)
-        object.__setattr__(self, "other_exchanges", others)
-        object.__setattr__(self, "owners_assumed", owners_assumed)
+        set_fields(self, ring=ring, owners=owners, other_exchanges=others, owners_assumed=owners_assumed)
 
     def __repr__(self) -> str:
         return (

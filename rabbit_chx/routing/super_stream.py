@@ -25,7 +25,7 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.key_map import KeyHash, KeyMap
+from rabbit_chx.routing.key_map import KeyHash, KeyMap, set_fields
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -166,11 +166,7 @@ class SuperStream(KeyMap):
         bound = tuple(zip(names, keys, strict=True)) if routing == "key" else None
         hashing = StreamHash(_check_client(client), bound)
         KeyMap.__init__(self, names, hashing, Ground(provenance))
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "binding_keys", keys)
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "client", client)
-        object.__setattr__(self, "routing", routing)
+        set_fields(self, binding_keys=keys, name=name, client=client, routing=routing)
 
     @classmethod
     def from_bindings(cls, bindings: Iterable[tuple[str, str, int | None]]) -> SuperStream:
@@ -193,6 +189,13 @@ class SuperStream(KeyMap):
     def has_named_keys(self) -> bool:
         """True if the binding keys are not ``0``, ``1`` and so on: then clients route by key or by hash, as their program says."""
         return are_names(self.binding_keys)
+
+    @property
+    def routes_by_key(self) -> bool | None:
+        """True if clients route by binding key; None if that is not known, and the binding keys are names, not ``0``, ``1`` and so on."""
+        if self.routing is None:
+            return None if self.has_named_keys else False
+        return self.routing == "key"
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from rabbit_chx.connection.tokens import Credentials
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import SuperStream
-from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.super_stream import StreamRouting, are_names, check_routing
 from rabbit_chx.streams.connection import StreamConnection
@@ -122,13 +122,10 @@ def stream_parity(
     check_key_map(placing)
     places = placing.destinations
     here = places.index(stream) if stream in places else -2  # a hole is -1
-    is_by_key = isinstance(placing, SuperStream) and placing.routing == "key"
-    bound_with: Callable[[bytes], tuple[str, ...]] | None = None
+    streams_bound: dict[bytes, list[Destination]] = {}
     # Where it is not known how the client routes, a row is right in either place.
-    if isinstance(placing, SuperStream) and (
-        is_by_key or (placing.routing is None and placing.has_named_keys)
-    ):
-        bound_with = placing.partitions_bound_with
+    for partition, key in () if placing.routes_by_key is False else placing.bindings or ():
+        streams_bound.setdefault(key.encode(), []).append(partition)
     rows = compared = without_key = right = 0
     examples: list[MisplacedRow] = []
     for batch in batches:
@@ -144,8 +141,8 @@ def stream_parity(
         keys: Column = our_keys.dictionary_encode()
         distinct, codes = keys.dictionary, keys.indices.to_numpy()
         # A row by key is in each partition that is bound with it.
-        bound = [] if bound_with is None else [*map(bound_with, distinct.to_pylist())]
-        if is_by_key:
+        bound = [streams_bound.get(key, []) for key in distinct.to_pylist()] if streams_bound else []
+        if placing.routes_by_key:
             at = np.array([places.index(names[0]) if names else -1 for names in bound], np.int32)
         else:
             at = placing.indices(distinct) if len(distinct) else np.empty(0, np.int32)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
@@ -15,6 +15,7 @@ from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import AS_LISTED, Ground
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
@@ -152,6 +153,9 @@ def how_to_record(names: Sequence[str], means: Means, **options: str) -> Fix:
     return Fix(f"{about}: if this order is right, store it with ", record_command(*names, **options))
 
 
+_Ring = TypeVar("_Ring", bound=KeyMap)
+
+
 def has_order(bound: Collection[Destination], release: Release) -> bool:
     """Return True if bindings of these destinations do not determine the ring.
 
@@ -160,12 +164,12 @@ def has_order(bound: Collection[Destination], release: Release) -> bool:
     return len(bound) > 1 or (len(bound) == 1 and release.follows(DUPLICATES_APPEND))
 
 
-def with_sole_order(ring: HashRing, bound: Iterable[Destination]) -> HashRing:
+def with_sole_order(ring: _Ring, bound: Iterable[Destination]) -> _Ring:
     """Return an assumed ring as replayed if its bindings determine it.
 
     No list shows whether its binding has buckets: a second binding is ignored on newer releases, and has none once the first is unbound.
     """
-    is_sole = ring.ground.is_assumed and not has_order({*bound}, ring.release)
+    is_sole = ring.ground.is_assumed and not has_order({*bound}, ring.release or NEWEST_COMPARED)
     return replace(ring, ground=Ground("replayed")) if is_sole else ring
 
 

@@ -17,7 +17,6 @@ from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
 from rabbit_chx.cli.ring_options import parse_release
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.live_rings import make_members
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -135,7 +134,7 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         "types": FIELD_TYPES,
         "has_types": "hash-header" in arguments,
         "hashes": f"a key: the {hashes_text(arguments)}",
-        "has_ring": isinstance(shown.map, HashRing),
+        "has_ring": shown.map.kind == HASH_EXCHANGE,
         "routed": None,
         "changed": None,
         "file": "",
@@ -153,11 +152,11 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> Do
     header = arguments.get("hash-header")
     _, type_ = parse_header_type(f"{header}:{asked.key_type}" if header and asked.key_type else header)
     hashing = Hashing(header, arguments.get("hash-property"), field_type=type_)
-    exchange = hashing.exchange(key_map.beneath)
+    exchange, ring_exchange = hashing.exchange(key_map.beneath), hashing.ring_exchange(key_map.beneath)
     answers = []
     for key in asked.keys:
         message = hashing.message(hashed_value(hashing, key))
-        how = exchange.explain(**message) if isinstance(exchange, ConsistentHashExchange) else None
+        how = None if ring_exchange is None else ring_exchange.explain(**message)
         place = exchange.route(**message) if how is None else how.destination
         answers.append(Answer.of(key, key_map, place, {}, how))
     return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed)
@@ -176,7 +175,7 @@ def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap]:
 
 def _file_lines(name: str, key_map: KeyMap) -> str:
     """Return the lines of a topology file with a ring; empty if it has slots."""
-    if not isinstance(key_map, HashRing):
+    if key_map.kind != HASH_EXCHANGE:
         return ""
     bound = key_map.bindings
     members = make_members(key_map.buckets) if bound is None else (RingMember(*each) for each in bound)

@@ -123,7 +123,7 @@ def place_for_streams(
 
 def _has_holes(placing: KeyMap) -> bool:
     # By binding key, keys may be those of no partition, and their shares are not known.
-    return placing.hashing.name == "super-stream/key" or None in placing.shares()
+    return placing.routes_by_key or None in placing.shares()
 
 
 def _repartition(

@@ -107,8 +107,8 @@ _RULES = {"super-stream": "murmur3", MODULUS_EXCHANGE: MODULUS_EXCHANGE}
 
 def _rule(placing: KeyMap) -> Any:  # JSON
     """Return what determines the stream of a key; not the release, since all hash keys alike."""
-    if isinstance(placing, SuperStream) and placing.routing == "key":
-        return "key", placing.binding_keys
+    if placing.routes_by_key:
+        return "key", [key for _, key in placing.bindings or ()]
     if (rule := _RULES.get(placing.kind)) is not None:
         return rule
     ring = json.loads(placing.to_json())

@@ -619,8 +619,8 @@ def _check_deletion(
 def _ring_changes(plan: Plan) -> Iterator[tuple[str, KeyMapPlan, HashRing]]:
     """Yield each exchange with a ring, its change, and its ring after the plan."""
     for name, change in plan.rings.items():
-        if isinstance(change.after, HashRing):
-            yield name, change, change.after
+        if change.ring_after is not None:
+            yield name, change, change.ring_after
 
 
 def verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:

@@ -181,8 +181,8 @@ def _made_by(change: PlannedChange) -> Destination | Binding | None:
 
 def _ring_after(made: Plan, exchange: str) -> HashRing:
     """Return the ring after a plan. It is assumed if the one before is."""
-    before, after = made.rings[exchange].before, made.rings[exchange].after
-    assert isinstance(after, HashRing)  # an exchange of another type would be replaced
+    before, after = made.rings[exchange].before, made.rings[exchange].ring_after
+    assert after is not None  # an exchange of another type would be replaced
     return replace(after, ground=UNORDERED) if before.ground.is_assumed else after
 
 

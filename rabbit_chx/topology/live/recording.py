@@ -643,11 +643,11 @@ def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | Non
     if not (is_new or is_replaced or _is_reset(plan, name) or live_ring.ring.ground.is_certain):
         return None
     change = plan.rings.get(name)
-    if change is not None and change.steps and isinstance(change.after, HashRing):
-        record = make_record(name, change.after, change.after.bindings or ())
+    after = None if change is None else change.ring_after
+    if change is not None and change.steps and after is not None:
+        record = make_record(name, after, after.bindings or ())
     else:
-        after = live_ring.ring if change is None or not isinstance(change.after, HashRing) else change.after
-        record = make_record(name, after, live_ring.state.bindings or ())
+        record = make_record(name, after or live_ring.ring, live_ring.state.bindings or ())
     return replace(record, origin=live_ring.ring.provenance)
 
 

@@ -44,12 +44,13 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any
 
+from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
 from rabbit_chx.result_fields import document, to_json
-from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground
@@ -247,7 +248,7 @@ def _member(member: RingMember) -> dict[str, Any]:
 
 
 def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
-    if isinstance(key_map, ModulusHashExchange):
+    if key_map.kind == MODULUS_EXCHANGE:
         return dict(
             to_json(
                 {"exchange": key_map.name, "release": key_map.release, "destinations": key_map.destinations}

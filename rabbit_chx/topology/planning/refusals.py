@@ -14,7 +14,7 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SuperStream
+from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.model import LiveTopology, Means, Topology
@@ -92,11 +92,10 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
-    beneath = {name: ring.beneath for name, ring in rings.items() if isinstance(ring.beneath, HashRing)}
+    beneath = {name: ring.beneath for name, ring in rings.items() if ring.hashing.has_order}
     if not beneath:
-        return Fix(
-            NUMBER_PARTITIONS if any(isinstance(ring, SuperStream) for ring in rings.values()) else _UNSORTED
-        )
+        is_super_stream = any(ring.kind == "super-stream" for ring in rings.values())
+        return Fix(NUMBER_PARTITIONS if is_super_stream else _UNSORTED)
     seen = [name for name, ring in beneath.items() if _is_seen(ring)]
     if not seen:
         return REMAKE_RINGS
@@ -118,7 +117,7 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
 def _is_seen(ring: KeyMap) -> bool:
     """Return True if consumers see the buckets of a ring: those of queues, each bound once."""
     below = ring.beneath
-    bound = [place for place, _ in below.bindings or ()] if isinstance(below, HashRing) else []
+    bound = [place for place, _ in below.bindings or ()] if below.hashing.has_order else []
     return len({*bound}) == len(bound) and not any(
         isinstance(place, ExchangeRef) for place in below.destinations
     )
@@ -280,8 +279,7 @@ def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
         moves = f"{_say_moved(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
         better = _better_ring(ring)
     else:
-        what = "a super stream" if ring.before.kind == "super-stream" else f"an {ring.before.kind} exchange"
-        moves = f"{ring.exchange} is {what}, and the plan moves {ring.moves};"
+        moves = f"{ring.exchange} is {ring.before.hashing.article}, and the plan moves {ring.moves};"
         better = _better_proposal(ring)
     limit = "the limit without max_share_moved" if is_default else "max_share_moved"
     fix = Fix(f"{better}raise max_share_moved, or allow it once with ", override)

@@ -12,7 +12,7 @@ from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, BindingDefinition, RingMember
+from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.pending_apply import PendingApply, PendingRing, left_by
 from rabbit_chx.topology.planning.ring_plan import (
     KeyMapPlan,
@@ -44,7 +44,7 @@ def make_pending(plan: Plan, live: LiveTopology, written: str, writer: str) -> P
 
 
 def _pending_ring(ring: KeyMapPlan, live: LiveTopology) -> PendingRing:
-    has_ring = ring.before.kind == HASH_EXCHANGE
+    has_ring = ring.before.hashing.has_order
     state = find_live_ring(live, live.exchange(ring.exchange), ring.exchange).state
     return PendingRing(
         HashRing(*state) if has_ring else None,

@@ -28,7 +28,6 @@ from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown, to_json
-from rabbit_chx.routing import HashRing, SlotTable
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.checking.check import check
@@ -191,14 +190,15 @@ class ShownExchange:
         )
         yield Facts(list(self._facts()))
         members = list(self._members())
-        columns = _SLOTS if isinstance(self.map, SlotTable) else _MEMBERS
+        slots = None if self.map is None or self.map.slots is None else self.map
+        columns = _MEMBERS if slots is None else _SLOTS
         known = None if self.map is None or self._possible_shares() is not None else self.map
         table = Table.of(columns, members, key="members").for_people(members)
         yield (
             table if known is None else replace(table, pictures=lambda: draw_map(known, self.traffic or None))
         )
-        if isinstance(self.map, SlotTable):
-            slots, load = self.map, None if sample is None else sample.load.messages
+        if slots is not None:
+            load = None if sample is None else sample.load.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         if self.map is not None:
@@ -233,13 +233,12 @@ class ShownExchange:
             return
         buckets, shares = self.map.beneath.buckets, self.map.beneath.shares()
         ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
-        owners = self.map if isinstance(self.map, SlotTable) else None
         places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
         for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
             is_known = possible is None
             yield (
                 place,
-                None if owners is None else name_or_none(owners.queue_of(place)),
+                None if self.map.slots is None else name_or_none(self.map.queue_of(place)),
                 () if self.keys is None or place is None else self.keys.get(place, ()),
                 ranges.get(place, "") if is_known else None,
                 counts[place] if is_known else None,
@@ -248,14 +247,14 @@ class ShownExchange:
                 *self._figures(place, (place,)),
             )
 
-    def _queues(self, slots: SlotTable) -> Iterator[tuple[object, ...]]:
+    def _queues(self, slots: KeyMap) -> Iterator[tuple[object, ...]]:
         """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
-        shares, held = slots.shares(), Counter(slots.owners.get(slot) for slot in slots.slots)
+        shares, held = slots.shares(), Counter(map(slots.queue_of, slots.slots or ()))
         named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
         possible = self._possible_shares()
         for queue in (*named, *([None] if held[None] else [])):
-            places = [place for place in slots.ring.destinations if slots.queue_of(place) == queue]
-            count = sum(place in places for place in slots.ring.buckets)
+            places = [place for place in slots.beneath.destinations if slots.queue_of(place) == queue]
+            count = sum(place in places for place in slots.beneath.buckets)
             yield (
                 queue,
                 held[queue],
@@ -267,7 +266,7 @@ class ShownExchange:
     def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
         """Return what `possible_shares` does; None if the order is known."""
         ring = None if self.map is None else self.map.beneath
-        if not (isinstance(ring, HashRing) and ring.ground.is_assumed and self.keys is not None):
+        if ring is None or not (ring.hashing.has_order and ring.ground.is_assumed) or self.keys is None:
             return None
         return possible_shares(ring, self.keys)
 
@@ -361,7 +360,7 @@ def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | No
         if sharding is None or live.type == HASH_EXCHANGE:
             raise
         return None
-    if isinstance(found, HashRing):
+    if found.kind == HASH_EXCHANGE:
         return with_sole_order(found, (destination for destination, _ in live.bindings))
     return found
 

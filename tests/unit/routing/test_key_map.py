@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,6 +137,36 @@ def test_a_key_that_is_none_is_an_error_with_its_position(make: Callable[[list[s
             make(["a", "b"]).indices(["k", wrong, "k"])
 
 
+@makers
+def test_nulls_count_as_the_key_that_is_given(make: Callable[[list[str]], KeyMap]) -> None:
+    key_map, keys = make(["a", "b", "c"]), ["k0", None, "k2", None]
+    filled = ["k1" if key is None else key for key in keys]
+    expected = key_map.indices(filled).tolist()
+    for column in (keys, np.array(keys, object), pa.array(keys)):
+        assert key_map.indices(column, fill_null="k1").tolist() == expected
+        assert key_map.counts(column, fill_null="k1") == key_map.counts(filled)
+        found = key_map.destinations_for(column, fill_null=b"k1").tolist()
+        assert found == list(map(key_map.destination_for, filled))
+
+
+@makers
+def test_a_map_is_the_value_of_its_buckets_hash_ground_and_slots(
+    make: Callable[[list[str]], KeyMap],
+) -> None:
+    made, other = make(["a", "b", "c", "b"]), make(["c", "b"])
+    slots = None if made.slots is None else {slot: made.queue_of(slot) for slot in made.slots}
+    value = KeyMap(made.beneath.buckets, made.hashing, made.ground, slots)  # type: ignore[arg-type]
+    names = ("kind", "buckets", "destinations", "bucket_count", "slots", "provenance", "index_of_bucket")
+    for name in names:
+        assert getattr(value, name) == getattr(made, name)
+    assert list(map(value.destination_for, _KEYS)) == list(map(made.destination_for, _KEYS))
+    assert value.indices(_KEYS).tolist() == made.indices(_KEYS).tolist()
+    assert value == KeyMap(made.beneath.buckets, made.hashing, Ground("assumed"), slots)  # type: ignore[arg-type]
+    if make is not by_key:
+        assert (value.shares(), value.share_moved(made)) == (made.shares(), 0)
+        assert value.flows(other) == made.flows(other)
+
+
 def test_a_key_of_no_partition_has_no_destination_and_one_of_two_is_refused() -> None:
     stream = SuperStream(["a", "b", "c"], ["one", "two", "two"], name="s", routing="key")
     assert stream.indices(["one", b"none", "one"]).tolist() == [0, -1, 0]
@@ -202,6 +236,45 @@ def test_json_keeps_the_map(make: Callable[[list[str]], KeyMap]) -> None:
     key_map = make(["a", "b"])
     assert key_map_from_json(key_map.to_json()) == key_map
     assert key_map_from_json(key_map.to_json().encode()).provenance == key_map.provenance
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            (
+                '{"format": "rabbit-chx/ring", "format_version": 1, "release": {"version": "3.8.9", "store": "mnesia", "store_known": true}, '
+                '"provenance": "assumed", "buckets": ["a", {"exchange": "x"}, null], "bindings": [["a", "1"]], "doubt": "two orders fit"}'
+            ),
+            HashRing.from_buckets(["a", ExchangeRef("x"), None], Release("3.8.9")),
+        ),
+        (
+            (
+                '{"format": "rabbit-chx/ring", "format_version": 1, "release": {"version": "4.3.6", "store": "khepri", "store_known": true}, '
+                '"provenance": "read", "buckets": [{"exchange": "slot"}, {"exchange": "a"}], "bindings": null, "slots": {"slot": null, "a": "a"}}'
+            ),
+            table(["a"]),
+        ),
+        (
+            (
+                '{"format": "rabbit-chx/modulus", "format_version": 1, "name": "x", "release": {"version": "4.3.6", "store": "khepri"}, '
+                '"provenance": "read", "destinations": ["a", "b", "b"]}'
+            ),
+            modulus(["a", "b", "b"]),
+        ),
+        (
+            (
+                '{"format": "rabbit-chx/super-stream", "format_version": 1, "name": "s", "client": "rstream", "provenance": "replayed", '
+                '"partitions": ["a", "b"], "binding_keys": ["0", "1"]}'
+            ),
+            rstream(["a", "b"]),
+        ),
+    ],
+)
+def test_json_that_earlier_versions_wrote_is_read(text: str, expected: KeyMap) -> None:
+    assert key_map_from_json(text) == expected
+    assert key_map_from_json(text).provenance == json.loads(text)["provenance"]
+    assert pickle.loads(pickle.dumps(expected)) == expected  # noqa: S301
 
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.permutations(_MAKERS, 2)])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.routing import ExchangeRef, Ground, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, Ground, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.ground import PROVENANCES
 from rabbit_chx.routing.release import NEWEST_COMPARED
 
@@ -58,7 +58,8 @@ def test_equality_is_by_buckets_and_release() -> None:
     assert read != HashRing.from_buckets(["a", "b"], APPENDS)
     assert read != HashRing.from_buckets(["b", "a"])
     assert read != HashRing.from_buckets(["a", ExchangeRef("b")])
-    assert read != ("a", "b")
+    others: list[object] = [("a", "b"), ModulusHashExchange("x", [("a", 1), ("b", 1)])]
+    assert read not in others
 
 
 def test_a_ring_shows_itself_briefly() -> None:
