@@ -202,20 +202,18 @@ def _check_streams(
 def _find_other_types(
     connection: StreamConnection, layout: StreamLayout, types: Mapping[str, str], options: WriteOptions
 ) -> Iterator[str]:
-    """Yield a note if a stream has rows of this version, or a later one, of key and value columns of other types."""
+    """Yield notes on rows of this version, or a later one, that were written from key and value columns of other types."""
     written = [name for name in types if name in _WRITTEN]
     for kinds in product(("string", "binary"), repeat=len(written)):
         others = dict(zip(written, kinds, strict=True))
         name = f"{options.app_id}/{_digest(layout.placing, {**types, **others}, options.order_by)}"
-        for stream in layout.streams if name != layout.name(str(options.app_id)) else ():
-            version = connection.publisher_sequence(name, stream) >> ROW_BITS
-            if version >= (options.version or 0):
-                columns = ", ".join(f"{column} {kind}" for column, kind in others.items())
-                yield (
-                    f"stream {stream!r} has rows of appId {options.app_id!r} up to version {version} of columns of other types ({columns}): "
-                    f"ids belong to the types, so if version {options.version} is among them, its rows are stored again; cast the columns as before"
-                )
-                return
+        version = max(connection.publisher_sequence(name, stream) for stream in layout.streams) >> ROW_BITS
+        if name != layout.name(str(options.app_id)) and version >= (options.version or 0):
+            yield (
+                f"the streams have rows of appId {options.app_id!r} up to version {version} from columns of other types "
+                f"({', '.join(map(' '.join, others.items()))}): if version {options.version} is among them, its rows are stored again; cast the "
+                "columns as before"
+            )
 
 
 def check_version(stream: str, version: int, last_id: int) -> None:

@@ -308,7 +308,7 @@ def test_rows_that_are_stored_again_for_the_type_of_a_column_are_noted(
     assert publish(place_for_streams(text, PLACING), options).notes == ()
     report = publish(place_for_streams(binary, PLACING), options)
     (note,) = report.notes
-    assert re.search(r"up to version 1 of columns of other types \(key string, value string\): ", note)
+    assert re.search(r"up to version 1 from columns of other types \(key string, value string\): ", note)
     assert report.published == 100
     assert publish(place_for_streams(binary, PLACING), {**options, "version": 2}).notes == ()
 
