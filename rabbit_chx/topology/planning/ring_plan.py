@@ -216,7 +216,7 @@ class KeyMapPlan:
     @property
     def ring_after(self) -> HashRing | None:
         """The wanted map, if it is a ring."""
-        return self.after if isinstance(self.after, HashRing) else None
+        return self.ring.after if self.ring is not None and self.after.kind == HASH_EXCHANGE else None
 
     @property
     def is_ring(self) -> bool:
