@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, TypeAlias
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS, FindingKind
 from rabbit_chx.result_fields import document
 
 Schema: TypeAlias = dict[str, Any]
@@ -27,6 +27,7 @@ _TYPES: dict[str, Schema] = {
         for name, kinds in {
             "finding": (
                 *CHECK_KINDS.values(),
+                *VERIFY_KINDS.values(),
                 FindingKind("misspelling", "of `--offline`: a name that resembles another"),
             ),
             "warning": GROUP_KINDS.values(),

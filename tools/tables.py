@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, FindingKind
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS, FindingKind
 from rabbit_chx.cli.app import COMMANDS, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option
@@ -51,20 +51,15 @@ def rules() -> str:
 
 
 def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
-    """Return the kinds of findings of a command, each with the option that looks for it."""
-    return table(
-        ("kind", "finding"),
-        (
-            (f"`{kind.name}`", f"`--{kind.argument}`: {kind.says}" if kind.argument else kind.says)
-            for kind in kinds.values()
-        ),
-    )
+    """Return the kinds of findings of a command."""
+    return table(("kind", "finding"), ((f"`{kind.name}`", kind.says) for kind in kinds.values()))
 
 
 def all_findings() -> str:
     """Return the kinds of findings of each command, and those that mean something else in a comparison with a topology file."""
     tables = {
         "check": finding_kinds(CHECK_KINDS),
+        "verify": finding_kinds(VERIFY_KINDS),
         "check, with a file": table(
             ("kind", "finding"),
             ((f"`{kind.name}`", kind.with_file) for kind in CHECK_KINDS.values() if kind.with_file),

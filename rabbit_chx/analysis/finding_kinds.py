@@ -14,13 +14,11 @@ class FindingKind:
         name: as in JSON, in the label `kind` of ``rabbit_chx_check_findings``, and after ``--ignore``.
         says: what is found, as the page of the command says it, in Markdown.
         with_file: the other meaning of the kind in a comparison with a topology file; empty for none.
-        argument: the argument, and the option of the same name, that makes a command look for it; empty if the command always does.
     """
 
     name: str
     says: str
     with_file: str = ""
-    argument: str = ""
 
 
 def _by_name(*kinds: FindingKind) -> Mapping[str, FindingKind]:
@@ -38,21 +36,6 @@ CHECK_KINDS = _by_name(
         "order",
         "slots that are not in the order of their numbers",
         with_file="the ring has another order than the file",
-    ),
-    FindingKind(
-        "contradicted",
-        "keys that reached other queues than in the ring, or that contradict each other: the ring is then not determined",
-        argument="observed",
-    ),
-    FindingKind(
-        "one-key",
-        "more than half of at least 100 messages have one key, so one queue gets them all; the file has a row for each message",
-        argument="observed",
-    ),
-    FindingKind(
-        "few-keys",
-        "more than half of at least 100 messages have fewer keys than the exchange has members, so their queues get most messages",
-        argument="observed",
     ),
     FindingKind(
         "second-binding",
@@ -119,6 +102,22 @@ CHECK_KINDS = _by_name(
         "odd-object",
         "in a comparison with a file: objects of the broker that no client can declare or name, or of a definitions file that RabbitMQ imports "
         "otherwise than written",
+    ),
+)
+
+#: The kinds of ``verify --trace`` and ``verify --observed``, beside those of a ring by itself.
+VERIFY_KINDS = _by_name(
+    FindingKind(
+        "contradicted",
+        "keys that reached other queues than in the ring, or that contradict each other: the ring is then not determined",
+    ),
+    FindingKind(
+        "one-key",
+        "more than half of at least 100 messages have one key, so one queue gets them all; the file has a row for each message",
+    ),
+    FindingKind(
+        "few-keys",
+        "more than half of at least 100 messages have fewer keys than the exchange has members, so their queues get most messages",
     ),
 )
 

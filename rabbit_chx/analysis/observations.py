@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.erlang.terms import Term
+from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings, Place
+from rabbit_chx.routing.ground import ORIGINS
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
+from rabbit_chx.words import listed, percent, plural
+
+#: Of fewer messages the share of one key says little.
+_FEWEST_MESSAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +98,56 @@ def comparable(
         for each, place in zip(observations, places, strict=True)
         if not isinstance(place, ExchangeRef) or isinstance(each.queue, ExchangeRef)
     ]
+
+
+def contradictions(
+    exchange: str, key_map: KeyMap, compared: Sequence[tuple[Observation, Place | Refused]]
+) -> str:
+    """Return how compared observations contradict a ring, in words; empty if none does. One such key shows that the ring is not the broker's.
+
+    Raises:
+        NotDeterminedError: nothing was compared.
+    """
+    if not compared:
+        raise NotDeterminedError(
+            f"no key of the exchange {exchange!r} was compared: its ring sends them to exchanges, whose queues it does not show; observe keys "
+            "of its queues",
+            exchange=exchange,
+        )
+    found = [Contradiction(each, place) for each, place in compared if place != each.queue]
+    if not found:
+        return ""
+    return (
+        f"{found[0]}; {len(found):,} of {plural(len(compared), 'key')} {'contradicts' if len(found) == 1 else 'contradict'} the ring, "
+        f"{ORIGINS[key_map.provenance]}: which queue a key reaches is not determined"
+    )
+
+
+def few_keys_finding(exchange: str, observed: Iterable[Observation], members: int) -> Finding | None:
+    """Return a finding if most of the observed messages have one key, or fewer keys than the ring has members.
+
+    Their queues get most messages, whatever the ring.
+    """
+    counts: Counter[Term] = Counter()
+    for each in observed:
+        counts[each.key] += each.messages
+    total = counts.total()
+    if total < _FEWEST_MESSAGES:
+        return None
+    heaviest = counts.most_common(max(members - 1, 1))
+    most = next((n for n in range(1, len(heaviest) + 1) if _sum(heaviest[:n]) > total / 2), None)
+    if most is None:
+        return None
+    share = _sum(heaviest[:most]) / total
+    about = f"{percent(share)} of {total:,} observed messages"
+    fix = "publish with keys that differ, or hash a header or a property that does: no ring divides the messages of one key"
+    if most == 1:
+        message = f"the key {heaviest[0][0]!r:.80} has {about}, and its queue gets all of them"
+        return Finding("one-key", message, fix, exchange=exchange, share=share)
+    keys = listed([f"{key!r:.80}" for key, _ in heaviest[:most]])
+    message = f"{most:,} keys have {about}, and their queues get all of them: {keys}"
+    return Finding("few-keys", message, fix, exchange=exchange, share=share)
+
+
+def _sum(counts: Iterable[tuple[Term, int]]) -> int:
+    return sum(count for _, count in counts)

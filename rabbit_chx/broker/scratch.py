@@ -18,8 +18,10 @@ from typing import Any
 
 import pika
 
+from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.observations import comparable, contradictions, few_keys_finding
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import outcome_text, ring_text, source_as_json
 from rabbit_chx.analysis.wording import finding_as_json, place_text
@@ -38,6 +40,7 @@ from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import (
@@ -286,17 +289,18 @@ _DIFFERENCES = {
 
 @dataclass(frozen=True, slots=True)
 class ScratchReport:
-    """A comparison with a scratch copy, or with live messages.
+    """A comparison with a scratch copy, or with evidence.
 
     Attributes:
-        exchange: the name of the exchange that was copied or traced.
+        exchange: the name of the exchange.
         arguments: its arguments that determine the hashed value.
         findings: the faults of the ring.
         found: the number of messages that reached each destination.
         predicted: the number of messages that the mirror predicted for each destination.
-        differences: the key of each message with another destination, the predicted one, and the one found.
+        differences: keys of messages with another destination, the predicted one, and the one found.
         heaviest: the most frequent key of the sample and its share of the messages, 0 to 1, which have one destination, whatever the ring; None if no key occurs twice.
-        traced_s: the seconds in which live messages were traced; None if a copy was made.
+        mismatches: the number of messages with another destination.
+        by: what else than a copy showed the destinations, in words.
         means: those of the user, if the ring is assumed.
     """
 
@@ -309,7 +313,8 @@ class ScratchReport:
     predicted: Mapping[Place, int] = field(default_factory=dict)
     differences: Sequence[tuple[str, Place | Refused, Place]] = ()
     heaviest: tuple[str, float] | None = None
-    traced_s: float | None = None
+    mismatches: int = 0
+    by: str = ""
     means: Means = field(default_factory=Means)
 
     def with_messages(
@@ -329,7 +334,48 @@ class ScratchReport:
             found=Counter(place for places in found for place in places or (None,)),
             predicted=Counter(place for place in predicted if not isinstance(place, Refused)),
             differences=differences,
+            heaviest=_heaviest_key(Counter(keys)),
+            mismatches=len(differences),
+        )
+
+    def with_evidence(self, pairs: Sequence[Observation], hashing: Hashing, fix: Fix) -> ScratchReport:
+        """Return the report with a comparison of keys and the queues that got them.
+
+        Args:
+            pairs: the keys.
+            hashing: what the exchange hashes.
+            fix: what to do about a contradiction.
+
+        Raises:
+            NotDeterminedError: no key can be compared.
+        """
+        compared = comparable(self.ring, pairs, hashing)
+        found, predicted, keys = Counter[Place](), Counter[Place](), Counter[str]()
+        differences = []
+        mismatches = 0
+        for each, place in compared:
+            key = _key_text(each.key)
+            found[each.queue] += each.messages
+            keys[key] += each.messages
+            if not isinstance(place, Refused):
+                predicted[place] += each.messages
+            if place != each.queue:
+                differences.append((key, place, each.queue))
+                mismatches += each.messages
+        message = contradictions(self.exchange, self.ring, compared)
+        findings = [*self.findings]
+        if message:
+            findings.append(Finding("contradicted", message, fix, exchange=self.exchange))
+        if (few := few_keys_finding(self.exchange, pairs, len(self.ring.destinations))) is not None:
+            findings.append(few)
+        return replace(
+            self,
+            findings=findings,
+            found=found,
+            predicted=predicted,
+            differences=differences,
             heaviest=_heaviest_key(keys),
+            mismatches=mismatches,
         )
 
     @property
@@ -337,19 +383,19 @@ class ScratchReport:
         """The uncertainty of a ring; None if it was read or is recorded."""
         if self.ring.ground.is_certain or not self.ring.hashing.has_order:
             return None  # where no order matters, the bindings determine the destinations
-        copied = f"{_COPIED}, not the ring; " if self.traced_s is None else ""
+        copied = f"{_COPIED}, not the ring; " if not self.by else ""
         return Fix(copied, know_rings({self.exchange: self.ring}, self.means))
 
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
         compared, heaviest = sum(self.found.values()), self.heaviest
         by, copied = "a copy in a vhost of its own, now removed", f": {_COPIED}"
-        if self.traced_s is not None:
-            copied, by = "", f"what the broker did with them in {self.traced_s:g} s of live traffic"
+        if self.by:
+            copied, by = "", self.by
         facts = [
             *self._facts(),
             ("compared", f"{plural(compared, 'message')} with {by}" if compared else "nothing"),
-            ("mismatches", f"{len(self.differences):,}"),
+            ("mismatches", f"{self.mismatches:,}"),
             *([("heaviest key", _heaviest_text(*heaviest))] if heaviest else []),
             *([("verified", f"not the ring, which is a guess{copied}")] if self.doubt else []),
             *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
@@ -366,7 +412,7 @@ class ScratchReport:
             "determined": bool(self.found) and not self.doubt,
             "findings": findings,
             "compared": compared,
-            "mismatches": len(self.differences),
+            "mismatches": self.mismatches,
             "heaviest_key": heaviest and {"key": heaviest[0], "share": heaviest[1]},
         }
         counts = [
@@ -392,9 +438,14 @@ class ScratchReport:
         return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
 
 
-def _heaviest_key(keys: Sequence[str]) -> tuple[str, float] | None:
-    heaviest = Counter(keys).most_common(1)
-    return (heaviest[0][0], heaviest[0][1] / len(keys)) if heaviest and heaviest[0][1] > 1 else None
+def _heaviest_key(keys: Counter[str]) -> tuple[str, float] | None:
+    heaviest = keys.most_common(1)
+    return (heaviest[0][0], heaviest[0][1] / keys.total()) if heaviest and heaviest[0][1] > 1 else None
+
+
+def _key_text(key: object) -> str:
+    value = key.value if isinstance(key, AmqpField) else key
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _heaviest_text(key: str, share: float) -> str:

@@ -16,7 +16,6 @@ from rabbit_chx.cli.command import (
     Outcome,
     Rules,
     argument,
-    check_one,
     command,
     excluding,
     lacking,
@@ -26,26 +25,19 @@ from rabbit_chx.cli.command import (
     typed,
 )
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
-from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
-from rabbit_chx.cli.printed import in_words, names_file, to_type
+from rabbit_chx.cli.printed import in_words, names_file
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
-from rabbit_chx.cli.tracing import TraceOptions, traced_keys
-from rabbit_chx.errors import ContradictedError, InputError, RabbitChxError, TopologyError
+from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import one_of
 from rabbit_chx.rendering import FORMATS, sign_of_life
-from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology import LiveTopology, Topology, TopologyCheck, check
+from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.checking.check import UNNUMBERED
-from rabbit_chx.topology.checking.check_rings import LATER_KEYS
 from rabbit_chx.topology.file.file_rules import find_refused_objects
 from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.model import Means
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.planning.refusals import NUMBER_PARTITIONS, REMAKE_RINGS, know_rings
+from rabbit_chx.topology.planning.refusals import NUMBER_PARTITIONS, know_rings
 from rabbit_chx.topology.reports.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.words import listed
 
@@ -69,10 +61,15 @@ class CheckOptions:
         metavar="KIND",
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
+    yes: bool = option(
+        is_flag=True,
+        is_rare=True,
+        help="Switch tracing off where an ended command has left it on, without asking.",
+    )
 
 
 #: The options of a check that asks a broker.
-_OF_LIVE = ("--all-vhosts", "--observed", "--output prometheus", "--trace", "--yes")
+_OF_LIVE = ("--all-vhosts", "--output prometheus", "--yes")
 
 
 @command(
@@ -81,20 +78,14 @@ _OF_LIVE = ("--all-vhosts", "--observed", "--output prometheus", "--trace", "--y
     has_metrics=True,
     has_pictures=True,
     rules=Rules(
-        needs={"--release": "--offline", "--waited": "--observed"},
-        excludes=[
-            *(("--offline", name) for name in (*_OF_LIVE, *OF_A_BROKER)),
-            ("--all-vhosts", "--observed"),
-            *(("--trace", name) for name in ("--all-vhosts", "--observed")),
-        ],
+        needs={"--release": "--offline"},
+        excludes=[("--offline", name) for name in (*_OF_LIVE, *OF_A_BROKER)],
     ),
 )
 def check_broker(
     *,
     subjects: tuple[str, ...] = argument(nargs=-1, metavar="[FILE] [EXCHANGE]..."),
     given: CheckOptions = options(CheckOptions),
-    observed: ObservedOptions = options(ObservedOptions),
-    tracing: TraceOptions = options(TraceOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     output: str,
@@ -105,11 +96,6 @@ def check_broker(
     argument that ends in .toml or .json, or is - or the name of a file, is FILE. The order of a ring is known
     by --ring-via, because only the buckets show it, or by the record on the broker; all else is checked without it. A
     definitions file has no order. An x-modulus-hash exchange has no ring: its bindings and queues are checked.
-
-    --observed compares the ring of EXCHANGE with real keys and the queues that received them. If the ring is
-    neither read nor recorded, the keys determine it, or the exit code is 3: about N ln N keys are needed for N buckets, and at least 20 must agree
-    beyond those that fix them. --trace asks the broker in the same way: it compares the ring, read or recorded, with what the broker does with live
-    messages now, and so finds a ring that another program has changed.
 
     Each finding has its effect on messages, the exact share of keys, and a fix. The exit code is 1 if there are findings, 3 if
     only the order of a ring is not known, 2 if nothing was checked: stderr says whether the plugin, the vhost or a permission is missing. With --offline each argument is a
@@ -129,13 +115,9 @@ def check_broker(
         raise lacking(typed(VariableOptions)[0], "FILE")
     if subjects and given.all_vhosts:
         raise excluding("--all-vhosts", subjects[0])
-    if observed.observed is not None:
-        check_one("--observed", exchanges)
-    if tracing.trace is not None:
-        check_one("--trace", exchanges)
 
     def run_check(at: BrokerAddresses) -> TopologyCheck:
-        return _check(at, exchanges, file, given, observed=observed, tracing=tracing, variables=variables)
+        return _check(at, exchanges, file, given, variables)
 
     return _outcome(broker.live(), output, run_check, given, exchanges=exchanges, file=file)
 
@@ -145,9 +127,6 @@ def _check(
     exchanges: Sequence[str],
     file: str | None,
     given: CheckOptions,
-    *,
-    observed: ObservedOptions,
-    tracing: TraceOptions,
     variables: VariableOptions,
 ) -> TopologyCheck:
     """Return the check of a vhost. A ring that was read and that no record fits is named."""
@@ -156,25 +135,8 @@ def _check(
     if file is not None:
         read = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
         wanted, oddities = read.topology, read.oddities
-    with at.open(yes=tracing.yes) as opened:
-        with sign_of_life("reading the broker"):
-            live = opened.topology()
-        if tracing.trace is not None:
-            ring = live.rings.get(exchanges[0])
-            is_certain = ring is not None and ring.ground.is_certain
-            is_compared = ring is None or is_certain
-            found = _check_observed(
-                live,
-                exchanges[0],
-                wanted,
-                file,
-                lambda name: traced_keys(opened, live, name, tracing, is_compared=is_compared),
-            )
-            return _with_fix_of_trace(found, exchanges[0], tracing.trace) if is_certain else found
-    if observed.observed is not None:
-        return _check_observed(
-            live, exchanges[0], wanted, file, lambda name: read_observed(observed, live, name)
-        )
+    with at.open(yes=given.yes) as opened, sign_of_life("reading the broker"):
+        live = opened.topology()
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
         where = {"vhost": at.settings.vhost} if given.all_vhosts else {}
         say(how_to_record(names, live.facts.means, **where))
@@ -219,48 +181,6 @@ def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, give
     }
     has_findings = any(findings for _, findings in found.values())
     return Outcome(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
-
-
-def _with_fix_of_trace(found: TopologyCheck, name: str, seconds: float) -> TopologyCheck:
-    """Return the check of traced keys, which are later than any change: another program has changed the ring that they contradict."""
-    fix = Fix(
-        "another program has changed the ring: store what the broker does now with ",
-        to_type("record", name, trace=float(seconds)),
-    )
-    findings = (replace(each, fix=fix) if each.kind == "contradicted" else each for each in found.findings)
-    return replace(found, findings=tuple(findings))
-
-
-def _check_observed(
-    topology: LiveTopology,
-    name: str,
-    wanted: Topology | None,
-    file: str | None,
-    read_pairs: Callable[[str], list[Observation]],
-) -> TopologyCheck:
-    """Compare an exchange with observed keys, which determine its ring if it is not certain."""
-    exchange = topology.exchange(name)
-    if exchange is None or name in topology.sources_left_out:
-        return check(topology, wanted, exchange=name, file=file)
-    pairs = read_pairs(name)
-    ring = topology.rings.get(name)
-    if exchange.type == HASH_EXCHANGE and not (ring is not None and ring.ground.is_certain):
-        try:
-            topology = with_observed_ring(topology, name, pairs)
-        except ContradictedError as error:
-            fix = REMAKE_RINGS if pairs[0].is_traced else LATER_KEYS
-            return _check_of_contradiction(exchange, topology, str(error), fix)
-    return check(topology, wanted, exchange=name, file=file, observed={name: pairs})
-
-
-def _check_of_contradiction(
-    exchange: ExchangeDefinition, topology: LiveTopology, doubt: str, fix: Fix
-) -> TopologyCheck:
-    """Return the check of an exchange whose observed keys are those of no ring of its bindings."""
-    finding = Finding("contradicted", doubt, fix, exchange=exchange.name)
-    members = [(member.destination, member.key) for member in exchange.ring or ()]
-    ring = replace(HashRing.from_bindings(members, topology.release), ground=Ground("assumed", doubt))
-    return TopologyCheck((finding,), (exchange.name,), rings={exchange.name: ring})
 
 
 def _outcome(

@@ -19,10 +19,9 @@ from rabbit_chx.cli.command import (
     options,
     say,
 )
+from rabbit_chx.cli.evidence import EvidenceOptions, with_observed_ring
 from rabbit_chx.cli.inputs import read_ring_record
-from rabbit_chx.cli.observations import ObservedOptions, read_observed, with_observed_ring
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.tracing import TraceOptions, traced_keys
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
@@ -65,9 +64,8 @@ def record(
         metavar="FILE",
         help="The output of `show -o json` for EXCHANGE, instead of --ring-via.",
     ),
-    observed: ObservedOptions = options(ObservedOptions),
-    tracing: TraceOptions = options(
-        TraceOptions, yes="Replace records that differ, and switch tracing on, without asking."
+    evidence: EvidenceOptions = options(
+        EvidenceOptions, yes="Replace records that differ, and switch tracing on, without asking."
     ),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
 ) -> Outcome:
@@ -77,29 +75,24 @@ def record(
     buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets; --trace sees such keys in live traffic. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 
-    It asks before it replaces a record that differs. The exit code is 4 if the answer is no, or if there is no
-    terminal to ask.
+    A record that differs from the ring is named before it is replaced. The command asks on a terminal: the exit code
+    is 4 if the answer is no. Without a terminal it needs --yes: the exit code is 1 without it.
     """
     if not exchanges and not every:
         raise InputError("pass an EXCHANGE, or --all for every x-consistent-hash exchange")
     at = broker.live()
     if source is not None:
         at = replace(at, ring_source=read_ring_record(source))
-    with at.open(yes=tracing.yes) as opened, sign_of_life("reading the broker"):
+    with at.open(yes=evidence.yes) as opened, sign_of_life("reading the broker"):
         live = opened.topology()
         names = exchanges or tuple(name.name for name in live.exchanges if name.type == HASH_EXCHANGE)
         if not names:
             raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
         hashing = [live_hash_exchange(live, name).name for name in names]
         check_permissions(at, opened, hashing, is_record=True)
-        if observed.observed is not None or tracing.trace is not None:
+        if evidence.is_given:
             name = hashing[0]
-            pairs = (
-                read_observed(observed, live, name)
-                if tracing.trace is None
-                else traced_keys(opened, live, name, tracing, is_compared=False)
-            )
-            live = with_observed_ring(live, name, pairs)
+            live = with_observed_ring(live, name, evidence.pairs(opened, live, name, is_compared=False))
         means = live.facts.means
         remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}
@@ -112,10 +105,10 @@ def record(
             name: ring for name, ring in rings.items() if not has_record(live, made[name], live.facts.mark)
         }
         for name in new:
-            if any(_differs(found, made[name]) for found in stored[name]) and not _ask(
-                name, stored[name][0], yes=tracing.yes
-            ):
-                return Outcome(None, code=ExitCode.REFUSED)
+            if any(_differs(found, made[name]) for found in stored[name]):
+                refused = _refuse(name, stored[name][0], yes=evidence.yes)
+                if refused is not None:
+                    return Outcome(None, code=refused)
         written = opened.record(new)
     for limit in limits_of(written.values(), live.facts.mark):
         say(limit)
@@ -132,13 +125,14 @@ def _differs(stored: RingRecord, made: RingRecord) -> bool:
     return stored.is_final and stored.state.buckets != made.state.buckets
 
 
-def _ask(name: str, stored: RingRecord, *, yes: bool) -> bool:
-    """Ask whether to replace a record that differs."""
+def _refuse(name: str, stored: RingRecord, *, yes: bool) -> ExitCode | None:
+    """Say that a record differs, and ask whether to replace it; return the exit code if it stays."""
     about = f"the record of {name}, of {stored.about}, has another order than the ring"
     if yes:
-        return True
+        say(f"{about}: it is replaced")
+        return None
     if not has_terminal():
         check = to_type("check", name)
         say(Fix(f"{about}, and nothing was changed: `", check, "` compares them; replace it with --yes"))
-        return False
-    return click.confirm(f"{about}. Replace it?", err=True)
+        return ExitCode.DIFFERENCE
+    return None if click.confirm(f"{about}. Replace it?", err=True) else ExitCode.REFUSED

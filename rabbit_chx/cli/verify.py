@@ -5,10 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
-from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.observations import as_observations, comparable
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
@@ -21,31 +19,42 @@ from rabbit_chx.broker.scratch import (
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress
 from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, options, say
+from rabbit_chx.cli.evidence import EvidenceOptions, hashing_of
 from rabbit_chx.cli.inputs import hashed_value
+from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
-from rabbit_chx.cli.tracing import TraceOptions, read_trace
+from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.live.reading import LiveExchange
 from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
+from rabbit_chx.topology.planning.refusals import READ_RINGS, know_rings
 
 _MOST_SHOWN = 20
 _DEFAULT_KEYS = "key-{0..9999}"
+#: The remedy for a ring that observed keys contradict.
+_LATER_KEYS = Fix(
+    "if the ring changed after these messages were published, observe later ones, or read the ring with ",
+    READ_RINGS,
+    "; otherwise check that the keys are those that the exchange hashes, and came to their queues by no other way",
+)
 
 
 @command(
     example="rabbit-chx verify orders --management-url http://guest:guest@localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
     has_pictures=True,
-    rules=Rules(excludes=[("--trace", "--keys")]),
+    rules=Rules(
+        needs={"--waited": "--observed"},
+        excludes=[("--trace", "--keys"), ("--trace", "--observed"), ("--observed", "--keys")],
+    ),
 )
 def verify(
     *,
     exchange: str = argument(),
-    tracing: TraceOptions = options(TraceOptions),
+    evidence: EvidenceOptions = options(EvidenceOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option(f"Keys instead of {_DEFAULT_KEYS}"),
 ) -> Outcome:
@@ -57,11 +66,13 @@ def verify(
     neither recorded nor read by --ring-via, this verifies the rules of the broker but not the order of the ring
     (exit code 3). Differences between the ring and the bindings are findings (exit code 1).
 
-    With --trace the predictions are compared with what the broker does with the live messages of EXCHANGE.
+    --trace compares the predictions with what the broker does with the live messages of EXCHANGE now, and so finds a
+    ring that another program has changed. --observed compares them with keys and the queues that received them. Both
+    need a ring that is read or recorded, and name the keys with most messages.
     """
     at = broker.live()
     at.management("arguments and bindings are read over the management API")
-    with at.open(yes=tracing.yes) as opened:
+    with at.open(yes=evidence.yes) as opened:
         with sign_of_life("reading the exchange"):
             live = opened.inspect(exchange)
             ring: KeyMap = live.key_map() if live.type == MODULUS_EXCHANGE else live.ring
@@ -73,9 +84,9 @@ def verify(
                     say(fault)
         means = live.means if ring.ground.is_assumed else Means()
         report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings, means=means)
-        if tracing.trace is not None:
-            report = _by_trace(opened, live, report, tracing)
-    if ring.destinations and tracing.trace is None:
+        if evidence.is_given:
+            report = _by_evidence(opened, report, evidence)
+    if ring.destinations and not evidence.is_given:
         report = _on_copy(at, report, keys)
     if report.doubt:
         say(
@@ -94,26 +105,25 @@ def code_of_report(report: ScratchReport) -> ExitCode:
     return ExitCode.PARTLY if report.doubt or not report.found else ExitCode.DONE
 
 
-def _by_trace(
-    opened: Broker, live: LiveExchange, report: ScratchReport, tracing: TraceOptions
-) -> ScratchReport:
-    """Return the report with a comparison of live messages, by the queues behind slots."""
-    arguments, ring = report.arguments, live.key_map()
-    hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
-    places = {place: place for place in ring.destinations if isinstance(place, str)}
-    traced = read_trace(opened, live.vhost, live.name, tracing)
-    seen = as_observations(traced, places, has_alternate=live.alternate is not None)
-    pairs = [pair for pair in comparable(ring, seen, hashing) for _ in range(pair[0].messages)]
-    return replace(report, ring=ring, traced_s=tracing.trace).with_messages(
-        [_key_text(each.key) for each, _ in pairs],
-        [place for _, place in pairs],
-        [() if each.queue is None else (each.queue,) for each, _ in pairs],
-    )
+def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) -> ScratchReport:
+    """Return the report with a comparison of messages with their queues, also of those behind slots.
 
-
-def _key_text(key: object) -> str:
-    value = key.value if isinstance(key, AmqpField) else key
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    Raises:
+        NotDeterminedError: the ring is a guess, or no message can be compared.
+    """
+    live, name = opened.topology(), report.exchange
+    key_map = live.key_map(name)
+    if key_map.ground.is_assumed:
+        remedy = know_rings({name: key_map}, live.facts.means)
+        raise NotDeterminedError(
+            Fix(f"the order of {name} is not known, so no queue is predicted: ", remedy), exchange=name
+        )
+    pairs = given.pairs(opened, live, name, is_compared=True)
+    fix = _LATER_KEYS
+    if given.trace is not None:  # later than any change
+        record = to_type("record", name, trace=given.trace)
+        fix = Fix("another program has changed the ring: store what the broker does now with ", record)
+    return replace(report, ring=key_map, by=given.source).with_evidence(pairs, hashing_of(live, name), fix)
 
 
 def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None) -> ScratchReport:

@@ -31,7 +31,7 @@ COMMANDS = [
     ("check",),
     ("check", "o"),
     ("check", "FILE"),
-    ("check", "o", "--trace", "1", "--yes"),
+    ("verify", "o", "--trace", "1", "--yes"),
     ("compare", "o"),
     ("export",),
     ("plan", "FILE"),

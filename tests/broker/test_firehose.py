@@ -171,7 +171,6 @@ def test_a_record_is_made_of_live_traffic_and_a_change_by_another_program_contra
         assert (code, [each["origin"] for each in document["recorded"]]) == (0, ["observed"])
         with site.open() as live:
             assert live.ring("orders").buckets == ring(QUEUES).buckets
-        assert run("check", "orders", "--trace", "2", "--yes")[0] == 0
         code, document, _ = run("verify", "orders", "--trace", "2", "--yes")
         assert (code, document["mismatches"], document["compared"] > 100) == (0, 0, True)
 
@@ -180,7 +179,7 @@ def test_a_record_is_made_of_live_traffic_and_a_change_by_another_program_contra
             channel.queue_unbind("c", "orders", "2")
             channel.queue_bind("c", "orders", "2")
         assert run("check", "orders")[0] == 0  # the bindings are those of before
-        code, document, _ = run("check", "orders", "--trace", "2", "--yes")
+        code, document, _ = run("verify", "orders", "--trace", "2", "--yes")
         (finding,) = document["findings"]
         assert (code, finding["kind"]) == (1, "contradicted")
         assert (
@@ -207,7 +206,6 @@ def test_slots_show_the_queue_behind_and_holes_no_queue(
             assert all((table.destination_for(str(value)),) == queues for value, queues in pairs)
             code, document, _ = run("verify", "events", "--trace", "1", "--yes")
             assert (code, document["mismatches"]) == (0, 0)
-            assert run("check", "events", "--trace", "1", "--yes")[0] == 0
             slot = next(iter(table.owners))
             with pika.BlockingConnection(pika_parameters(site.broker.url)) as connection:
                 connection.channel().queue_unbind(table.owners[slot], slot.name, "")
@@ -218,7 +216,7 @@ def test_slots_show_the_queue_behind_and_holes_no_queue(
 
 
 def test_without_traffic_nothing_is_known(site: Traced, run: Callable[..., tuple[int, Any, str]]) -> None:
-    code, _, err = run("check", "orders", "--trace", "0.5", "--yes")
+    code, _, err = run("record", "orders", "--trace", "0.5", "--yes")
     assert (code, "no message was published to exchange 'orders'" in err) == (3, True)
     assert site.is_as_before()
 
@@ -236,7 +234,7 @@ def test_tracing_of_somebody_else_is_read_and_stays_on(
 def started(site: Traced) -> subprocess.Popen[bytes]:
     """Start a command that traces for a minute."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "rabbit_chx", *site.command("check", "orders", "--trace", "60", "--yes")],
+        [sys.executable, "-m", "rabbit_chx", *site.command("record", "orders", "--trace", "60", "--yes")],
         stderr=subprocess.DEVNULL,
     )
     site.until(lambda: site.is_on)
@@ -364,7 +362,7 @@ def test_a_user_without_the_tag_gets_one_sentence(site: Traced, capsys: pytest.C
             ),
         ):
             live.trace("orders", 1)
-        assert main([*for_user.command("check", "orders", "--trace", "1", "--yes")]) == 77
+        assert main([*for_user.command("record", "orders", "--trace", "1", "--yes")]) == 77
         capsys.readouterr()
         assert main([*for_user.command("check", "orders")]) == 3
         said = capsys.readouterr().err

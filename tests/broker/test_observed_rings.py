@@ -87,20 +87,20 @@ def test_observed_keys_become_the_record(
     shown = answer("show", "o", *live)
     assert shown["provenance"] == "recorded"
     assert shown["buckets"] == answer("show", "o", *live, *via)["buckets"]
-    assert answer("check", "o", *live, "--observed", file)["findings"] == []
+    assert answer("verify", "o", *live, "--observed", file)["findings"] == []
     assert not answer("record", "o", *live, "--observed", file)["recorded"][0]["is_new"]
 
     # What the management API does not show: somebody unbinds a member and binds it again.
     bound.channel.queue_unbind("o.c", "o", "3")
     bound.channel.queue_bind("o.c", "o", "3")
     later = received(bound, tmp_path / "later.csv")
-    document = answer("check", "o", *live, "--observed", later, code=1)
+    document = answer("verify", "o", *live, "--observed", later, code=1)
     assert [finding["kind"] for finding in document["findings"]] == ["contradicted"]
     assert "contradict the ring, recorded" in document["findings"][0]["message"]
-    assert main(["record", "o", *live, "--observed", later]) == 4
+    assert main(["record", "o", *live, "--observed", later]) == 1
     assert "has another order than the ring" in capsys.readouterr().err
     answer("record", "o", *live, "--observed", later, "--yes")
-    assert answer("check", "o", *live, "--observed", later)["findings"] == []
+    assert answer("verify", "o", *live, "--observed", later)["findings"] == []
     read = answer("show", "o", *live, *via)["buckets"]
     assert answer("show", "o", *live)["buckets"] == read
 
@@ -116,5 +116,6 @@ def test_observed_values_of_a_header_determine_the_ring(
     for queue, weight in WEIGHTS.items():
         bound.channel.queue_bind(queue, "o", str(weight))
     file = received(bound, tmp_path / "seen.csv", HEADER)
-    document = answer("check", "o", *bound.live, "--observed", file)
-    assert (document["findings"], document["rings"][0]["provenance"]) == ([], "observed")
+    (recorded,) = answer("record", "o", *bound.live, "--observed", file)["recorded"]
+    assert recorded["origin"] == "observed"
+    assert answer("verify", "o", *bound.live, "--observed", file)["findings"] == []

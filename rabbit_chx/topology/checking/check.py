@@ -12,7 +12,6 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
-from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.checking.check_queues import (
     CheckedQueues,
@@ -25,8 +24,6 @@ from rabbit_chx.topology.checking.check_records import (
     why_order_unknown,
 )
 from rabbit_chx.topology.checking.check_rings import (
-    compare_observed,
-    few_keys_finding,
     link_findings,
     live_ring_findings,
 )
@@ -88,10 +85,9 @@ class TopologyCheck:
         parked: the number of messages in the parking queue, by exchange; only exchanges with a parking queue.
         without_ring: the existing ``x-modulus-hash`` exchanges. They have no ring: their bindings are checked, and compared with the
             topology, if there is one.
-        rings: the rings that were checked, by exchange; one that is contradicted is assumed.
+        rings: the rings that were checked, by exchange.
         unordered: the reason why the order of a ring was not checked, by exchange.
         objects: the number of objects of the topology that were compared.
-        observed: the number of observed keys that were compared, by exchange.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
         means: how the user may learn the order of a ring.
     """
@@ -106,7 +102,6 @@ class TopologyCheck:
     rings: Mapping[str, HashRing] = field(default_factory=dict)
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
-    observed: Mapping[str, int] = field(default_factory=dict)
     means: Means = field(default_factory=Means)
 
     def __repr__(self) -> str:
@@ -137,7 +132,6 @@ def check(
     *,
     exchange: str | Sequence[str] | None = None,
     file: str | None = None,
-    observed: Mapping[str, Sequence[Observation]] | None = None,
 ) -> TopologyCheck:
     """Return the findings of a check of the live topology.
 
@@ -149,11 +143,9 @@ def check(
             checked by themselves.
         exchange: check only this exchange of type ``x-consistent-hash`` or ``x-modulus-hash``, or these; None for all.
         file: the name of the topology's file, for the commands in the fixes.
-        observed: keys and the queues that received them, by exchange, which are compared with its key map. A key is the hashed value.
 
     Raises:
         InputError: an argument is of another type.
-        NotDeterminedError: none of the observed keys of an exchange can be compared.
         NotFoundError: an exchange of that name does not exist.
         MismatchError: the exchange is of a type that does not hash.
     """
@@ -168,17 +160,9 @@ def check(
     compared = None if wanted is None else compare(wanted, live)
     context = CheckContext(live, compared, file, is_selected=exchange is not None)
     rings = [_checked(name, context) for name in names if name not in unreadable]
-    seen = {
-        name: compare_observed(declared, live.key_map(name), pairs)
-        for name, pairs in (observed or {}).items()
-        if name not in unreadable and (declared := live.exchange(name)) is not None
-    }
-    contradicted = [finding for _, finding in seen.values() if finding is not None]
     findings = (
         *(() if wanted is None else _find_wrong_place(wanted, live)),
         *(_unreadable_finding(name, wanted) for name in unreadable),
-        *contradicted,
-        *_find_few_keys(observed or {}, live),
         *_find_all(context, rings, moduli),
     )
     certain = [ring for ring in rings if not ring.ring.ground.is_assumed]
@@ -190,10 +174,9 @@ def check(
         {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
         _find_present(wanted, live),
         tuple(moduli),
-        {ring.name: _with_doubt(ring.ring, contradicted, ring.name) for ring in rings},
+        {ring.name: ring.ring for ring in rings},
         _why_all_unordered(context, rings),
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
-        {name: count for name, (count, _) in seen.items()},
         live.facts.means,
     )
 
@@ -253,19 +236,6 @@ def _why_all_unordered(context: CheckContext, rings: Sequence[CheckedExchange]) 
         streams = find_super_streams(context.compared.wanted) & find_super_streams(context.live)
         reasons |= {name: UNNUMBERED for name in sorted(streams) if not list_partitions(context.live, name)}
     return reasons
-
-
-def _find_few_keys(observed: Mapping[str, Sequence[Observation]], live: LiveTopology) -> Iterator[Finding]:
-    for name, pairs in observed.items():
-        found = few_keys_finding(name, pairs, len(live.key_map(name).destinations))
-        if found is not None:
-            yield found
-
-
-def _with_doubt(ring: HashRing, contradicted: Iterable[Finding], exchange: str) -> HashRing:
-    """Return a ring, as an assumed one if keys of its exchange contradict it."""
-    doubts = [finding.message for finding in contradicted if finding.exchange == exchange]
-    return replace(ring, ground=Ground("assumed", doubts[0])) if doubts else ring
 
 
 def _why_unordered(checked: CheckedExchange) -> str:

@@ -1,37 +1,19 @@
-"""Findings about the ring of a live exchange by itself, and about keys that were observed."""
+"""Findings about the ring of a live exchange by itself."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rabbit_chx.analysis import Finding, ring_findings
-from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.observations import Contradiction, comparable
-from rabbit_chx.erlang.terms import Term
-from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.ground import ORIGINS
-from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-from rabbit_chx.topology.objects.objects import ExchangeDefinition
 from rabbit_chx.topology.planning.movement import shares_moved_without
-from rabbit_chx.topology.planning.refusals import READ_RINGS
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.words import percent, plural
 
 _MOST_PLACES = 5
-#: Of fewer messages the share of one key says little.
-_FEWEST_MESSAGES = 100
-#: The remedy for a ring that observed keys contradict.
-LATER_KEYS = Fix(
-    "if the ring changed after these messages were published, observe later ones, or read the ring with ",
-    READ_RINGS,
-    "; otherwise check that the keys are those that the exchange hashes, and came to their queues by no other way",
-)
 FEDERATION_LINK = "federation-link"
 #: From this release on the buckets of an exclusive queue outlive it in a restart (tested on 4.3.6).
 GHOSTS_SINCE = (4, 3, 0)
@@ -157,64 +139,3 @@ def _find_transient_places(checked: CheckedExchange) -> Iterator[Finding]:
             message += f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
         fix = f"let a durable queue take the place of {place!s}, in a ring of durable queues"
         yield checked.finding("transient-destination", message, fix, place, share)
-
-
-def compare_observed(
-    exchange: ExchangeDefinition, key_map: KeyMap, observed: Sequence[Observation]
-) -> tuple[int, Finding | None]:
-    """Return the number of observed keys that were compared, and a finding if one was seen in another queue than that of the key map.
-
-    One such key shows that the key map is not that of the broker.
-
-    Raises:
-        NotDeterminedError: the key map is a guess, or no key can be compared.
-    """
-    if key_map.ground.is_assumed:
-        raise NotDeterminedError(
-            f"the queues of the exchange {exchange.name!r} are {key_map.ground}, with which keys cannot be compared: read the ring"
-        )
-    hashing = Hashing(exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property"))
-    compared = comparable(key_map, observed, hashing)
-    if not compared:
-        raise NotDeterminedError(
-            f"no observed key of the exchange {exchange.name!r} was compared: its ring sends them to exchanges, whose queues it does not "
-            "show; observe keys of its queues"
-        )
-    found = [Contradiction(each, place) for each, place in compared if place != each.queue]
-    if not found:
-        return len(compared), None
-    message = (
-        f"{found[0]}; {len(found):,} of {plural(len(compared), 'observed key')} {'contradicts' if len(found) == 1 else 'contradict'} the ring, "
-        f"{ORIGINS[key_map.provenance]}: which queue a key reaches is not determined"
-    )
-    return len(compared), Finding("contradicted", message, LATER_KEYS, exchange=exchange.name)
-
-
-def few_keys_finding(exchange: str, observed: Iterable[Observation], members: int) -> Finding | None:
-    """Return a finding if most of the observed messages have one key, or fewer keys than the ring has members.
-
-    Their queues get most messages, whatever the ring.
-    """
-    counts: Counter[Term] = Counter()
-    for each in observed:
-        counts[each.key] += each.messages
-    total = counts.total()
-    if total < _FEWEST_MESSAGES:
-        return None
-    heaviest = counts.most_common(max(members - 1, 1))
-    most = next((n for n in range(1, len(heaviest) + 1) if _sum(heaviest[:n]) > total / 2), None)
-    if most is None:
-        return None
-    share = _sum(heaviest[:most]) / total
-    about = f"{percent(share)} of {total:,} observed messages"
-    fix = "publish with keys that differ, or hash a header or a property that does: no ring divides the messages of one key"
-    if most == 1:
-        message = f"the key {heaviest[0][0]!r:.80} has {about}, and its queue gets all of them"
-        return Finding("one-key", message, fix, exchange=exchange, share=share)
-    keys = listed([f"{key!r:.80}" for key, _ in heaviest[:most]])
-    message = f"{most:,} keys have {about}, and their queues get all of them: {keys}"
-    return Finding("few-keys", message, fix, exchange=exchange, share=share)
-
-
-def _sum(counts: Iterable[tuple[Term, int]]) -> int:
-    return sum(count for _, count in counts)

@@ -90,15 +90,12 @@ class CheckReport:
         parts = [plural(sum(len(check.exchanges) for check in checks), "ring") + about]
         if objects := sum(check.objects for check in checks):
             parts.append(plural(objects, "object"))
-        if keys := sum(sum(check.observed.values()) for check in checks):
-            parts.append(plural(keys, "observed key"))
         return ", ".join(parts)
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not read, and those whose order was not checked, by the reason."""
         origins: tuple[tuple[Provenance, str], ...] = (
             ("recorded", "recorded, not read (what others bound and unbound again is not shown)"),
-            ("observed", "observed, not read"),
             ("assumed", "not determined"),
         )
         for origin, words in origins:
@@ -140,7 +137,6 @@ class CheckReport:
                 "order_not_checked": check.unordered.get(name),
             }
             | ({"doubt": ring.ground.doubt} if ring.ground.doubt else {})
-            | ({"observed_keys": check.observed[name]} if name in check.observed else {})
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]

@@ -322,7 +322,7 @@ def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Itera
     """
     shares, traffic = key_map.shares(), _traffic(key_map, rates)
     messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
-    command = CommandLine("check", "rabbit_chx.topology.check", (exchange,), (Argument("trace", "60"),))
+    command = CommandLine("verify", "Broker.trace", (exchange,), (Argument("trace", "60"),))
     fix = Fix(
         "one key, or few keys, may be the cause: a user with the tag administrator gets their names with ",
         command,

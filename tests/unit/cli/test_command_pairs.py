@@ -61,7 +61,12 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--routing": ("hash",), "--address": ("a:1=b:2",),
         },
     ),
-    "verify": (("events", *BROKER), {"--keys": ("user-{1..9}",), "--trace": ("1",), "--yes": ()}),
+    "verify": (
+        ("events", *BROKER),
+        {
+            "--keys": ("user-{1..9}",), "--trace": ("1",), "--yes": (), "--observed": ("observed.csv",), "--waited": ("1",),
+        },
+    ),
     "repair": (
         ("events", *BROKER, "--yes"),
         {"--allow": ("delete",), "--dry-run": (), "--yes": (), "--no-record": ()},
@@ -69,8 +74,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "check": (
         ("turned-slots.toml", *BROKER),
         {
-            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",), "--trace": ("1",), "--yes": (),
-            "--observed": ("observed.csv",), "--waited": ("1",),
+            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",), "--yes": (),
         },
     ),
     "route": (
@@ -108,10 +112,8 @@ NEEDS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("show", "--address"): {"+": ("--stream-group", "g", "--consumers")},
     ("record", "--all"): {"x": ()},
     ("record", "--waited"): {"+": ("--observed", "observed.csv")},
-    ("check", "--observed"): {"turned-slots.toml": ("events",)},
-    ("check", "--waited"): {"turned-slots.toml": ("events",), "+": ("--observed", "observed.csv")},
+    ("verify", "--waited"): {"+": ("--observed", "observed.csv")},
     ("check", "--all-vhosts"): {"turned-slots.toml": ()},
-    ("check", "--trace"): {"turned-slots.toml": ("events",)},
 }
 
 

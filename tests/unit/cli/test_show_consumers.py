@@ -72,7 +72,7 @@ def test_a_queue_with_more_than_its_share_has_a_warning_that_names_the_way_to_th
     assert [each["queues"] for each in warnings] == ([[found]] if found else [])
     for each in warnings:
         assert each["message"].startswith(f"{found} got 90.0% of the messages of the last minute, and has ")
-        assert "rabbit-chx check x --trace 60 --url amqp://h" in each["fix"]
+        assert "rabbit-chx verify x --trace 60 --url amqp://h" in each["fix"]
 
 
 def test_a_journal_that_names_other_queues_only_tells_no_switch(shown: Shown) -> None:

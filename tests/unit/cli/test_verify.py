@@ -24,11 +24,11 @@ FOUND: Mapping[Place, int] = {"q1": 5}
     ("report", "code"),
     [
         (ScratchReport("x", "/", {}, READ, (), FOUND), 0),
-        (ScratchReport("x", "/", {}, READ, (), FOUND, differences=[ELSEWHERE]), 1),
+        (ScratchReport("x", "/", {}, READ, (), FOUND, differences=[ELSEWHERE], mismatches=1), 1),
         (ScratchReport("x", "/", {}, READ, [GHOST], FOUND), 1),
         (ScratchReport("x", "/", {}, READ, ()), 3),
         (ScratchReport("x", "/", {}, ASSUMED, (), FOUND), 3),
-        (ScratchReport("x", "/", {}, ASSUMED, (), FOUND, differences=[ELSEWHERE]), 1),
+        (ScratchReport("x", "/", {}, ASSUMED, (), FOUND, differences=[ELSEWHERE], mismatches=1), 1),
     ],
 )
 def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:

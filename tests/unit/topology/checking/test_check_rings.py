@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from one_hash_exchange import hashing, with_buckets
 from slot_files import live_of, slotted
 
-from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.observations import Observation
-from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, check
+from rabbit_chx.topology import BindingDefinition, QueueDefinition, check
 
 FIRST = "events.slot.00"
 
@@ -40,11 +37,3 @@ def test_the_keys_of_a_slot_are_misplaced_if_it_is_not_bound_to_its_queue(
     )
     share = live.rings["events"].shares()[ExchangeRef(FIRST)]
     assert check(live, wanted).misplaced == {"events": share if is_misplaced else 0.0}
-
-
-def test_keys_that_cannot_be_compared_are_no_sound_ring() -> None:
-    behind = ExchangeDefinition("behind", "fanout")
-    live = with_buckets(hashing(RingMember(behind.ref)), behind.ref)
-    live = replace(live, exchanges=(*live.exchanges, behind))
-    with pytest.raises(NotDeterminedError, match="no observed key of the exchange 'orders' was compared"):
-        check(live, observed={"orders": [Observation("key-1", "other")]})

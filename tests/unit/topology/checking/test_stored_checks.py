@@ -19,7 +19,6 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.routing import Ground, HashRing
 from rabbit_chx.routing.arrays import seeds
-from rabbit_chx.routing.observations import Observation
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, check
 
 pytestmark = pytest.mark.all_seeds
@@ -35,10 +34,9 @@ ORDERS, WANTED, _ = SCENARIOS["sound"]
 def stored_text(scenario: Scenario) -> str:
     """Return what is found, and the shares that metrics have."""
     live, wanted, options = scenario
-    exchange, pairs = options.get("exchange"), options.get("observed", ())
-    observed = {str(exchange): [Observation(key, queue, None, *counts) for key, queue, *counts in pairs]}
+    exchange = options.get("exchange")
     file = options.get("path", "t.toml") if wanted else None
-    found = check(live, wanted, exchange=exchange, file=file, observed=observed if pairs else None)
+    found = check(live, wanted, exchange=exchange, file=file)
     lines = []
     for finding in found.findings:
         share = "" if finding.share is None else f" {finding.share!r}"
@@ -64,7 +62,7 @@ def test_each_stored_check_has_a_scenario() -> None:
     assert list(stored_sections(STORED)) == list(SCENARIOS)
     assert len(SCENARIOS) >= 140
     options = {key for scenario in SCENARIOS.values() for key in scenario.options}
-    assert options == {"exchange", "observed", "path"}
+    assert options == {"exchange", "path"}
 
 
 def test_each_kind_of_finding_is_stored() -> None:
@@ -141,8 +139,6 @@ def test_exchanges_are_checked_by_name() -> None:
     assert check(there, exchange=["other", "orders", "other"]).exchanges == ("other", "orders")
     assert check(there).exchanges == ("orders", "other")
     assert check(there, exchange="orders").sound
-    contradicted = check(there, observed={"orders": [Observation("b", "q2", None)]})
-    assert contradicted.of_provenance("assumed") == ("orders",)
     wanted = replace(both.as_wanted(), exchanges=(*both.exchanges, ExchangeDefinition("x")))
     assert check(ORDERS, wanted).present == {"orders": True, "other": False}
 

@@ -9,17 +9,21 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import click
 import pyarrow as pa
 import pytest
-from command_line import ended
+from command_line import Ran, ended
 from pyarrow import parquet
 from slot_files import live_of
 
 from rabbit_chx import Release, Topology
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.cli.observations import ObservedOptions, _why_left_out, read_observed
-from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.cli import broker_options, evidence
+from rabbit_chx.cli.broker_options import offer_to_end
+from rabbit_chx.cli.evidence import EvidenceOptions, _observed_pairs, _why_left_out, read_trace
+from rabbit_chx.errors import InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.routing.observations import Observation
 
 WRITTEN = """key,queue,time,exchange
@@ -46,7 +50,7 @@ def read(
         path.write_text(content)
     else:
         parquet.write_table(content, path)
-    return ObservedOptions(f"{path}#{','.join(columns)}").read(
+    return EvidenceOptions(observed=f"{path}#{','.join(columns)}").read_file(
         exchange, Hashing(), (lambda _: "") if started is None else partial(_why_left_out, started)
     )
 
@@ -81,6 +85,9 @@ def test_on_mnesia_only_pairs_after_the_last_start_count(
     assert "1 message from before the last start of the broker left out" in said
     assert "3 messages without a time left out" in said
     assert "1 message of a time without an offset left out" in said
+    epoch = "key,queue,time\na,q1,1764126121\nb,q1,1764126120.5\nc,q2,1764126121000\nd,q2,1764126120000\n"
+    found = read(path, epoch, started=1764126121.0)
+    assert [each.key for each in found] == ["a", "c"]
     early = "key,queue,time\na,q1,2026-11-26T03:02:00Z\nb,q2,2026-11-26T03:02:01\n"
     with pytest.raises(
         NotDeterminedError,
@@ -104,7 +111,11 @@ queues = [{ name = "q{1..2}" }]"""
 
     def read_with(messages: int, waited: float | None) -> int:
         facts = replace(live.facts, last_start=started, messages={"q1": messages, "other": 5})
-        return len(read_observed(ObservedOptions(str(path), waited), replace(live, facts=facts), "orders"))
+        return len(
+            _observed_pairs(
+                EvidenceOptions(observed=str(path), waited=waited), replace(live, facts=facts), "orders"
+            )
+        )
 
     assert (read_with(0, None), read_with(7, 5), read_with(7, 20)) == (2, 2, pairs)
     if pairs == 1:
@@ -118,9 +129,9 @@ def test_neither_observations_nor_keys_in_csv_need_pyarrow(tmp_path: Path) -> No
     program = (
         "import sys; sys.modules['pyarrow'] = None; sys.modules['numpy'] = None\n"
         "from rabbit_chx.analysis.key_routing import Hashing\n"
-        "from rabbit_chx.cli.observations import ObservedOptions\n"
+        "from rabbit_chx.cli.evidence import EvidenceOptions\n"
         "from rabbit_chx.cli.samples import parse_keys\n"
-        "print(ObservedOptions(sys.argv[1]).read('x', Hashing()), parse_keys(sys.argv[1] + '#key=count').read())"
+        "print(EvidenceOptions(observed=sys.argv[1]).read_file('x', Hashing()), parse_keys(sys.argv[1] + '#key=count').read())"
     )
     done = ended(sys.executable, "-c", program, path)
     assert "messages=3" in done.stdout, done.stderr
@@ -137,8 +148,8 @@ def test_columns_of_parquet_have_any_name_and_type(tmp_path: Path) -> None:
     first, second = read(path, pa.table(table), "orders", "key=user", "queue=to", "time=at")
     assert (first.key, first.queue, str(first.time)[:16]) == ("7", "q1", "2026-11-26 03:02")
     assert second == Observation("8", "q2")
-    options = ObservedOptions(f"{path}#key=user,queue=to")
-    stamps = options.read("x", Hashing(hash_property="timestamp"))
+    options = EvidenceOptions(observed=f"{path}#key=user,queue=to")
+    stamps = options.read_file("x", Hashing(hash_property="timestamp"))
     assert [each.key for each in stamps] == [7, 8]
 
 
@@ -173,3 +184,96 @@ def test_mistakes_are_named(
 ) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path / name, content, "x", *columns)
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch, *, answer: bool | None) -> list[str]:
+    """Let the user answer; None: there is no terminal. Return what is asked."""
+    asked: list[str] = []
+
+    def confirm(question: str, **_: Any) -> bool:
+        asked.append(question)
+        return bool(answer)
+
+    for module in (evidence, broker_options):
+        monkeypatch.setattr(module, "has_terminal", lambda: answer is not None)
+    monkeypatch.setattr(click, "confirm", confirm)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "yes", "is_on", "traces"),
+    [
+        (True, False, False, True), (False, False, False, False), (None, False, False, False),
+        (None, True, False, True), (None, False, True, True),
+    ],
+)  # fmt: skip
+def test_tracing_is_switched_on_only_if_the_user_agrees(
+    monkeypatch: pytest.MonkeyPatch, *, answer: bool | None, yes: bool, is_on: bool, traces: bool
+) -> None:
+    asked = at_terminal(monkeypatch, answer=answer)
+    opened = Mock()
+    opened.is_traced.return_value = is_on
+    opened.trace.return_value = [("k", ("q",))]
+    given = EvidenceOptions(2.0, yes=yes)
+    if traces:
+        assert read_trace(opened, "/", "x", given) == [("k", ("q",))]
+    else:
+        with pytest.raises(PlanRefusedError, match="nothing was switched on"):
+            read_trace(opened, "/", "x", given)
+    assert opened.trace.called == traces
+    assert len(asked) == (answer is not None)
+    assert all("tracing costs each message of vhost '/' a copy for 2 s" in question for question in asked)
+
+
+def test_no_message_is_not_determined() -> None:
+    opened = Mock()
+    opened.is_traced.return_value, opened.trace.return_value = True, []
+    with pytest.raises(
+        NotDeterminedError, match="no message was published to exchange 'x' of vhost '/' in 2 s"
+    ):
+        read_trace(opened, "/", "x", EvidenceOptions(2.0))
+
+
+@pytest.mark.parametrize(
+    ("answer", "yes", "ends"),
+    [(True, False, True), (False, False, False), (None, False, False), (None, True, True)],
+)
+def test_what_is_left_on_is_named_and_may_be_ended(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    answer: bool | None,
+    yes: bool,
+    ends: bool,
+) -> None:
+    asked = at_terminal(monkeypatch, answer=answer)
+    opened = Mock()
+    opened.left_trace.return_value = "me@host at noon"
+    offer_to_end(opened, "/", yes=yes)
+    said = capsys.readouterr().err
+    assert opened.end_trace.called == ends
+    assert "me@host at noon" in "".join([said, *asked])
+    assert ("rabbit-chx check --yes" in said) == (not ends)
+    opened.left_trace.return_value = None
+    offer_to_end(opened, "/", yes=yes)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("record", "x", "y", "--trace", "1"), "--trace is about one exchange"),
+        (("record", "x", "--trace", "1", "--observed", "a.csv"), "--trace and --observed exclude each other"),
+        (("verify", "x", "--trace", "1", "--observed", "a.csv"), "--trace and --observed exclude each other"),
+        (("verify", "x", "--observed", "a.csv", "--keys", "k{1..9}"), "--observed and --keys exclude each other"),
+        (("record", "--all", "--trace", "1"), "--trace and --all exclude each other"),
+        (("record", "x", "--from", "r.json", "--trace", "1"), "--trace and --from exclude each other"),
+        (("verify", "x", "--trace", "1", "--keys", "k{1..9}"), "--trace and --keys exclude each other"),
+        (("verify", "x", "--trace", "0"), "--trace 0 sees no message"),
+    ],
+)  # fmt: skip
+def test_what_tells_keys_otherwise_is_refused(ran: Ran, command: tuple[str, ...], says: str) -> None:
+    code, _, err = ran(*command, "--url", "amqp://127.0.0.1:1")
+    assert code == 2
+    with pytest.raises(InputError, match=says):
+        raise InputError(err)

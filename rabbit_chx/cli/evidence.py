@@ -1,41 +1,59 @@
-"""The options of a file of observed keys and queues, and its contents."""
+"""Evidence of the order of a ring: ``--trace`` asks the broker, ``--observed`` reads a log of keys and their queues. One reader for both."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
-from rabbit_chx.cli.command import OWN, option, say
+import click
+
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.cli.command import OWN, has_terminal, option, say
 from rabbit_chx.cli.inputs import file_name, hashed_value
-from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.errors import InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.options import number
+from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.routing import Destination
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis.key_routing import Hashing
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.broker.firehose import TracedMessage
     from rabbit_chx.topology import LiveTopology
-    from rabbit_chx.topology.objects.objects import ExchangeDefinition
 
 #: The contents of the columns, and their names if no others are given.
 _COLUMNS = ("key", "queue", "time", "exchange", "count")
 _NEEDED = ("key", "queue")
 _MOST_NAMED = 5
+#: A larger number is a time in milliseconds: as seconds it would be after the year 5000.
+_LEAST_MILLISECONDS = 1e11
 _MOST_WAITED_S = 366 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedOptions:
-    """The options of a file of observed keys and queues."""
+class EvidenceOptions:
+    """The options of evidence, and the answer to the question of tracing."""
 
     section: ClassVar = OWN
+    trace: float | None = option(
+        type=number(3600),
+        metavar="SECONDS",
+        help="Ask the broker: switch on tracing of the vhost for this long, and read to which queues the messages that are published to EXCHANGE "
+        "go now. It costs each message of the vhost a copy, and takes the tag administrator.",
+    )
+    yes: bool = option(
+        is_flag=True,
+        help="Switch tracing on, or off where an ended command has left it on, without asking.",
+    )
+
     observed: str | None = option(
         metavar="FILE",
         help="Keys and the queues that received them, as .csv or .parquet, such as consumers write. A key is the hashed value. "
@@ -51,7 +69,38 @@ class ObservedOptions:
     )
 
     def __post_init__(self) -> None:
+        if self.trace == 0:
+            raise InputError("--trace 0 sees no message: pass seconds in which some are published")
         self._names()
+
+    @property
+    def is_given(self) -> bool:
+        """True if there is evidence to read."""
+        return self.trace is not None or self.observed is not None
+
+    @property
+    def source(self) -> str:
+        """What shows the queues of keys, in words."""
+        if self.trace is not None:
+            return f"what the broker did with them in {self.trace:g} s of live traffic"
+        return f"the queues that received them, by {file_name(self.path)}"
+
+    def pairs(self, opened: Broker, live: LiveTopology, name: str, *, is_compared: bool) -> list[Observation]:
+        """Return keys and their queues.
+
+        Args:
+            opened: the broker.
+            live: its topology.
+            name: the exchange.
+            is_compared: of traced messages, True: the keys are in queues, for a comparison with its map; False: in the destinations of its ring.
+
+        Raises:
+            PlanRefusedError: the user does not agree to tracing.
+            NotDeterminedError: no message is left, or it is not known what they show.
+        """
+        if self.trace is not None:
+            return _traced_pairs(opened, live, name, self, is_compared=is_compared)
+        return _observed_pairs(self, live, name)
 
     @property
     def path(self) -> str:
@@ -71,7 +120,7 @@ class ObservedOptions:
             names[what] = name
         return names
 
-    def read(
+    def read_file(
         self, exchange: str, hashing: Hashing, why_left_out: Callable[[str | None], str] = lambda _time: ""
     ) -> list[Observation]:
         """Read the file: each distinct pair of a key and its queue, with the first time, and the number of messages.
@@ -132,14 +181,20 @@ class ObservedOptions:
 
 
 def _why_left_out(since: float | None, time: str | None) -> str:
-    """Return why a pair says nothing about a ring on Mnesia; empty if its time, in ISO 8601, shows that it does."""
+    """Return why a pair says nothing about a ring on Mnesia; empty if its time shows that it does: ISO 8601, or s or ms since 1970."""
     try:
-        moment = datetime.fromisoformat(time or "")
+        seconds = float(time or "")
     except ValueError:
-        return "without a time"
-    if moment.tzinfo is None:
-        return "of a time without an offset"
-    return "from before the last start of the broker" if moment.timestamp() < (since or 0) else ""
+        try:
+            moment = datetime.fromisoformat(time or "")
+        except ValueError:
+            return "without a time"
+        if moment.tzinfo is None:
+            return "of a time without an offset"
+        seconds = moment.timestamp()
+    if seconds > _LEAST_MILLISECONDS:
+        seconds /= 1000
+    return "from before the last start of the broker" if seconds < (since or 0) else ""
 
 
 def _say_left_out(file: str, exchange: str, others: Counter[str], left_out: Counter[str]) -> None:
@@ -164,7 +219,54 @@ def _check_left(file: str, exchange: str, found: int, left_out: Counter[str]) ->
         raise InputError(f"{file} has no key of the exchange {exchange!r}: pass at least one")
 
 
-def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> list[Observation]:
+def read_trace(opened: Broker, vhost: str, exchange: str, given: EvidenceOptions) -> list[TracedMessage]:
+    """Return what the broker does with the messages of an exchange, if the user agrees to tracing.
+
+    Raises:
+        PlanRefusedError: the user does not agree.
+        NotDeterminedError: no message was published.
+    """
+    seconds = given.trace or 0
+    if not opened.is_traced() and not given.yes:
+        about = f"tracing costs each message of vhost {vhost!r} a copy for {seconds:g} s"
+        if not has_terminal():
+            raise PlanRefusedError(f"{about}, and nothing was switched on: agree with --yes")
+        if not click.confirm(f"{about}. Switch it on?", err=True):
+            raise PlanRefusedError("nothing was switched on")
+    with sign_of_life(f"tracing {exchange}"):
+        found = opened.trace(exchange, seconds)
+        node = opened.traced_node()
+    if node is not None:
+        say(f"only messages that were published over node {node} were traced, not those over others")
+    if not found:
+        raise NotDeterminedError(
+            f"no message was published to exchange {exchange!r} of vhost {vhost!r} in {seconds:g} s, over the node of the management URL: trace "
+            "while messages are published, to this exchange itself",
+            exchange=exchange,
+        )
+    return found
+
+
+def _traced_pairs(
+    opened: Broker, live: LiveTopology, name: str, given: EvidenceOptions, *, is_compared: bool
+) -> list[Observation]:
+    from rabbit_chx.analysis.observations import as_observations
+    from rabbit_chx.topology.rules.reach import Reach, destinations_of_queues
+
+    exchange = live.exchange(name)
+    assert exchange is not None  # the callers have found it
+    places: Mapping[str, Destination]
+    if is_compared:
+        places = {place: place for place in live.key_map(name).destinations if isinstance(place, str)}
+    else:
+        members = dict.fromkeys(member.destination for member in exchange.ring or ())
+        places = destinations_of_queues(live, name, members)
+    traced = read_trace(opened, live.vhost or "/", name, given)
+    has_alternate = Reach(live).alternate_of(exchange) is not None
+    return as_observations(traced, places, has_alternate=has_alternate)
+
+
+def _observed_pairs(options: EvidenceOptions, live: LiveTopology, name: str) -> list[Observation]:
     """Read the pairs of a live exchange. On Mnesia each needs a time after the last start of the broker, or if the messages waited in their
     queues, so much later.
 
@@ -172,9 +274,9 @@ def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> li
         NotDeterminedError: no pair is left, or it is not known how long the messages waited.
     """
     exchange = live.exchange(name)
-    hashing = _hashing(exchange)
+    hashing = hashing_of(live, name)
     if exchange is None or (live.release or NEWEST_COMPARED).follows(RESTART_KEEPS):
-        return options.read(name, hashing)
+        return options.read_file(name, hashing)
     start = live.facts.last_start
     if start is not None and options.waited is None:
         queues = [member.destination for member in exchange.ring or ()]
@@ -186,7 +288,7 @@ def read_observed(options: ObservedOptions, live: LiveTopology, name: str) -> li
                 "last start of the broker, which changed the order: pass --waited SECONDS, their longest wait"
             )
     since = None if start is None else start + (options.waited or 0)
-    return options.read(name, hashing, partial(_why_left_out, since))
+    return options.read_file(name, hashing, partial(_why_left_out, since))
 
 
 def with_observed_ring(live: LiveTopology, name: str, pairs: Sequence[Observation]) -> LiveTopology:
@@ -195,12 +297,12 @@ def with_observed_ring(live: LiveTopology, name: str, pairs: Sequence[Observatio
 
     exchange = live.exchange(name)
     bindings = [(member.destination, member.key) for member in (exchange.ring if exchange else None) or ()]
-    ring = observed_ring(bindings, pairs, live.release or NEWEST_COMPARED, _hashing(exchange))
+    ring = observed_ring(bindings, pairs, live.release or NEWEST_COMPARED, hashing_of(live, name))
     return live.with_rings({name: ring})
 
 
-def _hashing(exchange: ExchangeDefinition | None) -> Hashing:
-    from rabbit_chx.analysis.key_routing import Hashing
-
+def hashing_of(live: LiveTopology, name: str) -> Hashing:
+    """Return what a live exchange hashes."""
+    exchange = live.exchange(name)
     arguments = {} if exchange is None else exchange.arguments
     return Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
