@@ -272,10 +272,6 @@ class LogEnds:
         """Return the streams of a super stream."""
         return self._retry(lambda: self._any_connection().partitions(super_stream))
 
-    def check_no_super_stream(self, stream: str) -> None:
-        """Raise an InputError if the name of a stream that does not exist is that of a super stream."""
-        self._retry(lambda: self._any_connection().check_no_super_stream(stream))
-
     def streams_of(self, exchange: str) -> tuple[str, ...]:
         """Return the streams that are bound to an exchange."""
 
@@ -288,7 +284,7 @@ class LogEnds:
         return self._retry(find)
 
     def ends(self, streams: Iterable[str]) -> dict[str, LogEnd]:
-        """Return the ends of the existing streams among these. The leaders are looked up in each call."""
+        """Return the ends of the existing streams among these; an InputError for a super stream. The leaders are looked up in each call."""
         return self._retry(partial(self._find_ends, list(streams)))
 
     def check_filters(self) -> None:
@@ -313,6 +309,7 @@ class LogEnds:
         for stream in streams:
             metadata = metadata_of[stream]
             if metadata.code == Code.STREAM_DOES_NOT_EXIST:
+                connection.check_no_super_stream(stream)
                 self._cached_ends.pop(stream, None)
                 continue
             if metadata.code != Code.OK:

@@ -54,7 +54,6 @@ class Sources:
         """
         for stream in self._now:
             if stream not in ends:
-                self.logs.check_no_super_stream(stream)
                 raise NotFoundError(  # with any failOnDataLoss: nothing was read of it yet
                     f"there is no stream {stream!r} (a queue of another type may have that name): check the name and the vhost",
                     queue=stream,

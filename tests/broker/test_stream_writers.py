@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ from super_streams import declare_super_stream
 
 from rabbit_chx import StreamPublisher, StreamReader
 from rabbit_chx.errors import InputError
+from rabbit_chx.streams.ends import LogEnds
+from rabbit_chx.streams.nodes import settings_of
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
@@ -170,6 +172,9 @@ def test_the_name_of_a_super_stream_is_not_that_of_a_stream(vhost: RunningBroker
             StreamPublisher(vhost.stream_url, stream="all", create=create)
     with pytest.raises(InputError, match="'all' is not a stream, but a super stream"):
         StreamReader(vhost.stream_url, "all")
+    ends = LogEnds(settings_of(vhost.stream_url), {}, 30.0)  # of a read of Spark
+    with closing(ends), pytest.raises(InputError, match="'all' is not a stream, but a super stream"):
+        ends.ends(["all"])
     for create in (0, 2):
         with pytest.raises(InputError, match="'s' is not a super stream, but a stream: pass it as stream"):
             StreamPublisher(vhost.stream_url, super_stream="s", create=create)
