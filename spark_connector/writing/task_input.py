@@ -73,8 +73,8 @@ def _has_signal(file: Any) -> bool:
 
 def _cut_error(rows: int) -> RabbitChxError:
     return RabbitChxError(
-        f"the input of this task was cut after {rows:,} rows: an error before the write, or the end of the job or of the executor, is the "
-        "cause, and the executor's log has it. What depends on the rows behind them is not stored: run the write again"
+        f"the input of this task was cut after {rows:,} rows, by an error before the write or the end of the job: see the executor's log. "
+        "What depends on later rows is not stored: run the write again"
     )
 
 

@@ -157,6 +157,6 @@ def test_a_scalar_of_numpy_is_the_value_that_it_holds(scalar: Any) -> None:
 
 def test_a_missing_time_in_a_header_is_named() -> None:
     with pytest.raises(
-        RowError, match=r"row 11: the headers cannot be sent: pika cannot send NaT: it is no time"
+        RowError, match=r"row 11: the headers cannot be sent: a publisher cannot send NaT: it is no time"
     ):
         rows_of(headers=[None, {"t": pd.NaT}, None])
