@@ -69,7 +69,7 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
         assert {each["queue"]: round(each[name] * len(KEYS)) for each in document["queues"]} == before
     assert max(before.values()) > 0.3 * len(KEYS)
     assert made["state"] == "proposed"
-    assert len(made["moves"]) == made["at_least"] == 2
+    assert len(made["moves"]) == 2
 
     (ring,) = answer("plan", str(file), *live, code=1)["rings"]
     assert ring["moved"] == pytest.approx(made["moved"]["keys"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ def test_rows_are_compared_by_both_ways_or_by_the_one_that_is_given(
         found = 0
         for stream in fruit.values():
             with StreamReader(vhost.stream_url, stream, include=["exchange"]) as reader:
-                found += stream_parity(stream, reader, replace(named, routing=routing), "fruit").right
+                found += stream_parity(stream, reader, named.with_routing(routing), "fruit").right
         assert (routing, found) == (routing, right)
 
 
