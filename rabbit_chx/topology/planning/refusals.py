@@ -97,13 +97,11 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
         is_super_stream = any(ring.kind == "super-stream" for ring in rings.values())
         return Fix(NUMBER_PARTITIONS if is_super_stream else _UNSORTED)
     seen = [name for name, ring in beneath.items() if _is_seen(ring)]
-    if not seen:
+    if not seen or means.voids:  # no record would last
         return REMAKE_RINGS
     name = seen[0] if len(rings) == 1 else "EXCHANGE"
-    observed = _learned(
-        name, "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE"), means
-    )
-    asked = Fix("the broker shows it, ", _traced(name, means), "; or ") if means.can_trace else ""
+    observed = _learned(name, "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE"))
+    asked = Fix("the broker shows it, ", _traced(name), "; or ") if means.can_trace else ""
     return Fix(
         "pass ",
         READ_RINGS,
@@ -123,18 +121,17 @@ def _is_seen(ring: KeyMap) -> bool:
     )
 
 
-def _learned(exchange: str, call: str, how: Argument, means: Means) -> CommandLine:
-    """Return the command that stores the order of a ring; or that only uses it, where no record would last."""
-    command = CommandLine("record", call, (exchange,), (how,))
-    return replace(command, name="check") if means.voids else command
+def _learned(exchange: str, call: str, how: Argument) -> CommandLine:
+    """Return the command that stores the order of a ring."""
+    return CommandLine("record", call, (exchange,), (how,))
 
 
-def _traced(exchange: str, means: Means) -> Fix:
+def _traced(exchange: str) -> Fix:
     """Return how the broker shows the order of a ring; only a user who can trace may be told."""
     how = Argument("trace", _TRACED_S)
     return Fix(
         "while messages are published: ",
-        _learned(exchange, "Broker.trace(exchange, seconds)", how, means),
+        _learned(exchange, "Broker.trace(exchange, seconds)", how),
     )
 
 
@@ -343,9 +340,7 @@ def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = F
     done = "all members are unbound, and those of the topology bound in their order"
     if is_remade:
         done = "the exchange is deleted, since unbinds may leave buckets that no list shows, and made again in the order of the topology"
-    asked = (
-        Fix("; ask the broker, ", _traced(name, means)) if means.can_trace and _is_seen(ring.before) else ""
-    )
+    asked = Fix("; ask the broker, ", _traced(name)) if means.can_trace and _is_seen(ring.before) else ""
     fix = Fix(
         "pass ",
         READ_RINGS,
