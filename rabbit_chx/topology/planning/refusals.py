@@ -6,7 +6,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, chain, zip_longest
 from typing import NamedTuple
 
