@@ -30,7 +30,7 @@ from rabbit_chx.topology.checking.check_rings import (
     link_findings,
     live_ring_findings,
 )
-from rabbit_chx.topology.checking.check_slots import is_binding_shown, slot_findings
+from rabbit_chx.topology.checking.check_slots import slot_findings
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.checking.difference_findings import (
@@ -38,6 +38,7 @@ from rabbit_chx.topology.checking.difference_findings import (
     object_finding,
     partition_finding,
     ring_findings_of,
+    slot_findings_of,
 )
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
 from rabbit_chx.topology.model import LiveTopology, Means, Topology
@@ -160,15 +161,13 @@ def check(
     if wanted is not None:
         check_wanted(wanted)
     names, moduli = _hash_exchanges(live, wanted, exchange)
-    unreadable = [name for name in names if name not in live.rings and name in live.sources_left_out]
-    readable = [name for name in names if name not in unreadable]
-    guessed = [name for name in readable if name not in live.rings]
+    unread = [name for name in names if name not in live.rings]
+    unreadable = [name for name in unread if name in live.sources_left_out]
+    guessed = {*unread} - {*unreadable}
     live = live.with_rings({name: find_live_ring(live, live.exchange(name), name).ring for name in guessed})
     compared = None if wanted is None else compare(wanted, live)
     context = CheckContext(live, compared, file, is_selected=exchange is not None)
-    rings = [
-        CheckedExchange(live_hash_exchange(live, name), _known_ring(live, name), context) for name in readable
-    ]
+    rings = [_checked(name, context) for name in names if name not in unreadable]
     seen = {
         name: compare_observed(declared, live.key_map(name), pairs)
         for name, pairs in (observed or {}).items()
@@ -199,6 +198,10 @@ def check(
     )
 
 
+def _checked(name: str, context: CheckContext) -> CheckedExchange:
+    return CheckedExchange(live_hash_exchange(context.live, name), _known_ring(context.live, name), context)
+
+
 def _find_all(
     context: CheckContext, rings: Sequence[CheckedExchange], moduli: Sequence[str]
 ) -> Iterator[Finding]:
@@ -211,7 +214,7 @@ def _find_all(
     if context.compared is not None and not context.is_selected:
         covered: set[Destination] = {ring.exchange.ref for ring in rings}
         covered.update(queue for ring in rings for queue in ring.queues)
-        yield from _object_findings(context.compared, context, rings)
+        yield from _object_findings(context.compared, context)
         yield from _argument_findings(context.compared, covered, moduli)
     for name in moduli:
         yield from _modulus_findings(name, context)
@@ -376,6 +379,8 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     if checked.is_listed and checked.context.compared is not None:
         found = checked.context.compared.rings.get(checked.name, RingDifference())
         yield from ring_findings_of(checked, found.differences)
+        if checked.layout is not None:
+            yield from slot_findings_of(checked, checked.layout)
     if checked.wanted is None:
         recorded = list(record_findings(checked))
         yield from recorded
@@ -395,20 +400,13 @@ def _find_own_order(checked: CheckedExchange, *, is_found: bool) -> Iterator[Fin
         yield from ring_findings_of(checked, whole, source)
 
 
-def _object_findings(
-    compared: Comparison, context: CheckContext, rings: Sequence[CheckedExchange]
-) -> Iterator[Finding]:
-    """Yield a finding for each difference, except those of rings, and of slots that a finding of their ring shows."""
+def _object_findings(compared: Comparison, context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding for each difference, except those of rings and of slots, which are findings of their ring."""
     parts = {name for layout in compared.layouts.values() for name in layout.names.exchanges}
-    ring_of = {name: one for one in rings if one.layout for name in one.layout.names.exchanges}
     for difference in compared.objects:
         subject = difference.subject
-        if isinstance(subject, BindingDefinition) and subject.source in parts:
-            of_ring = ring_of.get(subject.source)
-            is_shown = of_ring is None or is_binding_shown(of_ring, subject)
-        else:
-            is_shown = isinstance(subject, ExchangeDefinition) and subject.name in parts
-        if not is_shown:
+        source = subject.source if isinstance(subject, BindingDefinition) else subject.name
+        if source not in parts or subject.kind in ("queue", "policy"):
             yield object_finding(difference, context)
     for ring in compared.rings.values():
         yield from (

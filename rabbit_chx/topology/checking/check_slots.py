@@ -1,39 +1,31 @@
-"""Findings about the slots of a live exchange, by themselves and compared with the layout of a topology."""
+"""Findings about the slots of a live exchange by themselves."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-from rabbit_chx.topology.checking.difference_findings import describe_differences
 from rabbit_chx.topology.checking.remedies import apply_fix
-from rabbit_chx.topology.objects.objects import BindingDefinition, order_of_name
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
-from rabbit_chx.topology.slots.layout import SlotLayout
 from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import FEW, listed, percent, plural
 
 
 def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield the faults of an exchange's slots."""
-    layout = checked.layout
-    if layout is not None:
-        yield from _find_differing_exchanges(checked, layout)
+    """Yield the faults of an exchange's slots by themselves."""
     yield from _find_slots_without_queue(checked)
     yield from _find_slots_with_several_queues(checked)
-    if layout is not None:
-        yield from _find_slots_with_other_queues(checked, layout)
     yield from _find_slots_without_alternate(checked)
     yield from _find_parks_without_queue(checked)
     yield from _find_parked_messages(checked)
     yield from _find_transient_queues(checked)
 
 
-def _only(slots: Sequence[ExchangeRef]) -> ExchangeRef | None:
+def only(slots: Sequence[ExchangeRef]) -> ExchangeRef | None:
+    """Return the slot that is the only one."""
     return slots[0] if len(slots) == 1 else None
 
 
@@ -44,39 +36,6 @@ def _share(checked: CheckedExchange, slots: Iterable[ExchangeRef]) -> float:
 def _fix(checked: CheckedExchange, by_hand: str) -> str:
     """Return the command that applies the topology, or without a topology the manual fix."""
     return checked.apply_command if checked.external or checked.file is not None else by_hand
-
-
-def _find_differing_exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    assert checked.context.compared is not None  # it has the layout
-    found = {
-        one.subject.name: one for one in checked.context.compared.objects if one.subject.kind == "exchange"
-    }
-    differences = [found[name] for name in (*layout.names.slots, layout.names.park) if name in found]
-    if missing := [one.subject.name for one in differences if one.kind == "missing"]:
-        message = f"{_name_or_count(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
-        yield checked.finding("missing", message, checked.apply_command, _only([*map(ExchangeRef, missing)]))
-    bare = _list_slots_without_alternate(checked)
-    for one in differences:
-        slot = ExchangeRef(one.subject.name)
-        # Of slots without an alternate exchange there is a finding of its own.
-        shown = "arguments.alternate-exchange" if slot in bare else ""
-        if fields := [field for field in one.fields if field.field != shown]:
-            message = f"exchange {slot.name} differs: {describe_differences(fields)}"
-            fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
-            yield checked.finding("different", message, fix, slot)
-
-
-def is_binding_shown(checked: CheckedExchange, binding: BindingDefinition) -> bool:
-    """Return True if a finding of the slots shows that a binding of a slot, or of the parking exchange, is missing or unexpected."""
-    slot, layout = ExchangeRef(binding.source), checked.layout
-    assert layout is not None  # it is a binding of the layout
-    if not checked.context.reach.exists(slot):
-        return True
-    if slot.name == layout.names.park:
-        return slot.name in checked.parks and checked.context.reach.leads_nowhere(slot.name)
-    if isinstance(binding.destination, ExchangeRef) or slot in checked.slots.other_exchanges:
-        return False
-    return checked.slots.queues.get(slot) != (layout.owners[slot.name],)
 
 
 def _find_slots_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
@@ -92,7 +51,7 @@ def _find_slots_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
             ends = "end in no queue" if park is None else f"wait in {park}"
             message = f"{_slots_are(slots)} bound to no queue: {percent(share)} of all keys {ends}"
             fix = _fix(checked, f"bind a queue to {slots[0].name}")
-            yield checked.finding("missing", message, fix, _only(slots), share)
+            yield checked.finding("missing", message, fix, only(slots), share)
 
 
 def _find_slots_with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
@@ -107,30 +66,8 @@ def _find_slots_with_several_queues(checked: CheckedExchange) -> Iterator[Findin
             yield checked.finding("second-binding", message, fix, slot, share)
 
 
-def _find_slots_with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
-    wanted = layout.owners
-    owners = {slot: queues[0] for slot, queues in checked.slots.queues.items() if len(queues) == 1}
-    misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
-    if not misplaced:
-        return
-    share = _share(checked, misplaced)
-    now, then = Counter(owners.values()), Counter(wanted.values())
-    # If the file lists the slots, the finding is about these slots and not about the number of slots of each queue.
-    counts = [
-        f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
-        for queue in sorted({*now, *then}, key=order_of_name)
-        if now[queue] != then[queue] and not layout.is_pinned
-    ]
-    places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
-    verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
-    message = (
-        f"{len(misplaced):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys "
-        "go to a different queue"
-    )
-    yield checked.finding("different", message, checked.apply_command, _only(misplaced), share)
-
-
-def _list_slots_without_alternate(checked: CheckedExchange) -> list[ExchangeRef]:
+def list_slots_without_alternate(checked: CheckedExchange) -> list[ExchangeRef]:
+    """Return the slots whose messages are lost while they have no queue."""
     with_alternate = {slot for slots in checked.parks.values() for slot in slots}
     prefix = SlotNames(checked.name, 1).prefix
     return [
@@ -141,7 +78,7 @@ def _list_slots_without_alternate(checked: CheckedExchange) -> list[ExchangeRef]
 
 
 def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
-    name, bare = checked.name, _list_slots_without_alternate(checked)
+    name, bare = checked.name, list_slots_without_alternate(checked)
     if not bare:
         return
     share = _share(checked, bare)
@@ -154,7 +91,7 @@ def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]
     fix = f"set one by a policy: {by_policy}"
     if checked.layout is not None:
         fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
-    yield checked.finding("different", message, fix, _only(bare), share)
+    yield checked.finding("different", message, fix, only(bare), share)
 
 
 def _find_parks_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
@@ -194,10 +131,11 @@ def _find_transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
 
 
 def _slots_are(slots: Sequence[ExchangeRef]) -> str:
-    return f"{_name_or_count([slot.name for slot in slots], 'slot', 'slots')} {'is' if len(slots) == 1 else 'are'}"
+    return f"{name_or_count([slot.name for slot in slots], 'slot', 'slots')} {'is' if len(slots) == 1 else 'are'}"
 
 
-def _name_or_count(names: Sequence[str], single: str, several: str) -> str:
+def name_or_count(names: Sequence[str], single: str, several: str) -> str:
+    """Return the only name, or the number of names and the first of them."""
     if len(names) == 1:
         return f"{single} {names[0]}"
     return f"{len(names):,} {several} ({listed(names, FEW)})"

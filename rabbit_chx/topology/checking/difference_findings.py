@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.checking.check_slots import list_slots_without_alternate, name_or_count, only
 from rabbit_chx.topology.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.topology.checking.remedies import apply_fix
 from rabbit_chx.topology.live_rings import make_ring
@@ -23,13 +23,15 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
     RingMember,
+    order_of_name,
 )
+from rabbit_chx.topology.planning.comparison import list_partitions
 from rabbit_chx.topology.planning.diff import find_out_of_place
 from rabbit_chx.topology.planning.difference import Difference, DifferenceKind
 from rabbit_chx.topology.planning.refusals import ALLOW_DELETE
 from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.topology.slots.layout import SlotLayout
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.words import FEW, listed, percent, plural
 
 #: What a difference is about: an object, a binding, or one of an exchange with `queues` or of a slot; a member of a ring, or a slot as one; or a ring, one
 #: that no broker has, or one without any of its slots.
@@ -158,17 +160,86 @@ def ring_findings_of(
         )
 
 
+def slot_findings_of(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+    """Yield the findings of the differences of slots, alike ones together.
+
+    A slot without a queue, with several, or without an alternate exchange is a fault by itself, and has a finding as that.
+    """
+    assert checked.context.compared is not None  # it has the layout
+    missing, moved, bare = set(), [], list_slots_without_alternate(checked)
+    for one in checked.context.compared.objects:
+        subject = one.subject
+        if isinstance(subject, BindingDefinition) and subject.source in layout.names.exchanges:
+            sort = _sort_binding(checked, layout, subject)
+            moved += [ExchangeRef(subject.source)] if sort == "moved" else []
+            if sort == "other":
+                yield object_finding(one, checked.context)
+        elif not isinstance(subject, ExchangeDefinition) or subject.name not in layout.names.exchanges:
+            continue
+        elif one.kind == "missing":
+            missing.add(subject.name)
+        else:
+            shown = "arguments.alternate-exchange" if ExchangeRef(subject.name) in bare else ""
+            if fields := [field for field in one.fields if field.field != shown]:
+                message = f"exchange {subject.name} differs: {describe_differences(fields)}"
+                fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
+                yield checked.finding("different", message, fix, ExchangeRef(subject.name))
+    if missing:
+        names = [name for name in (*layout.names.slots, layout.names.park) if name in missing]
+        verb = "is" if len(missing) == 1 else "are"
+        message = f"{name_or_count(names, 'the exchange', 'exchanges')} {verb} not there"
+        yield checked.finding("missing", message, checked.apply_command, only([*map(ExchangeRef, names)]))
+    if moved:
+        yield _moved_slots_finding(checked, layout, [*dict.fromkeys(moved)])
+
+
+def _sort_binding(
+    checked: CheckedExchange, layout: SlotLayout, binding: BindingDefinition
+) -> Literal["fault", "moved", "other"]:
+    """Return whether a binding that differs is that of a slot with a fault, or of one with another queue; or another one."""
+    slot, reach = ExchangeRef(binding.source), checked.context.reach
+    if not reach.exists(slot):
+        return "fault"
+    if slot.name == layout.names.park:
+        return "fault" if slot.name in checked.parks and reach.leads_nowhere(slot.name) else "other"
+    queues = checked.slots.queues.get(slot, ())
+    is_other = isinstance(binding.destination, ExchangeRef) or slot in checked.slots.other_exchanges
+    if is_other or queues == (layout.owners[slot.name],):
+        return "other"
+    return "moved" if len(queues) == 1 else "fault"
+
+
+def _moved_slots_finding(
+    checked: CheckedExchange, layout: SlotLayout, moved: Sequence[ExchangeRef]
+) -> Finding:
+    """Return the finding of slots that have another queue than in the topology."""
+    share = sum(checked.shares.get(slot, 0.0) for slot in moved)
+    owners = {slot: queues[0] for slot, queues in checked.slots.queues.items() if len(queues) == 1}
+    now, then = Counter(owners.values()), Counter(layout.owners.values())
+    # If the file lists the slots, the finding is about these slots and not about the number of slots of each queue.
+    counts = [
+        f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
+        for queue in sorted({*now, *then}, key=order_of_name)
+        if now[queue] != then[queue] and not layout.is_pinned
+    ]
+    places = [f"{slot.name} is at {owners[slot]}, not {layout.owners[slot.name]}" for slot in moved]
+    verb = "slot has another queue" if len(moved) == 1 else "slots have other queues"
+    message = (
+        f"{len(moved):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys "
+        "go to a different queue"
+    )
+    return checked.finding("different", message, checked.apply_command, only(moved), share)
+
+
 def partition_finding(difference: Difference, context: CheckContext) -> Finding:
     """Return the finding of a super stream whose partitions differ."""
+    assert context.compared is not None  # it has the difference
+    name = difference.subject.name
     seen, wanted = (
-        listed([*map(str, side.destinations)])
-        for side in (difference.before, difference.after)
-        if isinstance(side, KeyMap)
+        listed([*map(str, list_partitions(side, name))]) for side in (context.live, context.compared.wanted)
     )
-    message = (
-        f"{difference.subject.name} has the partitions {seen}, and in the topology {wanted}: {percent(difference.share or 0.0)} of all keys "
-        "go to a different partition"
-    )
+    share = percent(difference.share or 0.0)
+    message = f"{name} has the partitions {seen}, and in the topology {wanted}: {share} of all keys go to a different partition"
     fix = apply_fix(context.file, external=not difference.is_ours)
     return finding_about(difference.kind, difference.subject, message, fix, difference.share)
 

@@ -158,19 +158,10 @@ def diff_ring(
     name, members = exchange.name, exchange.ring or ()
     ring = find_live_ring(live, live.exchange(name), name)
     layout = None if compared is None else compared.layouts.get(name)
-    slots = view_slots(
-        name,
-        ring.ring,
-        live.exchanges,
-        live.bindings,
-        members=[member.destination for member in members],
-        planned=None if compared is None else compared.wanted,
-    )
+    slots = _view_ring(exchange, ring, live, compared)
     before = _owners_before(slots, layout)
-    parts = {}
-    if slots.bound:
-        shares = ring.ring.shares()
-        parts = {slot.name: shares.get(slot, 0.0) for slot in slots.bound}
+    shares = ring.ring.shares() if slots.bound else {}
+    parts = {slot.name: shares.get(slot, 0.0) for slot in slots.bound}
     is_assumed = compared is not None and compared.wanted.is_assumed(name)
     is_wanted = ring.is_wanted(members, is_assumed=is_assumed, is_external=exchange.owner == "external")
     now = slots.map_of(ring.ring, before)
@@ -189,17 +180,29 @@ def diff_ring(
     if is_wanted:
         return RingDifference((), moved, parts)
     wanted = slots.map_of(target, before)
-    whole = None
     if layout is not None and not {*target.destinations} & {*ring.ring.destinations}:
         return RingDifference((Difference("different", exchange, now, wanted, share=moved),), moved, parts)
+    whole: tuple[Difference, ...] = ()
     if ring.is_unordered and not is_assumed:
-        whole = Difference("order", exchange, now, wanted, share=1.0)
+        whole = (Difference("order", exchange, now, wanted, share=1.0),)
     elif not is_assumed and ring.ring.buckets != target.buckets:
         kind: DifferenceKind = "order" if find_out_of_place(ring.ring, target) else "different"
-        share = moved if before == after else now.share_moved(wanted)
-        whole = Difference(kind, exchange, now, wanted, share=share)
-    of_members = _diff_members(exchange, ring, now, target, before)
-    return RingDifference((*(() if whole is None else (whole,)), *of_members), moved, parts)
+        whole = (Difference(kind, exchange, now, wanted, share=now.share_moved(wanted)),)
+    return RingDifference((*whole, *_diff_members(exchange, ring, now, target, before)), moved, parts)
+
+
+def _view_ring(
+    exchange: ExchangeDefinition, ring: LiveRing, live: LiveTopology, compared: Comparison | None
+) -> SlotView:
+    """Return the slots of a live ring and of the members that it is to have."""
+    return view_slots(
+        exchange.name,
+        ring.ring,
+        live.exchanges,
+        live.bindings,
+        members=[member.destination for member in exchange.ring or ()],
+        planned=None if compared is None else compared.wanted,
+    )
 
 
 def _owners_before(slots: SlotView, layout: SlotLayout | None) -> dict[Place, Place]:
