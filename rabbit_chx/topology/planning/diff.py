@@ -187,7 +187,8 @@ def diff_ring(
         whole = (Difference("order", exchange, now, wanted, share=1.0),)
     elif not is_assumed and ring.ring.buckets != target.buckets:
         kind: DifferenceKind = "order" if find_out_of_place(ring.ring, target) else "different"
-        whole = (Difference(kind, exchange, now, wanted, share=now.share_moved(wanted)),)
+        share = moved if before == after else now.share_moved(wanted)
+        whole = (Difference(kind, exchange, now, wanted, share=share),)
     return RingDifference((*whole, *_diff_members(exchange, ring, now, target, before)), moved, parts)
 
 

@@ -20,13 +20,13 @@ class Difference:
             (a ring has its members in another order).
         subject: the exchange, queue, binding or policy that it is about: the wanted one, or else the live one. A member of a ring is a
             binding. It has a ``kind`` and a ``name``.
-        before: the live object; None if there is none. Of a ring the live key map.
-        after: the wanted object; None if there is none. Of a ring the wanted key map, in which slots keep their queues; None if no broker
-            of this release has such a ring.
+        before: the live object; None if there is none. Of a ring or a super stream the live key map.
+        after: the wanted object; None if there is none. Of a ring or a super stream the wanted key map, in which slots keep their queues;
+            None if no broker of this release has such a ring.
         fields: the fields that differ between the two objects.
         share: the exact share of keys that the difference concerns, 0 to 1. Of an exchange that hashes something else,
-            and of a ring whose order is not known, 1. Of a ring, the keys that go to another queue because of it; of
-            a slot, the keys of that slot; of a member, those that it has, or that a missing one would have; of a binding of an
+            and of a ring whose order is not known, 1. Of a ring or a super stream, the keys that go to another queue because of it; of
+            a slot or a partition, its keys; of a member, those that it has, or that a missing one would have; of a binding of an
             ``x-modulus-hash`` exchange, those that go elsewhere in all. None for what hashes no keys.
     """
 

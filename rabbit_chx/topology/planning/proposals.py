@@ -52,13 +52,13 @@ def proposals_of(
     counter: MovementCounter,
 ) -> tuple[RingProposal, ...]:
     """Return the plan as written, and alternatives that move fewer keys or disturb them less. `movement` has the keys that move as written."""
-    proposals = [RingProposal.of("as-written", movement, wanted, "the order of the file")]
+    proposals = [RingProposal("as-written", *movement.figures, wanted, "the order of the file")]
 
     def propose(strategy: Strategy, order: Order, description: str) -> None:
         if all(order != proposal.ring for proposal in proposals):
             moved = _movement_to(live, order, counter)
             if moved is not None:
-                proposals.append(RingProposal.of(strategy, moved, order, description))
+                proposals.append(RingProposal(strategy, *moved.figures, order, description))
 
     propose(
         "least-moving-order",
@@ -100,7 +100,7 @@ def new_exchange(
     worse: float = _MUCH_WORSE,
 ) -> Iterator[RingProposal]:
     """Yield a second exchange that replaces the live one, if the worst moment moves at least `worse` times the keys of the end."""
-    moved, at_worst = movement.end.moved, movement.peak.moved
+    moved, at_worst = movement.figures
     if at_worst > moved and at_worst >= worse * moved:
         description = (
             f"a new exchange with the {kind} as written, next to {name}: bind an exchange in front of {name} to the new one, then "
@@ -134,13 +134,13 @@ def _slots_for_buckets(
             f"removing a queue moves only its own share; a new exchange moves at most {percent(moved.end.moved)}, with twice as many slots "
             f"{percent(more)}"
         )
-        yield RingProposal.of("slots", moved, members, description, count)
+        yield RingProposal("slots", *moved.figures, members, description, count)
 
 
 def slots_as_written(after: KeyMap, movement: Movement) -> RingProposal:
     """Return the plan of an exchange with slots as written."""
     slots = tuple(map(RingMember, after.destinations))
-    return RingProposal.of("as-written", movement, slots, "the slots and members of the file")
+    return RingProposal("as-written", *movement.figures, slots, "the slots and members of the file")
 
 
 def _movement_to(live: LiveRing, members: Sequence[RingMember], counter: MovementCounter) -> Movement | None:

@@ -55,18 +55,6 @@ class RingProposal:
     description: str
     slots: int | None = None
 
-    @staticmethod
-    def of(
-        strategy: Strategy,
-        movement: Movement,
-        ring: tuple[RingMember, ...],
-        description: str,
-        slots: int | None = None,
-    ) -> RingProposal:
-        """Return the proposal with the keys that it moves."""
-        moved, at_worst = movement.end.moved, movement.peak.moved
-        return RingProposal(strategy, moved, at_worst, ring, description, slots)
-
 
 class SlotHandOver(NamedTuple):
     """A slot whose queue changes; `old` or `new` is None if the slot has no queue or several queues."""
@@ -115,6 +103,11 @@ class Movement(NamedTuple):
         """The most keys that have moved at any moment, and the most that are lost at any one."""
         moved = max((moment.moved for moment in self.moments), default=0.0)
         return Moment(moved, max((moment.lost for moment in self.moments), default=0.0))
+
+    @property
+    def figures(self) -> tuple[float, float]:
+        """The share of keys that moves at the end, and at the worst moment."""
+        return self.end.moved, self.peak.moved
 
     def exceeds(self, limit: float | None, before: KeyMap) -> bool:
         """Return True if more keys move than a limit (None: any) permits. If no key had a destination before, none moves."""

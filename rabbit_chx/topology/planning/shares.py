@@ -7,19 +7,19 @@ bindings, and `ModulusHashExchange` contains the order of the bindings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange
-from rabbit_chx.routing.bindings import Place, ascending_bindings
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.topology.live_rings import LiveRing, find_live_ring, make_ring, may_have_publishers
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.modulus import number_bindings, order_partitions, share_moved
+from rabbit_chx.topology.modulus import modulo_map_of, number_bindings, order_partitions, share_moved
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     MODULUS_EXCHANGE,
@@ -88,9 +88,11 @@ def count_shares(
     """
     counted = {name: _count_ring(name, ring, changes, compared) for name, ring in rings.items()}
     counted |= _count_moduli(compared, changes, counted)
-    for name in sorted(find_super_streams(compared.wanted) & find_super_streams(compared.live)):
-        if (stream := _count_super_stream(name, compared, changes)) is not None:
-            counted[name] = stream
+    streams = find_super_streams(compared.wanted) & find_super_streams(compared.live)
+    for exchange in (one for one in compared.wanted.exchanges if one.name in streams):
+        moments = list(_list_moments(exchange.name, compared.live, changes))
+        if order_partitions(moments[-1])[0]:
+            counted[exchange.name] = _count_modulo(exchange, moments, compared)
     plans = {}
     for name, (before, after, movement, slots) in counted.items():
         ring, limit = rings.get(name), _find_limit(name, compared, before)
@@ -249,18 +251,18 @@ def _count_moduli(
     An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
     """
     before, after = (
-        {exchange.name for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
+        {exchange.name: exchange for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
         for side in (compared.live, compared.wanted)
     )
     removed = {exchange.name for exchange in compared.wanted.exchanges} | {
         named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)
     }
-    hashing_after, moduli = after | (before - removed), {}
-    for name in sorted(before | after):
+    moduli = {}
+    for name, exchange in sorted((before | after).items()):
         moments = list(_list_moments(name, compared.live, changes))
         if name in after or len(moments) > 1:
-            is_hashing = name in before, name in hashing_after
-            counted = _count_modulus(name, moments, compared, is_hashing=is_hashing)
+            is_hashing = name in before, name in after or name not in removed
+            counted = _count_modulo(exchange, moments, compared, is_hashing=is_hashing)
             if name in rings:
                 counted = _join(*((rings[name], counted) if name in after else (counted, rings[name])))
             moduli[name] = counted
@@ -274,24 +276,6 @@ def _join(old: _Counted, new: _Counted) -> _Counted:
     moments = (*old.movement.moments, *new.movement.moments, end)
     movement = Movement(moments, "", new.movement.transient_share, has_flows=False)
     return _Counted(old.before, new.after, movement, old.slots or new.slots)
-
-
-def _count_super_stream(name: str, compared: Comparison, changes: Sequence[PlannedChange]) -> _Counted | None:
-    """Return the change of a super stream that both sides have; None if it has no partitions on one side. Keys of a new one do not move."""
-    found = [order_partitions(bindings) for bindings in _list_moments(name, compared.live, changes)]
-    states = [[binding.destination for binding in bound] for bound, _ in found]
-    if not (states[0] and states[-1]):
-        return None
-    is_ordered = all(ordered for _, ordered in found)
-    first: Provenance = "read" if is_ordered else "assumed"
-    before = super_stream_of(name, [one.member for one in found[0][0]], provenance=first)
-    after = super_stream_of(name, [one.member for one in found[-1][0]])
-    moments = tuple(
-        Moment(share_moved(states[0], state, None) if is_ordered else float(number > 0), float(not state))
-        for number, state in enumerate(states)
-    )
-    unknown = "" if is_ordered else _UNNUMBERED
-    return _Counted(before, after, Movement(moments if len(states) > 1 else (), unknown))
 
 
 def _list_moments(
@@ -319,45 +303,66 @@ def _list_moments(
             yield tuple(bound.values())
 
 
-def _count_modulus(
-    name: str,
+def _count_modulo(
+    exchange: ExchangeDefinition,
     moments: Sequence[Sequence[BindingDefinition]],
     compared: Comparison,
     *,
-    is_hashing: tuple[bool, bool],
+    is_hashing: tuple[bool, bool] = (True, True),
 ) -> _Counted:
-    """Return the change of an ``x-modulus-hash`` exchange. `is_hashing`: whether it has the type before, and afterwards."""
-    live, release = compared.live, compared.release
-    is_left_out = name in live.sources_left_out
-    states = [number_bindings(bindings, release) for bindings in moments]
-    if not is_hashing[0]:
-        states[0] = ()
+    """Return the change of an ``x-modulus-hash`` exchange or a super stream.
+
+    `moments` are its bindings before the changes, and after each. `is_hashing`: whether it has the type before, and afterwards.
+    """
+    name, live = exchange.name, compared.live
+    release = compared.release if exchange.type == MODULUS_EXCHANGE else None
+    states = [_number(bindings, release) for bindings in moments]
+    sides = moments[0] if is_hashing[0] else (), moments[-1]
+    states[0] = states[0] if is_hashing[0] else ()
     before, after = states[0], states[-1]
-    origin: Provenance = "assumed" if is_left_out else "read" if live.release else "replayed"
-    planned: Provenance = "replayed" if origin == "read" else origin
-    sides = (
-        ModulusHashExchange(name, ascending_bindings(before), release, origin),
-        ModulusHashExchange(name, ascending_bindings(after), release, planned),
-    )
-    unknown = ""
-    if is_left_out:
-        unknown = f"{name} has bindings to queues with names of the broker, which are not read"
-    elif release.follows(MODULUS_UNORDERED) and len({place for state in states for place in state}) > 1:
+    origin: Provenance = "read" if live.release or release is None else "replayed"
+    is_hidden, unknown = name in live.sources_left_out, ""
+    if is_hidden:
+        origin, unknown = (
+            "assumed",
+            f"{name} has bindings to queues with names of the broker, which are not read",
+        )
+    elif release is None and not all(order_partitions(bindings)[1] for bindings in moments):
+        is_hidden, unknown = True, _UNNUMBERED
+    elif release is not None and release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
         unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
+    grounds: tuple[Provenance, Provenance] = (origin, "replayed" if origin == "read" else origin)
+    maps = [_make_map(exchange, *side, release) for side in zip(sides, grounds, strict=True)]
     if len(states) == 1:
-        return _Counted(*sides, Movement(unknown=unknown))
-
-    def moved(old: Sequence[Destination], new: Sequence[Destination]) -> float:
-        return 1.0 if is_left_out else share_moved(old, new, release)
-
-    shares = [0.0, *(moved(before, state) for state in states[1:])]
+        return _Counted(maps[0], maps[1], Movement(unknown=unknown))
+    moved = [0.0, *(1.0 if is_hidden else share_moved(before, state, release) for state in states[1:])]
     if not is_hashing[1] and before and after:
-        shares[-1] = 1.0  # the type is another one afterwards
-    losses = [1.0 if before and not state else 0.0 for state in states]
+        moved[-1] = 1.0  # the type is another one afterwards
+    losses = [float(bool(before) and not state) for state in states]
     transients = [0.0]
-    if after and not all(states) and may_have_publishers(name, sides[1].destinations, live):
-        transients += [moved(state, after) for state in states[1:-1] if state]
-    return _Counted(*sides, Movement(tuple(map(Moment, shares, losses)), unknown, max(transients)))
+    is_remade = release is not None and bool(after) and not all(states)
+    if is_remade and may_have_publishers(name, maps[1].destinations, live):
+        between = [state for state in states[1:-1] if state]
+        transients += [1.0 if is_hidden else share_moved(state, after, release) for state in between]
+    return _Counted(maps[0], maps[1], Movement(tuple(map(Moment, moved, losses)), unknown, max(transients)))
+
+
+def _make_map(
+    exchange: ExchangeDefinition,
+    bindings: Sequence[BindingDefinition],
+    ground: Provenance,
+    release: Release | None,
+) -> KeyMap:
+    found = modulo_map_of(exchange, bindings, release, ground)
+    assert found is not None  # it hashes modulo the number of its bindings
+    return found
+
+
+def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> tuple[Destination, ...]:
+    """Return the destinations in the order of their numbers: of an ``x-modulus-hash`` exchange on a release, or of a super stream."""
+    if release is None:
+        return tuple(binding.destination for binding in order_partitions(bindings)[0])
+    return number_bindings(bindings, release)
 
 
 def _propose_for_modulus(
@@ -368,7 +373,7 @@ def _propose_for_modulus(
     if before.kind != MODULUS_EXCHANGE or movement.unknown or is_empty or not movement.peak.moved:
         return
     members = tuple(map(RingMember, after.destinations))
-    yield RingProposal.of("as-written", movement, members, "the queues of the file")
+    yield RingProposal("as-written", *movement.figures, members, "the queues of the file")
     yield from new_exchange(name, "queues", members, movement, worse=1)
     yield from _propose_more_queues(before.buckets, len(after.buckets))
     yield from _propose_slots(before.buckets, members)

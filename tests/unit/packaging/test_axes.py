@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "functions with a share in name and result": Figure(35, 18),
+    "functions with a share in name and result": Figure(34, 18),
     "isinstance on a key map": Figure(44, 12),
     "places that make or complete a KeyMapPlan": Figure(2, 2),
     "literals 'alternate-exchange'": Figure(8, 1),
@@ -50,7 +50,7 @@ FIGURES = {
     "fields of BrokerFacts": Figure(20, 10),
     "fields of RingRecord": Figure(12, 10),
     "bodies above 40 lines": Figure(26, 15),
-    "lines of the longest body": Figure(80, 50),
+    "lines of the longest body": Figure(86, 50),
 }
 
 
