@@ -122,7 +122,7 @@ def _diff_super_stream(
 ) -> RingDifference | None:
     """Return what differs of the partitions of a super stream; None if one side has none. Without numbers, their order is not known."""
     name = wanted.name
-    if not {name} <= find_super_streams(compared.wanted) & find_super_streams(compared.live):
+    if name not in find_super_streams(compared.wanted) & find_super_streams(compared.live):
         return None
     before, after = (
         modulo_map_of(exchange, side.bindings, None, "read")

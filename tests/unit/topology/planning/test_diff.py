@@ -162,3 +162,20 @@ def test_a_ring_with_a_member_that_no_client_can_name_differs_only_where_the_ord
         assert bool(made.changes or made.refusals) == is_different
         assert [one.kind for one in diff(side, live)] == ["different"] * is_different
         assert [finding.kind for finding in check(live, side).findings] == [kind]
+
+
+def test_a_file_without_the_ring_of_an_exchange_has_no_difference_and_no_order_to_compare() -> None:
+    live = with_buckets(hashing("a", "b"), "a", "b")
+    wanted = hashing("a", "b")
+    wanted = replace(wanted, exchanges=(replace(wanted.exchanges[0], ring=None),))
+    found = check(live, wanted)
+    assert (diff(wanted, live), plan(wanted, live).changes, found.findings) == ((), (), ())
+    assert found.unordered == {"orders": "the file has no ring"}
+
+
+def test_a_ring_whose_bindings_are_not_all_read_differs_also_if_the_read_ones_are_those_of_the_file() -> None:
+    wanted = hashing("a", "b")
+    live = as_live(LiveTopology.of_file(wanted), sources_left_out=frozenset({"orders"}))
+    assert [one.kind for one in diff(wanted, live)] == ["different"]
+    assert [one.kind for one in check(live, wanted).findings] == ["different"]
+    assert [one.kind for one in plan(wanted, live).refusals] == ["order"]
