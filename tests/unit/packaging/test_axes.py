@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "functions with a share in name and result": Figure(34, 18),
+    "functions with a share in name and result": Figure(21, 18),
     "isinstance on a key map": Figure(44, 12),
     "places that make or complete a KeyMapPlan": Figure(2, 2),
     "literals 'alternate-exchange'": Figure(8, 1),
