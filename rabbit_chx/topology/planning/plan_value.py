@@ -49,14 +49,14 @@ from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
 from rabbit_chx.result_fields import document, to_json
-from rabbit_chx.routing import ExchangeRef, ModulusHashExchange
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE, BindingDefinition, RingMember
 from rabbit_chx.topology.pending_apply import Resumed
 from rabbit_chx.topology.planning.refusals import is_allowed
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
@@ -247,7 +247,7 @@ def _member(member: RingMember) -> dict[str, Any]:
 
 
 def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
-    if isinstance(key_map, ModulusHashExchange):
+    if key_map.kind == MODULUS_EXCHANGE:
         return dict(
             to_json(
                 {"exchange": key_map.name, "release": key_map.release, "destinations": key_map.destinations}

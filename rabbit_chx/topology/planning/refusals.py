@@ -14,7 +14,7 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release, SuperStream
+from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.model import LiveTopology, Means, Topology
@@ -92,10 +92,10 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
-    beneath = {name: ring.beneath for name, ring in rings.items() if isinstance(ring.beneath, HashRing)}
+    beneath = {name: ring.beneath for name, ring in rings.items() if ring.beneath.kind == HASH_EXCHANGE}
     if not beneath:
         return Fix(
-            NUMBER_PARTITIONS if any(isinstance(ring, SuperStream) for ring in rings.values()) else _UNSORTED
+            NUMBER_PARTITIONS if any(ring.kind == "super-stream" for ring in rings.values()) else _UNSORTED
         )
     seen = [name for name, ring in beneath.items() if _is_seen(ring)]
     if not seen:
@@ -118,7 +118,7 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
 def _is_seen(ring: KeyMap) -> bool:
     """Return True if consumers see the buckets of a ring: those of queues, each bound once."""
     below = ring.beneath
-    bound = [place for place, _ in below.bindings or ()] if isinstance(below, HashRing) else []
+    bound = [place for place, _ in below.bindings or ()] if below.kind == HASH_EXCHANGE else []
     return len({*bound}) == len(bound) and not any(
         isinstance(place, ExchangeRef) for place in below.destinations
     )
