@@ -39,8 +39,8 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "functions with a share in name and result": Figure(34, 18),
-    "isinstance on a key map": Figure(44, 12),
+    "functions with a share in name and result": Figure(21, 18),
+    "isinstance on a key map": Figure(12, 12),
     "places that make or complete a KeyMapPlan": Figure(2, 2),
     "literals 'alternate-exchange'": Figure(8, 1),
     "literals 'x-modulus-hash'": Figure(6, 1),
