@@ -70,8 +70,10 @@ _MAX_WAIT_S = 1.0
 #: The broker closes the connection on a larger frame before the vhost is open (rabbitmq-server v4.3.5, stream.initial_frame_max).
 _MAX_LOGIN_BYTES = 8192 - 64
 _LOGIN_TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
-#: The correlation id of requests with a new token; other requests have lower ids.
+#: The correlation id of requests with a new token; other requests have lower ids, from 1 on.
 _RENEWAL_ID = (1 << 32) - 1
+#: That of a request whose reply comes before the one that is waited for.
+_AHEAD_ID = _RENEWAL_ID - 1
 _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
 #: A routing key that no partition is bound with.
 _UNBOUND_KEY = "rabbit_chx: is this a super stream?"
@@ -143,7 +145,7 @@ class StreamConnection:
         self._unsent: deque[memoryview] = deque()
         self._events: list[Event] = []
         self._proposed: frames.Tune | None = None  # the broker's limits
-        self._correlation_id, self._awaited, self._replies = 0, set[int](), dict[int, frames.Reply]()
+        self._correlation_id, self._replies = 0, dict[int, frames.Reply]()
         self._failure: RabbitChxError | None = None
         self._release: tuple[int, ...] = ()
         self._takes_tokens = False  # on the open connection
@@ -367,21 +369,24 @@ class StreamConnection:
 
     def publisher_sequence(self, reference: str, stream: str) -> int:
         """Return the last id that the leader has received of a reference, or 0. Its row may not be stored yet."""
-        return self._sequence_and(reference, stream, lambda: None)[0]
-
-    def sequence_and_offset(self, reference: str, reader: str, stream: str) -> tuple[int, int | None]:
-        """Return `publisher_sequence` and `query_offset` of a reader's name, in one round trip."""
-        return self._sequence_and(reference, stream, lambda: self.query_offset(reader, stream))
-
-    def _sequence_and(self, reference: str, stream: str, ask: Callable[[], _T]) -> tuple[int, _T]:
-        """Return `publisher_sequence`, and the result of a request that is sent before its reply is received."""
         content = name_field(reference, "the publisher's name") + name_field(stream)
         action = f"return the last id of {reference!r} in stream {stream!r}"
-        key = Key.QUERY_PUBLISHER_SEQUENCE
+        return self._request(
+            Key.QUERY_PUBLISHER_SEQUENCE, content, lambda fields: fields.integer(8), action, stream
+        )
+
+    def sequence_and_offset(self, reference: str, reader: str, stream: str) -> tuple[int, int | None]:
+        """Return `publisher_sequence` and `query_offset`, of a reader's name, in one round trip."""
+        content = _AHEAD_ID.to_bytes(4) + name_field(reference) + name_field(stream)
         with self._lock:
-            number = self._ask(key, content)
-            other = ask()
-            return self._result(number, key, lambda fields: fields.integer(8), action, stream), other
+            self._enqueue(frames.frame(Key.QUERY_PUBLISHER_SEQUENCE, content))
+            offset = self.query_offset(reader, stream)
+            reply = self._replies.pop(_AHEAD_ID)  # the broker answers in order
+        if reply.code != Code.OK:
+            raise self.refusal(
+                f"return the last id of {reference!r} in stream {stream!r}", reply.code, stream
+            )
+        return self._read(reply, lambda fields: fields.integer(8)), offset
 
     def send(self, data: memoryview | bytes, *, stall_s: float = _STALL_S) -> None:
         """Send complete frames, and collect events meanwhile. Return when the socket has taken all bytes.
@@ -555,25 +560,11 @@ class StreamConnection:
     ) -> _T:
         """Send a request, and return its parsed reply; `action` and `name` describe it in the error for a refusal."""
         with self._lock:
-            number = self._ask(key, content)
-            del content  # as in `_call`
-            return self._result(number, key, read, action, name, deadline=deadline)
-
-    def _result(
-        self,
-        number: int,
-        key: Key,
-        read: Callable[[Fields], _T],
-        action: str,
-        name: str | None,
-        *,
-        deadline: float | None = None,
-    ) -> _T:
-        limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
-        reply = self._reply_to(number, key, deadline or limit)
-        if reply.code != Code.OK:
-            raise self.refusal(action, reply.code, name, key)
-        return self._read(reply, read)
+            limit = min(time.monotonic() + self.request_timeout_s, self.deadline)
+            reply = self._call(key, content, deadline or limit)
+            if reply.code != Code.OK:
+                raise self.refusal(action, reply.code, name, key)
+            return self._read(reply, read)
 
     def refusal(
         self, action: str, code: int, stream: str | None = None, key: int | None = None
@@ -590,32 +581,18 @@ class StreamConnection:
 
     def _call(self, key: Key, content: bytes, deadline: float) -> frames.Reply:
         """Send a request, and return its reply with any code."""
-        number = self._ask(key, content)
-        del content  # it may have the password, which a traceback with local variables would show
-        return self._reply_to(number, key, deadline)
-
-    def _ask(self, key: Key, content: bytes) -> int:
-        """Send a request, and return its correlation id; a later one may be sent before its reply is received."""
-        self._correlation_id = (self._correlation_id + 1) % _RENEWAL_ID
-        self._awaited.add(self._correlation_id)
-        self._enqueue(frames.frame(key, self._correlation_id.to_bytes(4) + content))
-        return self._correlation_id
-
-    def _reply_to(self, number: int, key: Key, deadline: float) -> frames.Reply:
         started = time.monotonic()
-        try:
-            while number not in self._replies:
-                self._poll(
-                    _remaining_s(
-                        deadline,
-                        lambda: failures.reply_timeout_error(
-                            self.where, key.text, time.monotonic() - started
-                        ),
-                    )
+        self._correlation_id = correlation_id = (self._correlation_id + 1) % _AHEAD_ID
+        self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))
+        del content  # it may have the password, which a traceback with local variables would show
+        while correlation_id not in self._replies:
+            self._poll(
+                _remaining_s(
+                    deadline,
+                    lambda: failures.reply_timeout_error(self.where, key.text, time.monotonic() - started),
                 )
-        finally:
-            self._awaited.discard(number)
-        return self._replies.pop(number)
+            )
+        return self._replies.pop(correlation_id)
 
     def _read(self, reply: frames.Reply, read: Callable[[Fields], _T]) -> _T:
         """Parse a reply; a malformed one is a failure of the connection."""
@@ -695,7 +672,7 @@ class StreamConnection:
                     self._failure = failures.renewal_error(self.where, code_in_words(message.code))
             case frames.Reply():
                 # A reply to a request that has timed out is ignored.
-                if message.correlation_id in self._awaited:
+                if message.correlation_id in (self._correlation_id, _AHEAD_ID):
                     self._replies[message.correlation_id] = message
             case frames.Tune():
                 self._proposed = message

@@ -41,31 +41,25 @@ class OtherWriters:
     def __init__(self, stream: str, name: str) -> None:
         self._stream, self._name = stream, name
         self._number = 1 << 62 | secrets.randbits(61)
-        self.may_send = False
+        self.may_send = self._has_opened = False
         self._watch_until = self._next_look = 0.0
-        self._has_opened = False
-
-    def open(self, connection: StreamConnection) -> None:
-        """Tell that a writer opens, and look for others; on a further connection only look."""
-        if self._has_opened:
-            self._note(self._stored(connection, "opening"), connection)
-            return
-        self._has_opened = True
-        self._store(connection, "opening")
-        has_closed = self._stored(connection, "writing") == self._stored(connection, "closed")
-        self._store(connection, "writing")
-        self._note(self._stored(connection, "opening"), connection)
-        if not has_closed:
-            self._watch()
 
     def look_if_due(self, connection: StreamConnection) -> None:
-        """Look for others, unless that was done in the last second."""
-        if time.monotonic() >= self._next_look:
-            self._note(self._stored(connection, "opening"), connection)
+        """Look for others, unless that was done in the last second; the first time tell that a writer opens."""
+        if time.monotonic() < self._next_look:
+            return
+        if not self._has_opened:
+            self._has_opened = True
+            self._store(connection, "opening")
+            if self._stored(connection, "writing") != self._stored(connection, "closed"):
+                self._watch()
+            self._store(connection, "writing")
+        self._note(self._stored(connection, "opening"), connection)
 
     def may_have_sent(self, connection: StreamConnection, last_id: int, highest_id: int) -> bool:
         """Return whether rows up to `last_id` must be compared, in one round trip; we have sent none above `highest_id`."""
-        sequence, number = connection.sequence_and_offset(self._name, self._reader("opening"), self._stream)
+        reader = f"{self._name}/opening"
+        sequence, number = connection.sequence_and_offset(self._name, reader, self._stream)
         self._note(number, connection)
         if not last_id <= sequence <= highest_id:
             self._watch()
@@ -80,24 +74,18 @@ class OtherWriters:
 
     def _note(self, opening: int | None, connection: StreamConnection) -> None:
         self._next_look = time.monotonic() + _LOOK_S
-        if opening == self._number:
-            return
-        _log.warning(
-            "stream %s: another writer has opened with the name %r: rows are compared with the stored ones", self._stream, self._name,
-            extra={"queue": self._stream},
-        )  # fmt: skip
-        self._store(connection, "opening")
-        self._store(connection, "writing")
-        self._watch()
+        if opening != self._number:
+            words = "stream %s: another writer has opened with the name %r: rows are compared with the stored ones"
+            _log.warning(words, self._stream, self._name, extra={"queue": self._stream})
+            self._store(connection, "opening")
+            self._store(connection, "writing")
+            self._watch()
 
     def _watch(self) -> None:
         self.may_send, self._watch_until = True, time.monotonic() + _WATCH_S
 
-    def _reader(self, what: str) -> str:
-        return f"{self._name}/{what}"
-
     def _stored(self, connection: StreamConnection, what: str) -> int | None:
-        return connection.query_offset(self._reader(what), self._stream)
+        return connection.query_offset(f"{self._name}/{what}", self._stream)
 
     def _store(self, connection: StreamConnection, what: str) -> None:
-        connection.store_offset(self._reader(what), self._stream, self._number)
+        connection.store_offset(f"{self._name}/{what}", self._stream, self._number)

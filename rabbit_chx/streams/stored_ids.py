@@ -112,9 +112,8 @@ class StoredIds:
         self.claimed_id = self.last_claim = self.known_id = self.confirmed_id = 0
         self._stream, self._name, self._reading = stream, name or "", reading
         self._is_first_claim = True
-        self._first_end = (
-            0  # all rows with ids above `known_id`, of any writer, are at this offset or after it
-        )
+        # All rows with ids above `known_id`, of any writer, are at this offset or after it.
+        self._first_end = 0
         self._call_ids: NDArray[np.int64] = np.empty(0, np.int64)
         self._compares_known = True
         self._ids = self._call_ids

@@ -281,17 +281,17 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
+            if self._connection and self._others:
+                self._others.look_if_due(self._connection)
             self._check_cut(self._stored.last_claim)  # of rows in any batch and call
             self._stored.compare_last()
             self._verify_claim()
             if self._connection and self._window.next == self._window.lowest < self._window.stop:
                 self._stored.note_end(self._connection)
-            if self._connection and self._others:
-                self._others.look_if_due(self._connection)
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
-            if self._window.done and self._connection and self._others:
-                self._compare(self._connection, self._others)
+            if self._window.done and self._connection:
+                self._compare(self._connection)
         except RabbitChxError as cause:
             self._lose_connection(cause)
             return False
@@ -299,8 +299,8 @@ class StreamWriter:
 
     def finish(self) -> None:
         """Close the connection after the last row: the next writer of the name need not look for this one."""
-        if self._connection is not None and self._others is not None and self.done:
-            with suppress(RabbitChxError):
+        with suppress(RabbitChxError):
+            if self._connection and self._others and self.done:
                 self._others.close(self._connection)
         self.close()
 
@@ -338,8 +338,6 @@ class StreamWriter:
         if self._name is not None:
             self._stored.note_first_end(connection)
             self._stored.claim(connection.publisher_sequence(self._name, self.stream), connection.where)
-        if self._others is not None:
-            self._others.open(connection)
         self.counts.reconnects += self._connection_count > 0
         self.counts.resent += self._in_flight
         self._window.rewind()
@@ -475,13 +473,17 @@ class StreamWriter:
 
     # -- verification of the confirmed and the claimed ids
 
-    def _compare(self, connection: StreamConnection, others: OtherWriters) -> None:
+    def _compare(self, connection: StreamConnection) -> None:
         """Compare the confirmed rows with the stored ones, if another writer may have used their ids; a MismatchError if some are not stored."""
-        last_id, known_id = int(self._ids[-1]), self._stored.known_id
-        if last_id > known_id and others.may_have_sent(connection, last_id, self._highest_id):
+        last_id, others = int(self._ids[-1]), self._others
+        if (
+            others
+            and last_id > self._stored.known_id
+            and others.may_have_sent(connection, last_id, self._highest_id)
+        ):
             unstored = self._stored.count_unstored()
+            self.counts.confirmed -= unstored
             if unstored:
-                self.counts.confirmed -= unstored
                 raise MismatchError(
                     f"stream {self.stream!r}: another writer uses the name {self._name!r}, and {plural(unstored, 'confirmed row')} up to id {last_id} "
                     f"{'is' if unstored == 1 else 'are'} not stored: stop one writer, and publish these rows with higher ids, or under another name",

@@ -218,11 +218,11 @@ def test_writers_that_open_at_once_notice_each_other(writers: int) -> None:
         with threads.playing(other_writers):
             connection: Any = Offsets(threads)
             before = OtherWriters("s", "load")
-            before.open(connection)
+            before.look_if_due(connection)
             assert not before.may_have_sent(connection, 0, 0)
             threads.start(partial(before.close, connection))
             made = [OtherWriters("s", "load") for _ in range(writers)]
             for each in made:
-                threads.start(partial(each.open, connection))
+                threads.start(partial(each.look_if_due, connection))
             threads.join()
             assert threads.chance.choice(made).may_have_sent(connection, 0, 0), f"seed {seed}"
