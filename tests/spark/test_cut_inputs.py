@@ -197,7 +197,8 @@ def test_a_cut_input_stores_each_row_once_when_the_write_is_run_again(
     tmp_path: Path,
     case: Case,
 ) -> None:
-    spark_connector.register(spark)
+    if case.way in ("format", "query"):
+        spark_connector.register(spark)
     declare_super_stream(vhost.url, "cut", dict(zip("01", STREAMS, strict=True)))
     writes = Writes(spark, vhost.stream_url, tmp_path, case)
     configure("spark.sql.execution.arrow.maxRecordsPerBatch", str(writes.batch_rows))
