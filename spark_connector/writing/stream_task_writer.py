@@ -52,6 +52,7 @@ _PIECE_BYTES = 32 << 20
 _MOST_SORTED = 256 << 20
 #: Streams that an error lists.
 _MOST_SHOWN = 10
+_STUCK = ". If release 0.4.0 has stored a part of this micro-batch, set another appId: the query goes on, and stores all of it again"
 _PLACE = "place the rows with spark_connector.place_for_streams, right before the write"
 #: Behind an error that rows placed by an earlier list of streams have, too.
 _PLACE_NOW = f"{_PLACE}; if they are, the list of streams has changed since: make a deleted partition again, or place by the present list"
@@ -100,12 +101,9 @@ class StreamTaskWriter:
             if isinstance(cause.report, StreamReport):
                 report = add_fields(report, cause.report)
             published = _publish_report_of(report)
-            remedy = ""
-            if self._sorts and isinstance(cause.__cause__, MismatchError):
-                remedy = ". If release 0.4.0 has stored a part of this micro-batch, set another appId: the query goes on, and stores the micro-batch again"
-            raise PublishError(
-                f"{cause.__cause__}{remedy}; {published}", published, queue=cause.queue
-            ) from None
+            remedy = _STUCK if self._sorts and isinstance(cause.__cause__, MismatchError) else ""
+            words = f"{cause.__cause__}{remedy}; {published}"
+            raise PublishError(words, published, queue=cause.queue) from None
         done = _publish_report_of(self._total)
         self._counter.log("done", done)
         counts = replace(

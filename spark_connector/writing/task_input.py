@@ -68,7 +68,7 @@ def _has_signal(file: Any) -> bool:
     thread = Thread(target=look, name="rabbit-chx-input", daemon=True)  # a file has no bound of its waits
     thread.start()
     thread.join(_WAIT_S)
-    return any(map(bool, seen)) and _SIGNAL.startswith(seen[0])
+    return any(seen) and _SIGNAL.startswith(seen[0])
 
 
 def _cut_error(rows: int) -> RabbitChxError:
@@ -103,11 +103,9 @@ def without_marks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     """Yield the rows of `mark_ends`; a RabbitChxError at their end if a mark is missing."""
     rows = marks = 0
     for batch in batches:
-        count = batch.num_rows - batch.column(batch.num_columns - 1).null_count
-        marks += count
-        rows += batch.num_rows - count
-        yield pa.RecordBatch.from_arrays(batch.columns[:-1], batch.schema.names[:-1]).slice(
-            0, batch.num_rows - count
-        )
+        *columns, flags = batch.columns
+        marks += len(flags) - flags.null_count
+        rows += flags.null_count
+        yield pa.RecordBatch.from_arrays(columns, batch.schema.names[:-1]).slice(0, flags.null_count)
     if marks < _MARKS:
         raise _cut_error(rows)

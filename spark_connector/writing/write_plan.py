@@ -51,12 +51,6 @@ class WritePlan:
         return cls(columns, parsed, streaming, write_id, reads_record=parsed.reads_record)
 
     @property
-    def needs_end(self) -> bool:
-        """Whether what a task stores depends on the end of its rows: they are sorted there, or the last sub-entry ends with them."""
-        options = self.options
-        return options.exactly_once and (self.streaming or options.sub_entry_rows is not None)
-
-    @property
     def ring_reader(self) -> Callable[[], KeyMap | ConsistentHashExchange] | None:
         """The function that reads the ring on the driver; None without the option ``ringVia`` and a record."""
         options, exchange = self.options, self.options.exchange

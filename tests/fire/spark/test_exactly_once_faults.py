@@ -33,8 +33,8 @@ MASTER = "local[2,4]"
 ROWS = 250_000
 #: Behind all rows of the second task, so that the first task, which has three times as many, has stored rows and is not at its end.
 FAULT_AT = 45_000
-#: All rows of the second task, and the rows that a task has seen when it fails.
-SEEN_AT, FAILS_AT = 30_000, 45_000
+#: The rows that a task has passed on when it fails: the write has stored half of them. All rows of the second task, and that half of two others.
+FAILS_AT, SEEN_AT = 68_000, 97_000
 PAUSE_S = 0.3
 PATH = "Spark into streams, exactly once"
 ALARM_S = 15.0
@@ -141,19 +141,26 @@ def test_a_disk_alarm_stores_each_row_once(run: SparkRun, site: StreamSite, reco
     expect_each_once(run, site, record, fault=words, promise=WAITS)
 
 
-def test_tasks_that_fail_half_way_store_each_row_once(run: SparkRun, site: StreamSite, record: Judge) -> None:
+@each_form
+def test_tasks_that_fail_half_way_store_each_row_once(
+    run: SparkRun, site: StreamSite, record: Judge, entries: dict[str, str]
+) -> None:
+    run.options |= entries
     begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), FAILS_AT, run.begun))
     run.meet(nullcontext(), SEEN_AT)
     assert run.end_unharmed().error is None
     attempts = [task["attempt"] for task in run.report["tasks"]]  # the last is for rows without a key
     assert sorted(attempts) == [0, 0, 0, 1, 1]
     assert run.report["streams"]["known"] > 0
-    expect_each_once(run, site, record, fault="two tasks fail half way", promise=ONCE)
+    words = of_form("two tasks fail half way, behind the placing", entries)
+    expect_each_once(run, site, record, fault=words, promise=ONCE)
 
 
+@each_form
 def test_a_cancelled_job_that_runs_again_stores_each_row_once(
-    run: SparkRun, site: StreamSite, record: Judge
+    run: SparkRun, site: StreamSite, record: Judge, entries: dict[str, str]
 ) -> None:
+    run.options |= entries
     begin(run, site)
     run.meet(cancelled(run), FAULT_AT)
     assert "cancel" in str(run.end_unharmed().error).lower()
@@ -161,4 +168,5 @@ def test_a_cancelled_job_that_runs_again_stores_each_row_once(
     assert 0 < len([row for stream in site.queues for row in site.rows_in(stream)]) < ROWS
     begin(run, site, step=None)
     assert run.end_unharmed().error is None
-    expect_each_once(run, site, record, fault="the job cancelled half way, and run again", promise=AGAIN)
+    words = of_form("the job cancelled half way, and run again", entries)
+    expect_each_once(run, site, record, fault=words, promise=AGAIN)
