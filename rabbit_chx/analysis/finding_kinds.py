@@ -111,8 +111,7 @@ CHECK_KINDS = _by_name(
     ),
     FindingKind(
         "dead-letter",
-        "a queue whose rejected, expired or dropped messages certainly reach no queue, or go round in a circle; or a dead-letter routing key "
-        "that replaces the keys of a ring",
+        "a queue whose rejected, expired or dropped messages certainly reach no queue, or lose the keys of a ring",
     ),
     FindingKind("alternate", "an alternate exchange that does not exist, or leads to no queue"),
     FindingKind(

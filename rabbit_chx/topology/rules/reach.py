@@ -97,12 +97,10 @@ class Ends:
     Attributes:
         queues: the queues; empty if the messages certainly reach none; None if any queue may be among them.
         hashing: the exchanges on the way that divide messages by their routing key.
-        is_certain: True if each of the queues gets all of the messages.
     """
 
     queues: frozenset[str] | None
     hashing: frozenset[str] = frozenset()
-    is_certain: bool = True
 
 
 class Reach:
@@ -176,7 +174,6 @@ class Reach:
         """
         queues: set[str] = set()
         hashing: set[str] = set()
-        is_certain = True
         seen = set() if after is None else {after}
         waiting: list[Destination | None] = [None if exchange == "" else ExchangeRef(exchange)]
         while waiting:
@@ -195,11 +192,10 @@ class Reach:
                 if hashes_keys(found) and len({end.destination for end, _ in bound}) > 1:
                     hashing.add(place.name)
                 waiting += [end.destination for end, passes in bound if passes is not False]
-                is_certain &= not any(passes is None for _, passes in bound)
                 alternate = self.alternate_of(found)
                 if alternate is not None and not any(passes for _, passes in bound):
                     waiting.append(ExchangeRef(alternate) if alternate else None)
-        return Ends(frozenset(queues), frozenset(hashing), is_certain)
+        return Ends(frozenset(queues), frozenset(hashing))
 
     def keys_at(self, place: Destination, seen: frozenset[Destination] = frozenset()) -> set[Keys]:
         """Return what is known of the routing keys of the messages that reach a queue or an exchange by its bindings.
