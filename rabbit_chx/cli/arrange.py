@@ -199,15 +199,14 @@ def arrange(
     """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
 
     The members of an exchange with slots get a list of slots instead of a weight: those that they have on the
-    broker, as far as the weights permit. Comments in a changed list of members are lost. stderr reports the
-    keys that each ring moves, before and after.
+    broker, as far as the weights permit. Comments and variables are kept. stderr reports the keys that each ring moves, before and after.
 
     FILE is a topology file; - is stdin. The live rings must be known: by their records, or by --ring-via.
 
     With --keys the slots move so that no queue has too much of the load of a sample: RabbitMQ does not count the messages of
     slots. The number of moves is not always minimal.
 
-    The exit code is 3 if a list with variables is not written; stderr has it. It is 1 if the target of the load is not reached.
+    The exit code is 3 if a list is not written, such as one whose order divides an entry with variables; stderr has it. It is 1 if the target of the load is not reached.
     """
     if write and file == STDIN:
         raise InputError("stdin cannot be written: leave --write out, or pass a file")
@@ -287,11 +286,9 @@ def _members_with_slots(balanced: Balanced, given: TopologyInput) -> tuple[RingM
 def _report_unwritten(done: RingText, members: Mapping[str, Sequence[RingMember]]) -> None:
     for name in done.unwritten:
         say(
-            f"{name}: its members are not written, because one entry describes several exchanges, or its list has variables or is not in "
-            f"brackets: write by hand {members_text(members[name])}"
+            f"{name}: its members are not written, because one entry describes several exchanges, the order divides an entry with variables, "
+            f"or its list is not in brackets: write by hand {members_text(members[name])}"
         )
-    for name in done.uncommented:
-        say(f"{name}: its list of members was rewritten without its comments")
 
 
 def _report_moves(ring: KeyMapPlan, order: RingProposal | None, means: Means) -> None:

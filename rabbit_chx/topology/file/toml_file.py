@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import TopologyError
+from rabbit_chx.installation import missing_extra
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.topology.file.fields import (
+    FileEntry,
     Problems,
     file_finding,
     read_document,
@@ -271,17 +273,23 @@ def _lines(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
 
 def members_text(members: Iterable[RingMember]) -> str:
     """Return ring members as TOML, in their order, with ranges; on separate lines if one line is too long."""
-    members, entries = tuple(members), []
-    width = slot_width(max((slot for member in members for slot in member.slots or ()), default=0) + 1)
+    members = tuple(members)
+    texts = _member_texts(members, members)
+    line = f"[{', '.join(texts)}]"
+    return line if len(line) <= _WIDTH else "\n".join(["[", *(f"    {text}," for text in texts), "]"])
+
+
+def _member_texts(members: Iterable[RingMember], ring: Iterable[RingMember]) -> list[str]:
+    """Return some members of a ring as TOML, with ranges."""
+    width = slot_width(max((slot for member in ring for slot in member.slots or ()), default=0) + 1)
+    entries = []
     for member in members:
         entry = _entry_of(member)
         del entry["slots" if member.slots is None else "weight"]
         if member.slots is not None:
             entry["slots"] = list(_slot_texts(member.slots, width))
         entries.append({name: value for name, value in entry.items() if value != {}})
-    texts = [toml_value(entry) for entry in fold(entries, ("queue", "exchange", "arguments"))]
-    line = f"[{', '.join(texts)}]"
-    return line if len(line) <= _WIDTH else "\n".join(["[", *(f"    {text}," for text in texts), "]"])
+    return [toml_value(entry) for entry in fold(entries, ("queue", "exchange", "arguments"))]
 
 
 def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
@@ -309,12 +317,10 @@ def _has_none(value: object) -> bool:
     return value is None or (isinstance(value, list) and any(map(_has_none, value)))
 
 
-#: The key of a ring or of members that share slots; and the tokens of arrays: strings, comments and brackets.
-_ARRAY_TOKEN = re.compile(
-    r"""(?P<key>(?<![\w-])(?:(?:ring|members)|"(?:ring|members)"|'(?:ring|members)')[ \t]*=[ \t]*(?=\[))|"""
-    r'"""(?:[^\\]|\\.)*?"{3,5}|' r"'''.*?'{3,5}|" r'"(?:[^"\\\n]|\\.)*"|' r"'[^'\n]*'|#[^\n]*|[\[\]]",
-    re.DOTALL,
-)  # fmt: skip
+#: The beginning of an entry of a list, and of an exchange; what is behind a member on its line.
+_ENTRY = re.compile(r"""^(?=[ \t]*\[\[[ \t]*["']?[\w-]+["']?[ \t]*\]\])""", re.MULTILINE)
+_EXCHANGE = re.compile(r"""[ \t]*\[\[[ \t]*["']?exchanges["']?[ \t]*\]\]""")
+_BEHIND = re.compile(r"(?:[ \t]*,)?([ \t]*#[^\r\n]*|)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,19 +329,11 @@ class RingText:
 
     Attributes:
         unwritten: the exchanges whose order could not be written, because one entry describes several exchanges that need different orders,
-            or because the list has variables or is not in brackets.
-        uncommented: the exchanges whose ring lost a comment.
+            because the order divides an entry with variables, or because the list is not in brackets.
     """
 
     text: str
     unwritten: tuple[str, ...] = ()
-    uncommented: tuple[str, ...] = ()
-
-
-class _Array(NamedTuple):
-    start: int
-    end: int
-    has_comment: bool
 
 
 def rearrange(
@@ -343,69 +341,102 @@ def rearrange(
 ) -> RingText:
     """Return the text of a topology file with other members of some rings. All other text is unchanged.
 
-    A list that changes loses the comments between its brackets. A list with variables is not changed.
+    An entry keeps its text and its variables if its members stay together in their order, and its comments in any case.
 
     Args:
         text: the file's text, without mistakes.
         orders: the new members of a ring, or those that share slots, by the name of the exchange.
         variables: the values of variables, as they were given for the file.
+
+    Raises:
+        MissingExtraError: tomlkit is not installed.
     """
-    document = resolve(tomllib.loads(text.removeprefix(BYTE_ORDER_MARK)), variables or {}, Problems())
-    arrays = _arrays_by_path(text)
+    content = text.removeprefix(BYTE_ORDER_MARK)
+    document = resolve(tomllib.loads(content), variables or {}, Problems())
+    # Each entry alone: tomlkit would move exchanges together that have queues between them.
+    pieces = _ENTRY.split(content)
+    found = [(at, 0) for at, piece in enumerate(pieces) if _EXCHANGE.match(piece)]
     unwritten: list[str] = []
-    uncommented: list[str] = []
-    parts: list[tuple[_Array, str]] = []
     for path, entries in groupby(read_document(document).exchanges, attrgetter("path")):
-        before = {entry.value.name: members_of(entry.value) for entry in entries}
+        of_path = list(entries)
+        before = {entry.value.name: members_of(entry.value) for entry in of_path}
         wanted = {name: tuple(orders.get(name, members)) for name, members in before.items()}
         changed = [name for name, members in before.items() if wanted[name] != members]
-        array = arrays.get(path)
-        has_variables = array is not None and has_reference(text[array.start : array.end])
-        if changed and (array is None or len(set(wanted.values())) > 1 or has_variables):
+        if not changed:
+            continue
+        number = int(path.removeprefix("exchanges[")[:-1])
+        at, inner = found[number] if len(found) == len(document["exchanges"]) else (0, number)
+        is_one = len(set(wanted.values())) == 1
+        edited = _edit(pieces[at], inner, of_path[0].members, wanted[changed[0]]) if is_one else None
+        if edited is None:
             unwritten += changed
-        elif changed and array is not None:
-            parts.append((array, members_text(wanted[changed[0]])))
-            uncommented += changed if array.has_comment else []
-    newline = "\r\n" if "\r\n" in text else "\n"
-    for array, ring in sorted(parts, reverse=True):
-        text = text[: array.start] + ring.replace("\n", newline) + text[array.end :]
-    return RingText(text, tuple(unwritten), tuple(uncommented))
+        else:
+            pieces[at] = edited
+    return RingText(text[: len(text) - len(content)] + "".join(pieces), tuple(unwritten))
+
+
+def _edit(piece: str, number: int, members: Sequence[FileEntry], wanted: Sequence[RingMember]) -> str | None:
+    """Return the text of an exchange with other members; None if it cannot be written."""
+    try:
+        import tomlkit
+    except ModuleNotFoundError:
+        raise missing_extra("another order in the text of a file", "tomlkit", "cli") from None
+    try:
+        document = tomlkit.parse(piece)
+        exchange: Any = cast("Any", document)["exchanges"][number]
+        field = "ring" if "ring" in exchange else "members"
+        array = exchange[field]
+        if not isinstance(array, tomlkit.items.Array):
+            return None
+        old = [tuple(entry.value for entry in same) for _, same in groupby(members, attrgetter("path"))]
+        newline = "\r\n" if "\r\n" in piece else "\n"
+        items = [item.as_string() for item in array]
+        text = _array_text(array.as_string(), items, old, wanted, newline)
+        exchange[field] = tomlkit.parse(f"x = {text}")["x"]
+    except (ValueError, LookupError):  # as where the text of a value has the heading of an entry
+        return None
+    return document.as_string()
+
+
+def _array_text(
+    array: str,
+    items: Sequence[str],
+    old: Sequence[tuple[RingMember, ...]],
+    wanted: Sequence[RingMember],
+    newline: str,
+) -> str:
+    """Return an array with other members, each entry with the lines before it and the comment behind it.
+
+    Raises:
+        ValueError: an entry with variables would be divided.
+    """
+    end = 1
+    around: list[tuple[str, str]] = []
+    for item in items:
+        start = array.index(item, end)
+        behind = cast("re.Match[str]", _BEHIND.match(array, start + len(item)))
+        lead = array[end:start]
+        around.append((lead if "\n" in lead else f"{newline}    {lead.lstrip()}", behind[1]))
+        end = behind.end()
+    places = {member.destination: at for at, of_one in enumerate(old) for member in of_one}
+    parts: list[tuple[int, str]] = []
+    for at, run in groupby(wanted, lambda member: places.get(member.destination, -1)):
+        part = tuple(run)
+        is_whole = at >= 0 and part == old[at]
+        if at >= 0 and not is_whole and has_reference(items[at]):
+            raise ValueError(items[at])
+        parts.append((at, items[at] if is_whole else ", ".join(_member_texts(part, wanted))))
+    line = f"[{', '.join(text for _, text in parts)}]"
+    if "\n" not in array and len(line) <= _WIDTH:
+        return line
+    lines = []
+    for at, text in parts:
+        lead, behind_it = around[at] if at >= 0 else (f"{newline}    ", "")
+        lines.append(f"{lead}{text},{behind_it}")
+        around[at] = (f"{newline}    ", "")  # of the first part of an entry that is divided
+    return f"[{''.join(lines)}{array[end:-1] if newline in array[end:] else newline}]"
 
 
 def members_of(exchange: ExchangeDefinition) -> tuple[RingMember, ...]:
     """Return the members of a ring, or those that share slots."""
     return (exchange.ring if exchange.slots is None else exchange.members) or ()
-
-
-def _arrays_by_path(text: str) -> dict[str, _Array]:
-    """Return the position of each exchange's ring or members, by the path of its entry.
-
-    `tomllib` does not report positions. So the text is parsed with a number in the place of each array.
-    """
-    arrays = list(_arrays(text))
-    numbered = text
-    for number, array in reversed(list(enumerate(arrays))):
-        numbered = f"{numbered[: array.start]}{number}{numbered[array.end :]}"
-    exchanges: list[dict[str, Any]] = tomllib.loads(numbered.removeprefix(BYTE_ORDER_MARK)).get(
-        "exchanges", []
-    )
-    numbers = [exchange.get("ring", exchange.get("members")) for exchange in exchanges]
-    return {f"exchanges[{n}]": arrays[number] for n, number in enumerate(numbers) if isinstance(number, int)}
-
-
-def _arrays(text: str) -> Iterator[_Array]:
-    """Yield each array that is the value of a key `ring` or `members`, of any table, but not within another array."""
-    start, depth, has_comment = None, 0, False
-    for token in _ARRAY_TOKEN.finditer(text):
-        if start is None:
-            if token["key"]:
-                start, depth, has_comment = token.end(), 0, False
-        elif token[0] == "[":
-            depth += 1
-        elif token[0] == "]":
-            depth -= 1
-            if depth == 0:
-                yield _Array(start, token.end(), has_comment)
-                start = None
-        elif token[0].startswith("#"):
-            has_comment = True

@@ -126,6 +126,7 @@ def test_pre_commit_runs_the_hook_of_the_page(tmp_path: Path) -> None:
         "click",
         "jinja2",
         "markupsafe",
+        "tomlkit",
         "hatchling",
         "hatch-fancy-pypi-readme",
     )

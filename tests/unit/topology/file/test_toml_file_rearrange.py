@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random  # hypothesis reads annotations
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from topologies import topologies
 
 from rabbit_chx import Topology
+from rabbit_chx.errors import MissingExtraError
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.file.toml_file import rearrange
 
@@ -35,35 +37,36 @@ def members(text: str, exchange: str = "orders") -> tuple[RingMember, ...]:
     return found.ring or ()
 
 
-def ordered(text: str, order: Sequence[int], *, comment: bool = False) -> str:
+def ordered(text: str, order: Sequence[int]) -> str:
     """Return the text with the members of `orders` in the order of these numbers."""
     ring = members(text)
     done = rearrange(text, {"orders": [ring[n] for n in order]})
-    assert (done.unwritten, done.uncommented) == ((), ("orders",) if comment else ())
+    assert done.unwritten == ()
     assert members(done.text) == tuple(ring[n] for n in order)
     return done.text
 
 
-A, B = '{ queue = "a", weight = 1 }', '{ queue = "b", weight = 1 }'
+A, B = '{queue="a"}', '{ queue = "b", weight = 1 }'
 
 
 @pytest.mark.parametrize(
     ("ring", "order", "then"),
     [
-        ('{ queue = "a" }, {queue="b",weight=2}', [1, 0], f'{{ queue = "b", weight = 2 }}, {A}'),
-        ('\n  { queue = "a" },\n  { queue = "b" },\n', [1, 0], f"{B}, {A}"),
-        ('\r\n  { queue = "a" },\r\n  { queue = "b" }\r\n', [1, 0], f"{B}, {A}"),
-        ('{ queue = "q{1..3}" }, { queue = "a" }', [3, 0, 1, 2], f'{A}, {{ queue = "q{{1..3}}", weight = 1 }}'),
+        (f"{A}, {B}", [1, 0], f"{B}, {A}"),
+        (f"{A},\n  {B}", [1, 0], f"\n  {B},\n    {A},\n"),
+        (f"\n  {A},\n  {B},\n", [1, 0], f"\n  {B},\n  {A},\n"),
+        (f"\r\n\t{A},\r\n\t{B}\r\n", [1, 0], f"\r\n\t{B},\r\n\t{A},\r\n"),
+        ('{ queue = "q{1..3}" }, { queue = "a" }', [3, 0, 1, 2], '{ queue = "a" }, { queue = "q{1..3}" }'),
         (
             '{ queue = "q{1..4}" }',
             [3, 1, 2, 0],
             '{ queue = "q4", weight = 1 }, { queue = "q{2..3}", weight = 1 }, { queue = "q1", weight = 1 }',
         ),
-        ('{ queue = "a,]#" }, { queue = "b\\"}" }', [1, 0], '{ queue = "b\\"}", weight = 1 }, { queue = "a,]#", weight = 1 }'),
+        ('{ queue = "a,]#" }, { queue = "b\\"}" }', [1, 0], '{ queue = "b\\"}" }, { queue = "a,]#" }'),
         (
             '{ queue = "a", arguments = { ring = [[1], "]"] } }, { queue = "b" }',
             [1, 0],
-            f'{B}, {{ queue = "a", weight = 1, arguments = {{ ring = [[1], "]"] }} }}',
+            '{ queue = "b" }, { queue = "a", arguments = { ring = [[1], "]"] } }',
         ),
     ],
 )  # fmt: skip
@@ -72,19 +75,53 @@ def test_only_the_ring_is_another(ring: str, order: list[int], then: str) -> Non
 
 
 def test_a_long_ring_has_a_line_for_each_member() -> None:
-    ring = ", ".join(f'{{ queue = "{letter * 30}" }}' for letter in "abc")
-    lines = "".join(f'    {{ queue = "{letter * 30}", weight = 1 }},\r\n' for letter in "cab")
+    texts = [f'{{ queue = "{letter * 30}" }}' for letter in "abc"]
+    lines = "".join(f"    {texts[n]},\r\n" for n in (2, 0, 1))
     text = FILE.replace("\n", "\r\n")
-    assert ordered(text.format(ring), [2, 0, 1]) == text.format(f"\r\n{lines}")
+    long = text.format(", ".join(texts))
+    assert ordered(long, [2, 0, 1]) == text.format(f"\r\n{lines}")
 
 
-def test_comments_within_a_ring_are_missed() -> None:
-    for ring in (
-        '\n  { queue = "a" }, # of all\n  { queue = "b" },\n',
-        '\n  # the first\n  { queue = "a" },\n  { queue = "b" },\n',
-        '{ queue = "a" }, { queue = "b" } # [\n',
-    ):
-        assert ordered(FILE.format(ring), [1, 0], comment=True) == FILE.format(f"{B}, {A}")
+@pytest.mark.parametrize(
+    ("ring", "order", "then"),
+    [
+        (f"\n  {A}, # of all, [\n  {B},\n", [1, 0], f"\n  {B},\n  {A}, # of all, [\n"),
+        (f"\n  # the first\n  {A},\n\n  {B} # two\n  # the end\n", [1, 0], f"\n\n  {B}, # two\n  # the first\n  {A},\n  # the end\n"),
+        (f"{A}, {B} # [\n", [1, 0], f"\n    {B}, # [\n    {A},\n"),
+        (
+            f'\n  # three\n  {{ queue = "q{{1..3}}" }}, # all\n  {A}, # one\n',
+            [2, 3, 0, 1],
+            f'\n  # three\n  {{ queue = "q3", weight = 1 }}, # all\n  {A}, # one\n    {{ queue = "q{{1..2}}", weight = 1 }},\n',
+        ),
+    ],
+)  # fmt: skip
+def test_comments_stay_with_their_members(ring: str, order: list[int], then: str) -> None:
+    assert ordered(FILE.format(ring), order) == FILE.format(then)
+
+
+def test_exchanges_between_queues_stay_where_they_are() -> None:
+    text = f"{FILE.format(f'{A}, {B}')}\n[[exchanges]]\nname = 'other'\n\n[[queues]]\nname = 'b'\n"
+    assert ordered(text, [1, 0]) == text.replace(f"{A}, {B}", f"{B}, {A}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FILE.format(f"\n  {A}\n  , {B}\n"),
+        FILE.replace('note = """ring', 'note = """\n[[exchanges]]\nring').format(f"{A}, {B}"),
+        '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\n[[exchanges.ring]]\nqueue = "a"\n[[exchanges.ring]]\nqueue = "b"\n',
+    ],
+)
+def test_what_cannot_be_edited_is_left(text: str) -> None:
+    a, b = members(text)
+    done = rearrange(text, {"orders": [b, a]})
+    assert (done.text, done.unwritten) == (text, ("orders",))
+
+
+def test_without_tomlkit_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tomlkit", None)
+    with pytest.raises(MissingExtraError, match=r"another order in the text of a file needs tomlkit"):
+        ordered(FILE.format(f"{A}, {B}"), [1, 0])
 
 
 def test_the_same_order_leaves_the_text_as_it_is() -> None:
@@ -104,7 +141,7 @@ def test_the_same_order_leaves_the_text_as_it_is() -> None:
     ],
 )  # fmt: skip
 def test_a_ring_is_found_however_the_file_is_written(text: str) -> None:
-    assert ordered(text.replace("?", '{queue="a"}, {queue="b"}'), [1, 0]) == text.replace("?", f"{B}, {A}")
+    assert ordered(text.replace("?", f"{A}, {B}"), [1, 0]) == text.replace("?", f"{B}, {A}")
 
 
 def test_an_entry_of_several_exchanges_has_one_order() -> None:
