@@ -78,7 +78,7 @@ def main() -> None:
     live = live_with(arguments.slots, now)
     table = SlotTable(live.rings[EXCHANGE], {}).reassigned(now)
     times: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in kinds}
-    moves = {name: len(table.moved_slots(table.reassigned(weights))) for name, weights in kinds.items()}
+    moves = {name: count_moves(table, table.reassigned(weights)) for name, weights in kinds.items()}
     for _ in range(rounds):
         for name, weights in kinds.items():
             after, wanted = table.reassigned(weights), topology(arguments.slots, weights)
@@ -109,6 +109,11 @@ def main() -> None:
     print_applications(arguments.slots, kinds, arguments.series)
 
 
+def count_moves(before: SlotTable, after: SlotTable) -> int:
+    """Return how many slots have another queue."""
+    return sum(before.owners.get(slot) != after.owners.get(slot) for slot in before.slots)
+
+
 def print_proposals(table: SlotTable, rounds: int) -> None:
     """Measure `balance` with a load of a few heavy keys and a long tail."""
     numbers = random.Random(5)  # noqa: S311 - no secret
@@ -117,14 +122,12 @@ def print_proposals(table: SlotTable, rounds: int) -> None:
         load[numbers.choice(table.slots)] += 100_000 / rank
     most = 0.9 * sum(load.values()) / len(table.destinations)
     load = {slot: min(messages, most) for slot, messages in load.items()}
-    print("\n| target | moves | at least | `balance`, s |")
-    print("| --- | ---: | ---: | ---: |")
+    print("\n| target | moves | `balance`, s |")
+    print("| --- | ---: | ---: |")
     for target in (1.2, 1.5, 2.0, 3.0):
         taken = [seconds(partial(balance, table, load, target=target)) for _ in range(rounds)]
         proposal = balance(table, load, target=target)
-        print(
-            f"| {target} | {len(proposal.moves) or proposal.state} | {proposal.at_least} | {statistics.median(taken):.2f} |"
-        )
+        print(f"| {target} | {len(proposal.moves) or proposal.state} | {statistics.median(taken):.2f} |")
 
 
 def print_applications(slots: int, kinds: dict[str, dict[str, int]], series: list[str]) -> None:

@@ -23,7 +23,7 @@ SPREAD = "**"
 _KEY = "shown"
 _P = ParamSpec("_P")
 #: The versions of the formats of documents that lost a field since version 1.
-_VERSIONS = dict.fromkeys(("apply", "check", "group", "plan", "repair"), 2) | {
+_VERSIONS = dict.fromkeys(("apply", "arrange", "check", "group", "plan", "repair"), 2) | {
     "compare": 3,
     "verify": 3,
 }

@@ -87,11 +87,11 @@ FORMATS = {
     "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
     "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  text: text?"
     "  balance?: {exchange: text sample: {source: text messages: int nowhere: int} state: balanced|proposed|impossible|not-found"
-    " target: text reachable: text? at_least: int? moved: {load: number keys: number}"
+    " target: text moved: {load: number keys: number}"
     " moves: [{slot: text old: text? new: text load: number}]"
     " queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
     " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
-    " obstacles: [{kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}]}",
+    " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
     "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? advice}]"
     "  rings?: [{vhost?: text exchange: text origin buckets: int order_not_checked: text? observed_keys?: int}]",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number? possible_share?: [number]}]"
@@ -128,7 +128,6 @@ FORMATS = {
 _SAYS = {
     "allow_with": "The option of `apply` that permits it.",
     "at": "The time of the answers.",
-    "at_least": "The proven minimum of the number of moves.",
     "cells": "A pair without a cell is 0.",
     "changes": "Of a plan, all; after an apply, those that were made.",
     "checksum": "SHA-256 over both sides and the changes.",
@@ -158,7 +157,6 @@ _SAYS = {
     "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
     "possible_share": "The least and the greatest share, if the order of the bindings is not known.",
     "provenance": "The source of the ring.",
-    "reachable": "The lowest possible target.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",
     "share": "The share of the keys, in a finding of those affected.",
     "unmanaged": "Objects of the broker that the file neither has nor owns.",

@@ -68,11 +68,6 @@ class KeySketch:
         self._order = 0
         self.messages = 0
 
-    @property
-    def unseen_at_most(self) -> int:
-        """How often a key can have been seen that the sketch does not hold."""
-        return 0 if len(self._most) < self._size else self._least_counter()[0]
-
     def add(self, key: Hashable, messages: int = 1) -> None:
         """Count a key.
 

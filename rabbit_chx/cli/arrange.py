@@ -139,13 +139,12 @@ def balance_parts(balanced: Balanced) -> Iterator[Part]:
             "sample": {"source": sample.source, "messages": sample.messages, "nowhere": sample.load.nowhere},
             "state": made.state,
             "target": str(target),
-            "reachable": None if made.reachable is None else str(made.reachable),
-            "at_least": made.at_least,
             "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
-            "obstacles": list(map(_obstacle_as_json, made.obstacles)),
+            "obstacle": None if made.obstacle is None else _obstacle_as_json(made.obstacle),
         }
     )
-    yield from (Line(obstacle.text) for obstacle in made.obstacles)
+    if made.obstacle is not None:
+        yield Line(made.obstacle.text)
     yield Table.of(SlotMove, made.moves, key="moves").for_people(made.moves)
     yield Table.of(QueueLoad, made.queues, key="queues")
     yield heaviest_keys(made.before, sample)
@@ -168,9 +167,8 @@ def result_text(made: SlotBalance) -> str:
     if not made.moves:
         return _RESULTS[made.state]
     count = len(made.moves)
-    proof = "the minimum" if count == made.at_least else f"the minimum is at least {made.at_least}"
     changes = "slot moves" if count == 1 else "slots move"
-    return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
+    return f"{count} {changes}; {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
 
 
 def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, Any]]:
@@ -204,7 +202,7 @@ def arrange(
     FILE is a topology file; - is stdin. The live rings must be known: by their records, or by --ring-via.
 
     With --keys the slots move so that no queue has too much of the load of a sample: RabbitMQ does not count the messages of
-    slots. The number of moves is not always minimal.
+    slots.
 
     The exit code is 3 if a list is not written, such as one whose order divides an entry with variables; stderr has it. It is 1 if the target of the load is not reached.
     """
@@ -250,7 +248,7 @@ def arrange(
     parts: list[Part] = [] if text is None else [Verbatim(text)]
     if balanced is not None:
         say(f"{balanced.exchange}: {result_text(balanced.made)}")
-        code = code or (ExitCode.DIFFERENCE if balanced.made.obstacles else ExitCode.DONE)
+        code = code or (ExitCode.DIFFERENCE if balanced.made.obstacle else ExitCode.DONE)
         loads = Section("", list(balance_parts(balanced)), key="balance")
         if text is None:
             parts.append(loads)

@@ -1,18 +1,16 @@
 """A proposal of slots to move so that no queue exceeds a load target.
 
-Finding the fewest moves is a bin-packing problem. One greedy pass finds a solution close to the optimum, and a lower bound limits the
-distance. In each step the queue that is most over its limit gives a slot to the queue with the most room: the lightest slot that is enough,
-else the heaviest that fits.
+One greedy pass: in each step the queue that is most over its limit gives a slot to the queue with the most room: the lightest slot that is
+enough, else the heaviest that fits. The fewest moves would be a bin-packing problem.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
 from typing import Literal, Self, TypeAlias
 
 from rabbit_chx.analysis import Finding, SlotLoad
@@ -20,7 +18,6 @@ from rabbit_chx.analysis.slot_load import KeyLoad
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.routing.slot_table import check_slot_table
@@ -34,7 +31,6 @@ _Owner: TypeAlias = str | None
 
 _PERCENT = 100.0
 _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%?)", re.ASCII)
-_HUNDREDTHS = 100
 #: The rounding error of sums, as a share of the load.
 _TOLERANCE = 1e-9
 
@@ -140,12 +136,10 @@ class SlotBalance:
         before: the owner of each slot.
         after: the owner of each slot afterwards.
         moves: the slots that move, in ring order.
-        at_least: a lower bound of the number of moves that reach the target.
         queues: the load of each queue, in the natural order of their names.
-        obstacles: why the target is not reached: ``hot-key`` (a key exceeds the limit of every queue), ``hot-slot`` (a slot does),
-            ``own-keys`` (a queue that is itself a destination of the ring does), ``target`` (the sum of all limits is below the load),
-            ``not-found`` (no solution was found). The destination of a finding is the slot or queue; `names` has the key.
-        reachable: the lowest target for which a solution was found, if this target has none.
+        obstacle: why the target is not reached; None if it is. Its kind is ``own-keys`` (a queue that is itself a destination of the ring
+            exceeds its limit), ``hot-key`` (a key exceeds the limit of every queue), ``hot-slot`` (a slot does), ``target`` (the sum of all
+            limits is below the load), or ``not-found`` (no solution was found). Its destination is the slot or queue; `names` has the key.
     """
 
     state: BalanceState
@@ -153,10 +147,8 @@ class SlotBalance:
     before: SlotTable
     after: SlotTable
     moves: tuple[SlotMove, ...]
-    at_least: int
     queues: tuple[QueueLoad, ...]
-    obstacles: tuple[Finding, ...] = ()
-    reachable: LoadTarget | None = None
+    obstacle: Finding | None = None
 
     @property
     def load_moved(self) -> float:
@@ -188,7 +180,7 @@ def balance(
 ) -> SlotBalance:
     """Return slots to move so that no queue has more of the load than the target allows.
 
-    The moves are few, but not always the fewest: `SlotBalance.at_least` is the lower bound.
+    The moves are few, but not always the fewest.
 
     Args:
         slots: the owner of each slot.
@@ -211,33 +203,30 @@ def balance(
     if total <= 0:
         raise InputError("the slots have no load: pass a sample with messages of this exchange")
 
-    def problem_of(target: LoadTarget) -> MoveProblem:
-        limits: dict[_Owner, float | None] = dict.fromkeys([*weights, *queues, None])
-        for queue, limit in target.limits(weights, total).items():
-            limits[queue] = limit + _TOLERANCE * total
-        return MoveProblem(loads, {slot: slots.owners.get(slot) for slot in loads}, limits, own)
-
-    problem = problem_of(target)
-    moves = None if problem.hopeless else find_moves(problem)
-    reachable = _reachable(problem_of, target, weights) if moves is None else None
+    limits: dict[_Owner, float | None] = dict.fromkeys([*weights, *queues, None])
+    for queue, limit in target.limits(weights, total).items():
+        limits[queue] = limit + _TOLERANCE * total
+    problem = MoveProblem(loads, {slot: slots.owners.get(slot) for slot in loads}, limits, own)
+    obstacle = find_obstacle(problem, sample.keys, total)
+    found = find_moves(problem) if obstacle is None else None
+    moves = found or {}
+    state: BalanceState = "proposed" if moves else "balanced"
+    if found is None:
+        state = "impossible" if obstacle else "not-found"
+        says = "no way to share out the slots was found that reaches the target, and none is ruled out"
+        obstacle = obstacle or Finding("not-found", says, "raise the target, or make more slots")
     return SlotBalance(
-        state=("impossible" if problem.hopeless else "not-found")
-        if moves is None
-        else "proposed"
-        if moves
-        else "balanced",
+        state=state,
         target=target,
         before=slots,
-        after=replace(slots, owners={**slots.owners, **(moves or {})}),
+        after=replace(slots, owners={**slots.owners, **moves}),
         moves=tuple(
             SlotMove(slot, slots.owners.get(slot), moves[slot], loads[slot] / total)
             for slot in loads
-            if moves and slot in moves
+            if slot in moves
         ),
-        at_least=problem.at_least,
-        queues=tuple(_queue_loads(problem, moves or {}, weights, target, total)),
-        obstacles=() if moves is not None else tuple(_find_obstacles(problem, sample.keys, total, reachable)),
-        reachable=reachable,
+        queues=tuple(_queue_loads(problem, moves, weights, target, total)),
+        obstacle=obstacle,
     )
 
 
@@ -257,27 +246,6 @@ def _check_weights(weights: Mapping[str, int]) -> dict[str, int]:
     if not weights:
         raise InputError("there is no queue to have the slots: pass at least one weight")
     return dict(weights)
-
-
-def _reachable(
-    problem_of: Callable[[LoadTarget], MoveProblem], target: LoadTarget, weights: Mapping[str, int]
-) -> LoadTarget | None:
-    """Return the lowest higher target that is reached: a factor in hundredths, or a share in hundredths of a percent."""
-    parts = _HUNDREDTHS if target.kind == "factor" else _HUNDREDTHS * _HUNDREDTHS
-
-    def is_reached(count: int) -> bool:
-        problem = problem_of(LoadTarget(count / parts, target.kind))
-        return not problem.hopeless and find_moves(problem) is not None
-
-    low = ceil(target.value * parts)
-    # With this target the heaviest queue may have the whole load.
-    high = parts if target.kind == "share" else ceil(parts * sum(weights.values()) / max(weights.values()))
-    if high <= low or not is_reached(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_reached(middle) else (middle, high)
-    return LoadTarget(high / parts, target.kind)
 
 
 def _queue_loads(
@@ -304,55 +272,36 @@ def _queue_loads(
             )
 
 
-def _find_obstacles(
-    problem: MoveProblem, keys: Sequence[KeyLoad], total: float, reachable: LoadTarget | None
-) -> Iterator[Finding]:
-    rooms = problem.rooms
-    remedy: str = "raise the target"
-    if reachable is not None:
-        remedy = Fix(Argument("target", str(reachable), call=f"target={reachable!r}"), " can be reached")
-    hot = [slot for slot, load in problem.loads.items() if load > max(rooms.values())]
-    over = [queue for queue, room in rooms.items() if room < 0]
-    for slot in hot:
-        yield _find_hot_slot(problem, slot, [key for key in keys if key.place == slot], total, remedy)
-    for queue in over:
+def find_obstacle(problem: MoveProblem, keys: Sequence[KeyLoad], total: float) -> Finding | None:
+    """Return why no moves can reach the target; None if that is not ruled out. The first key of a slot is its heaviest."""
+    rooms, loads = problem.rooms, problem.loads
+    room = max(rooms.values())
+    limit = f"no queue may have more than {percent(room / total)}"
+    for queue in (queue for queue, room in rooms.items() if room < 0):
         own = problem.own[queue]
-        yield Finding(
-            "own-keys",
+        says = (
             f"queue {queue} has {percent(own / total)} of the load by buckets of its own in the ring, and may have "
-            f"{percent((own + rooms[queue]) / total)}",
-            Fix("bind it to slots instead, or ", remedy),
-            destination=queue,
+            f"{percent((own + rooms[queue]) / total)}"
         )
-    if hot or over:
-        return
-    if (room_of_all := sum(rooms.values())) < sum(problem.loads.values()):
+        return Finding("own-keys", says, "bind it to slots instead, or raise the target", destination=queue)
+    slot = max(loads, key=loads.__getitem__, default=None)
+    if slot is not None and loads[slot] > room:
+        key = next((key for key in keys if key.place == slot and key.least > room), None)
+        if key is not None:
+            says = (
+                f"key {key.key!r:.80} alone has {percent(key.least / total)} of the load or more, and {limit}"
+            )
+            cure = (
+                "nothing can split a key over queues, so publish it under several keys, or raise the target"
+            )
+            return Finding("hot-key", says, cure, destination=slot, names=(str(key.key),))
+        says = f"slot {slot.name} has {percent(loads[slot] / total)} of the load, and {limit}"
+        return Finding("hot-slot", says, "make more slots, or raise the target", destination=slot)
+    if (room_of_all := sum(rooms.values())) < sum(loads.values()):
         allowed = room_of_all + sum(problem.own.get(queue, 0) for queue in rooms)
         says = f"all queues together may have {percent(allowed / total)} of the load"
-        yield Finding("target", says, Fix(remedy, ", or add queues"))
-    else:
-        says = "no way to share out the slots was found that reaches the target, and none is ruled out"
-        yield Finding("not-found", says, Fix(remedy, ", or make more slots"))
-
-
-def _find_hot_slot(
-    problem: MoveProblem, slot: ExchangeRef, keys: Sequence[KeyLoad], total: float, remedy: str
-) -> Finding:
-    """Return the reason why a slot is too hot for any queue. The first of its keys is the heaviest."""
-    load, room = problem.loads[slot], max(problem.rooms.values())
-    limit = f"no queue may have more than {percent(room / total)}"
-    share = f"slot {slot.name} has {percent(load / total)} of the load"
-    if not keys or (keys[0].least <= room and load - keys[0].least > room):
-        says = f"{share}, by many keys, and {limit}"
-        return Finding("hot-slot", says, Fix("make more slots, or ", remedy), destination=slot)
-    key, part = keys[0].key, percent(keys[0].least / total)
-    if keys[0].least > room:
-        says = f"key {key!r:.80} alone has {part} of the load or more, and {limit}"
-        cure = "nothing can split a key over queues, so publish it under several keys"
-        return Finding("hot-key", says, Fix(f"{cure}, or ", remedy), destination=slot, names=(str(key),))
-    says = f"{share}, {part} or more by key {key!r:.80} alone, and {limit}"
-    cure = "without that key it would fit, so publish it under several keys"
-    return Finding("hot-slot", says, Fix(f"{cure}, or ", remedy), destination=slot, names=(str(key),))
+        return Finding("target", says, "raise the target, or add queues")
+    return None
 
 
 @dataclass(frozen=True)
@@ -386,28 +335,6 @@ class MoveProblem:
         for slot in sorted(self.loads, key=self.loads.__getitem__, reverse=True):
             slots_of[self.owners[slot]].append(slot)
         return slots_of
-
-    @property
-    def hopeless(self) -> bool:
-        """True if a slot fits into no queue, a queue exceeds its limit without slots, or the queues have too little room in total."""
-        rooms, loads = self.rooms.values(), self.loads.values()
-        return min(rooms) < 0 or max(loads, default=0.0) > max(rooms) or sum(rooms) < sum(loads)
-
-    @property
-    def at_least(self) -> int:
-        """The lower bound of the number of moves: each queue over its limit gives its heaviest slots away until the rest fits."""
-        count = 0
-        for queue, slots in self.slots_of.items():
-            if (room := self.rooms.get(queue or "")) is None:
-                count += len(slots)
-                continue
-            load = sum(self.loads[slot] for slot in slots)
-            for slot in slots:
-                if load <= room:
-                    break
-                load -= self.loads[slot]
-                count += 1
-        return count
 
     def loads_after(self, moves: Mapping[ExchangeRef, str]) -> dict[_Owner, float]:
         """Return the load of each queue after `moves`."""
