@@ -37,7 +37,7 @@ from rabbit_chx.topology.live.reading import (
     read_topology,
 )
 from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
-from rabbit_chx.topology.live.recording import missing_permissions, record_rings, wait_for_others
+from rabbit_chx.topology.live.recording import record_rings, wait_for_others
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
 from rabbit_chx.topology.rules.shards import ShardedExchange
@@ -521,21 +521,6 @@ class Broker:
         """
         live = self._live
         return wait_for_others(lambda: record_rings(rings, live), live)
-
-    def missing_permissions(self, exchanges: Iterable[str] = (), *, is_record: bool = False) -> str:
-        """Return the permissions that the user lacks for `apply` or `record`, in words; empty if none is known to be missing. Nothing is changed.
-
-        Args:
-            exchanges: the exchanges whose rings are recorded.
-            is_record: True for `record`; False for `apply`, whose permissions on the objects of a plan are not tried.
-
-        Raises:
-            InputError: the broker is not open.
-            ManagementNeededError: the management URL is not set.
-            AccessRefusedError: the user may not use the management API.
-            UnreachableError: the broker does not answer.
-        """
-        return missing_permissions(self._live, exchanges, is_record=is_record)
 
     @property
     def _live(self) -> _Connected:

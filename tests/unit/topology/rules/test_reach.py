@@ -115,7 +115,7 @@ def _expression_of(pattern: str) -> str:
 def test_the_ends_of_messages_are_those_of_each_of_their_keys() -> None:
     """Random topologies of direct, fanout and topic exchanges, with alternate exchanges and circles."""
     chance = random.Random(67)  # noqa: S311  # no secret
-    keys, certain = ("a", "b", "a.b", "a.b.a"), 0
+    keys = ("a", "b", "a.b", "a.b.a")
     patterns = (*keys, "#", "a.#", "*", "*.b", "a.*.#")
     for _ in range(400):
         names = [f"x{number}" for number in range(chance.randint(1, 4))]
@@ -145,7 +145,4 @@ def test_the_ends_of_messages_are_those_of_each_of_their_keys() -> None:
                 assert reach.ends_of(name, key) == Ends(frozenset(queues))
                 assert of_any.queues is not None
                 assert queues <= of_any.queues
-                assert queues == of_any.queues or not of_any.is_certain
             assert reach.leads_nowhere(name) is (not of_any.queues)
-            certain += of_any.is_certain
-    assert certain > 100
