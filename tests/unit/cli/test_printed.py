@@ -134,7 +134,7 @@ def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
         for _, call in calls("Argument")
         if isinstance(call.args[0], ast.Constant)
     }
-    assert {"allow_delete", "ring_via", "target"} <= arguments
+    assert {"allow_delete", "ring_via"} <= arguments
     assert {Argument(name).flag for name in arguments} <= known
 
 
