@@ -420,8 +420,10 @@ class Broker:
         """
         return read_topology(self._live)
 
-    def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return the consumer tags of `queues`. The management API lists a new consumer after some seconds.
+    def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...] | int]:
+        """Return the consumer tags of each of `queues`; their number if the broker collects no metrics, so that it lists no tags.
+
+        The management API lists a new consumer after some seconds.
 
         Raises:
             InputError: the broker is not open.
@@ -431,14 +433,12 @@ class Broker:
         names = list(queues)
         try:
             tags = read_consumer_tags(names, self._live)
+            return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
         except BrokerRefusedError as refusal:
             if refusal.reply_code != _BAD_REQUEST:  # the answer of a broker that collects no metrics
                 raise
             counts = {name: try_count(self._live.amqp, name) for name in names}
-            tags = {
-                name: ["of unknown tag"] * (count.consumers if count else 0) for name, count in counts.items()
-            }
-        return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
+            return {name: count.consumers if count else 0 for name, count in counts.items()}
 
     def apply(
         self,
