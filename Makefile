@@ -180,7 +180,7 @@ test-spark-%: .venv-spark-%/.ready
 .venv-spark-%/.ready: pyproject.toml
 	"$(PYTHON)" -m venv .venv-spark-$*
 	.venv-spark-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
-	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group dev 'pyspark==$*.*'
+	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev 'pyspark==$*.*'
 	@touch $@
 
 long/python-matrix: ## the unit tests on each Python version of PYTHONS; PYTHON_TESTS=tests/broker runs others
@@ -199,7 +199,7 @@ test-python-%: .venv-python-%/.ready
 	@python=python$*; $$python -c '' 2>/dev/null || python=$$(ls -d $(HOME)/.pyenv/versions/$*.*/bin/python 2>/dev/null | tail -1); \
 	"$${python:-python$*}" -m venv .venv-python-$*
 	.venv-python-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
-	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,plot,spark,testing]' --group unit
+	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,spark,testing]' --group unit
 	@touch $@
 
 long/pika-matrix: ## what uses pika on each version of PIKAS, with a broker and with warnings as errors
@@ -309,7 +309,7 @@ $(DEMO): pyproject.toml
 
 $(STAMP): $(DEMO)
 	@echo "Installing the development tools into $(VENV)"
-	@$(BIN)/pip install --no-compile --editable '.[aio,cli,plot,spark,testing]' --group dev
+	@$(BIN)/pip install --no-compile --editable '.[aio,cli,spark,testing]' --group dev
 	@touch $@
 
 $(AMQP10): $(STAMP)

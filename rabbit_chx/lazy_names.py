@@ -1,4 +1,4 @@
-"""Public names of a package that are imported on first use."""
+"""Names that are imported on first use: public names of a package, and the report of a value that a notebook shows."""
 
 from __future__ import annotations
 
@@ -29,6 +29,22 @@ def lazy(
         return sorted({*known, *known["__all__"]})
 
     return load, listed
+
+
+def shown_by(module: str, report: str) -> Callable[[object], str | None]:
+    """Return a ``_repr_html_``, by which a notebook shows a value as ``-o html`` does.
+
+    Args:
+        module: the module of the report, which is imported when the value is shown.
+        report: its function that returns the document of a value.
+    """
+
+    def _repr_html_(value: object) -> str | None:
+        make = getattr(import_module(module), report)
+        found: str | None = import_module("rabbit_chx.rendering.html").part_of_page(lambda: make(value))
+        return found
+
+    return _repr_html_
 
 
 def is_installed(package: str) -> bool:

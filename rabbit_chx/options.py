@@ -83,7 +83,6 @@ class Option:
         meaning: one or two clauses for docstrings and pages; links are those of a page in docs.
         default: the value if the option is not given; MISSING for a required one.
         otherwise: the meaning of a default of None, in words.
-        former: its name before; an error for this name tells the new one.
         spark: its name in Spark, if it does not follow from `name`; users may write it in any case.
         heading: the heading of this and the following options of Spark in the documents; empty for the one before.
         only: the kind of write (``amqp``, ``streams``, ``exactly-once``) or read (``batch``, ``streaming``) of Spark that has the option;
@@ -95,7 +94,6 @@ class Option:
     meaning: str
     default: Any = None
     otherwise: str = ""
-    former: str = ""
     spark: str = ""
     heading: str = ""
     only: str = ""
@@ -191,15 +189,12 @@ def takes(
     It also takes the options of a value among them, such as `Limits`, by their own names: they change the given value, or the default.
     """
     values = {name: each.default for name, each in options_of(options).items() if is_dataclass(each.default)}
-    renamed = {each.former: name for name, each in options_of(options).items() if each.former}
     known = [*options_of(options), *(name for default in values.values() for name in options_of(default))]
 
     def decorate(construct: Callable[[Any, _Options], None]) -> Callable[Concatenate[Any, _P], None]:
         def __init__(self: Any, /, *arguments: _P.args, **named: _P.kwargs) -> None:  # noqa: N807
             single: dict[str, dict[str, Any]] = {}
             try:
-                for name in named.keys() & renamed.keys():
-                    raise TypeError(f"the argument {name!r} is called {renamed[name]!r}")
                 for name in named.keys() - known:
                     meant = similar(name, known)
                     remedy = f"did you mean {meant!r}?" if meant else "leave it out"

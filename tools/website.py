@@ -44,7 +44,6 @@ _ROOMS = (
     "broker",
     "consuming",
     "testing",
-    "plot",
 )
 PACKAGES = (*(f"rabbit_chx.{room}" for room in _ROOMS), "spark_connector", "rabbit_chx")
 """What users import; a name that several have is described with the first."""
@@ -88,8 +87,8 @@ _MADE: dict[str, Callable[[], str]] = {
     "docs/rules.md": lambda: f"# Rules of each release\n\n{tables.rules()}\n",
     "docs/reference/api.md": lambda: (
         "# Public names\n\nThese names are the public interface. Import them from the package that lists them. "
-        "Everything else may change in\nany release. `rabbit_chx.plot` is a module: import it with `from rabbit_chx "
-        f"import plot`.\n\n{tables.public_names()}\n"
+        "Everything else may change in\nany release."
+        f"\n\n{tables.public_names()}\n"
     ),
     "docs/reference/commands/options.md": lambda: f"# Options of all commands\n\n{tables.all_commands()}\n",
     "docs/reference/commands/findings.md": lambda: f"# Findings of checks\n\n{tables.all_findings()}\n",

@@ -23,6 +23,7 @@ from rabbit_chx.analysis.simulation import (
     SampleCounts,
     Simulation,
     possible_shares,
+    simulate,
 )
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
@@ -98,6 +99,17 @@ def compare_report(
     else:
         parts.append(Section("", list(_change_parts(change, least)), key="change"))
     return Document("compare", parts)
+
+
+def simulation_report(simulation: Simulation) -> Document:
+    """Return the report of a simulation, for a notebook."""
+    maps = [simulation.ring, *([simulation.change.ring] if simulation.change else [])]
+    return compare_report(simulation, is_determined=not any(key_map.ground.is_assumed for key_map in maps))
+
+
+def map_report(key_map: KeyMap) -> Document:
+    """Return the shares of a key map, for a notebook."""
+    return simulation_report(simulate(key_map))
 
 
 def _is_guess(ring: KeyMap) -> bool:

@@ -11,7 +11,7 @@ from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
-from rabbit_chx.rendering import Line, Part, Table, TableColumn
+from rabbit_chx.rendering import Document, Line, Part, Table, TableColumn
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -129,6 +129,13 @@ def matrix_table(
     ]
     total = ["", *map(shown, after.values()), shown(sum(after.values()))]
     return replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
+
+
+def matrix_report(matrix: Flows) -> Document:
+    """Return a movement of all keys, or of counted ones, for a notebook."""
+    is_counted = all(isinstance(amount, int) for amount in matrix.before_totals().values())
+    shown, of = (int, "the counted keys") if is_counted else (percent, "all keys")
+    return Document("", [matrix_table(matrix, shown, of=of)])
 
 
 def _moves_table(matrix: Flows, shown: Callable[[Any], object], most: int) -> Table:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.slot_load import KeySketch
+from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
@@ -135,6 +136,7 @@ class Simulation:
     places: tuple[PlaceShare, ...]
     sample: SampleCounts | None
     change: Change | None
+    _repr_html_ = shown_by("rabbit_chx.analysis.compare_report", "simulation_report")
 
 
 def simulate(

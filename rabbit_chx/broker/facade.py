@@ -37,7 +37,7 @@ from rabbit_chx.topology.live.reading import (
     read_topology,
 )
 from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
-from rabbit_chx.topology.live.recording import missing_permissions, record_rings, wait_for_others
+from rabbit_chx.topology.live.recording import record_rings, wait_for_others
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.ring_records import RingRecord
 from rabbit_chx.topology.rules.shards import ShardedExchange
@@ -420,8 +420,10 @@ class Broker:
         """
         return read_topology(self._live)
 
-    def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return the consumer tags of `queues`. The management API lists a new consumer after some seconds.
+    def consumers(self, queues: Iterable[str]) -> dict[str, tuple[str, ...] | int]:
+        """Return the consumer tags of each of `queues`; their number if the broker collects no metrics, so that it lists no tags.
+
+        The management API lists a new consumer after some seconds.
 
         Raises:
             InputError: the broker is not open.
@@ -431,14 +433,12 @@ class Broker:
         names = list(queues)
         try:
             tags = read_consumer_tags(names, self._live)
+            return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
         except BrokerRefusedError as refusal:
             if refusal.reply_code != _BAD_REQUEST:  # the answer of a broker that collects no metrics
                 raise
             counts = {name: try_count(self._live.amqp, name) for name in names}
-            tags = {
-                name: ["of unknown tag"] * (count.consumers if count else 0) for name, count in counts.items()
-            }
-        return {queue: tuple(of_queue) for queue, of_queue in tags.items()}
+            return {name: count.consumers if count else 0 for name, count in counts.items()}
 
     def apply(
         self,
@@ -521,21 +521,6 @@ class Broker:
         """
         live = self._live
         return wait_for_others(lambda: record_rings(rings, live), live)
-
-    def missing_permissions(self, exchanges: Iterable[str] = (), *, is_record: bool = False) -> str:
-        """Return the permissions that the user lacks for `apply` or `record`, in words; empty if none is known to be missing. Nothing is changed.
-
-        Args:
-            exchanges: the exchanges whose rings are recorded.
-            is_record: True for `record`; False for `apply`, whose permissions on the objects of a plan are not tried.
-
-        Raises:
-            InputError: the broker is not open.
-            ManagementNeededError: the management URL is not set.
-            AccessRefusedError: the user may not use the management API.
-            UnreachableError: the broker does not answer.
-        """
-        return missing_permissions(self._live, exchanges, is_record=is_record)
 
     @property
     def _live(self) -> _Connected:

@@ -12,7 +12,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, check_permissions, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
     BrokerOptions,
@@ -252,7 +252,6 @@ def apply(
         drain_s = None if "allow_loss" in allowed else given.drain
         report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:
-            check_permissions(at, opened)
             say("the plan is refused, and nothing was changed")
             refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
             return Outcome(refused.document() if output == "json" else report, code=ExitCode.REFUSED)

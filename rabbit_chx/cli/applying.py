@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms
 from rabbit_chx.cli.command import option, say
 from rabbit_chx.cli.printed import in_words
-from rabbit_chx.errors import AccessRefusedError, InputError
+from rabbit_chx.errors import InputError
 from rabbit_chx.options import SHARE, ValueKind
 from rabbit_chx.rendering import ConsoleOutput, Document, MarkdownOutput, sign_of_life
 from rabbit_chx.topology import Plan
@@ -65,22 +65,6 @@ class Permissions:
                     f"--allow moved is given twice, as {given[name]:g} and as {value:g}: pass it once"
                 )
         return {name: value for name, value in given.items() if name != without}
-
-
-def check_permissions(
-    at: BrokerAddresses, opened: Broker, exchanges: Iterable[str] = (), *, is_record: bool = False
-) -> None:
-    """Refuse a user who lacks the permissions of `Broker.missing_permissions`, before a message names what would help others.
-
-    Raises:
-        AccessRefusedError: the user lacks permissions.
-    """
-    with sign_of_life("trying permissions"):
-        missing = opened.missing_permissions(exchanges, is_record=is_record)
-    if missing:
-        raise AccessRefusedError(
-            f"{at.settings.masked_url}: the user needs {missing} (rabbitmqctl set_permissions); nothing was changed"
-        )
 
 
 #: The problem of a plan that the user declined.

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import quote
 
@@ -19,7 +18,7 @@ import click
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed
-from rabbit_chx.cli.printed import ask_rights, to_type, without_passwords
+from rabbit_chx.cli.printed import to_type, without_passwords
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -29,7 +28,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
 from rabbit_chx.rendering import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
@@ -232,7 +231,6 @@ class BrokerOptions:
         """Return the broker of the options when it answers. An option precedes the environment."""
         broker = self._read(streams=streams)
         _broker.set(broker)
-        ask_rights(_rights_on(broker))
         if self.wait:
             _wait_for(broker, self.wait)
         return broker
@@ -274,27 +272,6 @@ class BrokerOptions:
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return broker.in_vhost(self.vhost)
         return broker
-
-
-def _rights_on(broker: BrokerAddresses) -> Callable[[CommandLine], str]:
-    """Return what tells which permissions the user lacks for a command. It asks the broker once for each kind of command."""
-
-    @cache
-    def missing(vhost: str, exchanges: tuple[str, ...], *, is_record: bool) -> str:
-        looking = sign_of_life("trying permissions")
-        with suppress(RabbitChxError), looking, broker.in_vhost(vhost).broker() as opened:
-            return opened.missing_permissions(exchanges, is_record=is_record)
-        return ""
-
-    def lacks(command: CommandLine) -> str:
-        given = {option.name: option.value for option in command.options}
-        is_record = command.name == "record"
-        if not (is_record or command.name in ("apply", "repair") or "trace" in given):
-            return ""
-        vhost = str(given.get("vhost", broker.settings.vhost))
-        return missing(vhost, command.arguments if is_record else (), is_record=is_record)
-
-    return lacks
 
 
 def offer_to_end(opened: Broker, vhost: str, *, yes: bool = False) -> None:

@@ -1,14 +1,14 @@
 """The words of the command line for the commands and arguments in a text.
 
 A command is printed with the broker options of the command that prints it, so that it acts on the same broker, and with its values of
-variables if it reads a topology file. A command that this user may not run is printed with the permissions that another one needs.
+variables if it reads a topology file.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeAlias
@@ -26,9 +26,6 @@ _NO_PASSWORD = re.compile(r"[^:]*://(?:[^:@/?#]*@)?[^@]*")
 
 _given: ContextVar[Options] = ContextVar("broker options of this command line", default=())
 _variables: ContextVar[Options] = ContextVar("values of variables of this command line", default=())
-_lacks: ContextVar[Callable[[CommandLine], str]] = ContextVar(
-    "what the user lacks for a command", default=lambda _: ""
-)
 _without: ContextVar[tuple[str, ...]] = ContextVar("printed options without their password", default=())
 
 
@@ -49,11 +46,6 @@ def remember_options(context: click.Context | None) -> None:
                 given[section].append((max(option.opts, key=len), text))
     _given.set(given["Broker"])
     _variables.set(given["Variable"])
-
-
-def ask_rights(lacks: Callable[[CommandLine], str]) -> None:
-    """Let printed commands say which permissions this user lacks for them: what `lacks` returns, in words; empty if none."""
-    _lacks.set(lacks)
 
 
 def without_passwords(url: str) -> str:
@@ -90,8 +82,6 @@ def _words(part: CommandLine | Argument) -> str:
             words += [name, shlex.quote(_shown(name, value))]
     if part.output is not None:
         words += [">", shlex.quote(part.output)]
-    if lacking := _lacks.get()(part):
-        words.append(f"(as a user with {lacking})")
     return " ".join(words)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import click
 
-from rabbit_chx.cli.applying import check_permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -89,7 +88,6 @@ def record(
         if not names:
             raise InputError(f"vhost {at.settings.vhost} has no x-consistent-hash exchange: check the vhost")
         hashing = [live_hash_exchange(live, name).name for name in names]
-        check_permissions(at, opened, hashing, is_record=True)
         if evidence.is_given:
             name = hashing[0]
             live = with_observed_ring(live, name, evidence.pairs(opened, live, name, is_compared=False))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, check_permissions, show_planned
+from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -208,7 +208,7 @@ def repair(
             live = opened.topology()
             for name in exchanges:
                 live_hash_exchange(live, name)
-                _check_order(at, opened, live, name, given)
+                certain_ring(live, name, REMAKE_RINGS)
         reports = [_repaired(at, opened, name, given, output) for name in dict.fromkeys(exchanges)]
     codes = {report.code for report in reports}
     is_part = ExitCode.PARTLY in codes or ({ExitCode.DONE, ExitCode.REFUSED} <= codes and not given.dry_run)
@@ -230,7 +230,7 @@ def _repaired(
         live = opened.topology()
     with sign_of_life("planning"):
         target = healed(live, exchange)
-        _check_order(at, opened, live, exchange, given)
+        certain_ring(live, exchange, REMAKE_RINGS)
         made = plan(target, live)
     refusals = (*made.refused(**given.permissions.arguments(without="allow_loss")), *_locked(made, live))
     gaps = MemberGaps(made, exchange)
@@ -244,7 +244,6 @@ def _repaired(
     report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
     if refusals:
         if not given.dry_run:
-            check_permissions(at, opened)
             say("the repair is refused, and nothing was changed")
         return replace(report, state="refused")
     if not made.changes:
@@ -256,18 +255,6 @@ def _repaired(
         if not ask(made):
             return replace(report, state="refused", problem=DECLINED)
     return _applied(at, opened, report, gaps=gaps, permissions=given.permissions)
-
-
-def _check_order(
-    at: BrokerAddresses, opened: Broker, live: LiveTopology, exchange: str, given: RepairOptions
-) -> None:
-    """Refuse a ring whose order is not known; before that, who could not repair it if it were."""
-    try:
-        certain_ring(live, exchange, REMAKE_RINGS)
-    except InputError:
-        if not given.dry_run:
-            check_permissions(at, opened)
-        raise
 
 
 def _heal_text(live: LiveTopology, exchange: str) -> str:

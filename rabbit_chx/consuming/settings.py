@@ -188,7 +188,7 @@ class GroupOptions:
         FailurePolicy(),
     )
     timing: GroupTiming | None = option(
-        ValueKind("`GroupTiming`"), "the times of the group", otherwise="`GroupTiming()`", former="pace"
+        ValueKind("`GroupTiming`"), "the times of the group", otherwise="`GroupTiming()`"
     )
     credentials: Credentials | None = option(
         ValueKind("function"),
@@ -218,7 +218,6 @@ class QueueGroupOptions(GroupOptions):
         whole(1, _MAX_CONCURRENCY),
         "the number of messages of one queue that are handled at a time. The messages of a key are handled one after the other",
         1,
-        former="lanes",
     )
     prefetch: int = option(
         ValueKind(f"`int`, `concurrency` to {_MAX_PREFETCH}"),

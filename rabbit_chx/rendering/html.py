@@ -1,4 +1,4 @@
-"""A document as HTML: one page that needs nothing else, or its body for a page of the browser.
+"""A document as HTML: one page that needs nothing else, a part of a page for a notebook, or the body for a page of the browser.
 
 The markup is in `templates/`, written by Jinja2 with autoescape: names of queues are input. Pictures are SVG without texts, so that they
 stretch to any width; what they show is in their tooltips, in the legend and in the table below them.
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering.document import Batch, Document, Facts, Table
 from rabbit_chx.rendering.output import find_commands, unfold, write_utf8
 from rabbit_chx.rendering.pictures import MOST_BARS
@@ -45,13 +46,25 @@ class HtmlOutput:
             words: makes its texts those of the reader.
         """
         page = environment().get_template("page.html")
-        style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
         title = f"rabbit-chx {document.name}".strip()
-        write_utf8(self._stream, page.render(title=title, style=style, **body_of(document, words)))
+        write_utf8(self._stream, page.render(title=title, style=_style(), **body_of(document, words)))
 
     def show_each(self, batch: Batch) -> None:
         """Raise a TypeError: the incremental results of a `batch` do not have a page."""
         raise TypeError(f"{batch.name} does not have a page")
+
+
+def part_of_page(make: Callable[[], Document]) -> str | None:
+    """Return the document that `make` makes as a part of a page, with its style; None without Jinja2, and if there is no document: a notebook then shows the text of the value."""
+    try:
+        template = environment().get_template("notebook.html")
+        return template.render(style=_style(), **body_of(make()))
+    except RabbitChxError:
+        return None
+
+
+def _style() -> str:
+    return (TEMPLATES / "style.css").read_text(encoding="utf-8")
 
 
 def body_of(document: Document, words: Callable[[str], str] = str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
+from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.routing.bindings import Destination, Place
 
 
@@ -19,6 +20,8 @@ class Flows(Mapping[tuple[Place, Place], float]):
         before: the destinations before, in ring order; None last, if something is there.
         after: the destinations after, in the same order.
     """
+
+    _repr_html_ = shown_by("rabbit_chx.analysis.report_parts", "matrix_report")
 
     def __init__(
         self,

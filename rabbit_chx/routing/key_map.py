@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeGuard
 
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
+from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
@@ -141,6 +142,7 @@ class KeyMap:
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
     bucket_count: int = field(init=False, compare=False)
     index_of_bucket: array[int] = field(init=False, compare=False)
+    _repr_html_ = shown_by("rabbit_chx.analysis.compare_report", "map_report")
 
     def __init__(
         self,

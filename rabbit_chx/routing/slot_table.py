@@ -201,14 +201,6 @@ class SlotTable(KeyMap):
         """
         return replace(self, owners=assign_slots(self.slots, self.owners, dict(weights)))
 
-    def moved_slots(self, other: SlotTable) -> tuple[ExchangeRef, ...]:
-        """Return the slots that have a different queue in another table, in ring order.
-
-        Args:
-            other: the table to compare with.
-        """
-        return tuple(slot for slot in self.slots if self.owners.get(slot) != other.owners.get(slot))
-
     @classmethod
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> SlotTable:
         ring, queues = ring_of_json(read, buckets, ground), read.get("slots")

@@ -16,7 +16,7 @@ from rabbit_chx.topology.planning.difference import Difference
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.slots.balance import balance
-from rabbit_chx.topology.targets import arrange, balanced, healed, restricted
+from rabbit_chx.topology.targets import arrange, balanced, healed
 
 __all__ = [
     "BindingDefinition",
@@ -38,5 +38,4 @@ __all__ = [
     "diff",
     "healed",
     "plan",
-    "restricted",
 ]

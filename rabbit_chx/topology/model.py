@@ -390,7 +390,7 @@ class BrokerFacts:
     Attributes:
         messages: the number of messages of each queue, by its name: the current number for a parking queue, else the last count of the
             management API.
-        consumer_tags: the consumer tags of each queue, if they were requested.
+        consumer_tags: the consumer tags of each queue, or their number if the broker lists none, if they were requested.
         operator_policies: the operator policies of the vhost. A topology file does not contain them.
         applied_policies: the name of the policy that applies to each queue, None if no policy does; empty if the broker does not return it.
         priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges
@@ -413,7 +413,7 @@ class BrokerFacts:
     """
 
     messages: Mapping[str, int] = field(default_factory=dict, hash=False)
-    consumer_tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    consumer_tags: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict, hash=False)
     operator_policies: tuple[PolicyDefinition, ...] = ()
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)

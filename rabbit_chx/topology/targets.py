@@ -17,11 +17,11 @@ from rabbit_chx.topology.objects.objects import (
     FileFacts,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.comparison import as_live, check_wanted, complete
+from rabbit_chx.topology.planning.comparison import as_live, complete
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.slots.balance import LoadTarget, balance
-from rabbit_chx.topology.slots.layout import expand, expand_slots
+from rabbit_chx.topology.slots.layout import expand_slots
 from rabbit_chx.topology.slots.owners import repair_members
 
 
@@ -148,46 +148,6 @@ def healed(live: LiveTopology, exchange: str) -> Topology:
         ring = recorded[1]
     members = repair_members(exchange, definition.ring or (), ring)
     return Topology((replace(definition, ring=members, owner="ours"),))
-
-
-def restricted(wanted: Topology, live: LiveTopology, exchange: str) -> Topology:
-    """Return one exchange as it is, with its members and their order as another topology has them.
-
-    Args:
-        wanted: that topology.
-        live: the live topology, with the rings that were read.
-        exchange: the name of the exchange.
-
-    Raises:
-        NotFoundError: the exchange does not exist.
-        MismatchError: the exchange is of another type.
-        InputError: `wanted` does not contain a ring of that exchange, or its order is assumed; the exchange is external; or an argument is of
-            another type.
-    """
-    live = as_live(live)
-    check_wanted(wanted)
-    definition = live_hash_exchange(live, exchange)
-    if wanted.is_assumed(exchange):
-        raise InputError(
-            f"the order of {exchange!r} in the topology is assumed, as that of a definitions file: repair without a file, or with a "
-            "topology file",
-            exchange=exchange,
-        )
-    target = expand(wanted, live).exchange(exchange)
-    if target is None or target.ring is None:
-        raise InputError(
-            f"the topology has no ring of exchange {exchange!r}: add it, or repair without a file",
-            exchange=exchange,
-        )
-    if target.owner == "external":
-        raise InputError(
-            f"exchange {exchange!r} is external in the topology, so its owner repairs it: ask them, or take "
-            'owner = "external" out',
-            exchange=exchange,
-        )
-    limit = wanted.max_share_moved if target.max_share_moved is None else target.max_share_moved
-    restored = replace(definition, ring=target.ring, owner="ours", max_share_moved=limit)
-    return Topology((restored,), cluster=wanted.cluster, vhost=wanted.vhost)
 
 
 def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTopology:

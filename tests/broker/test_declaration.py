@@ -362,12 +362,6 @@ def test_an_apply_that_was_killed_keeps_nobody_waiting(
     assert managed.ring("x") == live.ring("x")
 
 
-def test_a_look_at_permissions_keeps_what_resumes_an_apply(vhost: RunningBroker, managed: Broker) -> None:
-    kill_an_apply(vhost)
-    assert managed.missing_permissions() == managed.missing_permissions(["x"], is_record=True) == ""
-    assert managed.topology().facts.pending is not None
-
-
 def test_programs_that_apply_one_file_at_the_same_time_wait_for_each_other(
     vhost: RunningBroker, managed: Broker, live: Broker
 ) -> None:

@@ -16,8 +16,6 @@ from rabbit_chx.fixes import Argument, CommandLine, Fix
 
 #: The commands by their names.
 _COMMANDS = {name: context.command for name, context in commands()}
-#: A command of another user, in a message.
-_OF_ANOTHER = re.compile(r"^(?P<command>.*?) \(as a user with [^)]*\)$")
 #: An option in plain text.
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 #: The values of options that are in plain text.
@@ -38,12 +36,10 @@ class Advice:
     Attributes:
         words: the words of the command behind ``rabbit-chx``, or of the option.
         is_option: True for an option.
-        is_of_another: True if the message says that this user may not run it, and who may.
     """
 
     words: tuple[str, ...]
     is_option: bool = False
-    is_of_another: bool = False
 
 
 class Heard:
@@ -54,11 +50,9 @@ class Heard:
 
     def hear(self, part: CommandLine | Argument, words: str) -> None:
         """Note a part of a message and its words."""
-        of_another = _OF_ANOTHER.match(words)
-        command = words if of_another is None else of_another["command"]
-        command = command.partition(" > ")[0]  # a file gets its output
+        command = words.partition(" > ")[0]  # a file gets its output
         split = tuple(shlex.split(command.removeprefix("rabbit-chx ")))
-        self._said[words] = Advice(split, isinstance(part, Argument), of_another is not None)
+        self._said[words] = Advice(split, isinstance(part, Argument))
 
     def advice_in(self, said: str, command: str) -> list[Advice]:
         """Return what a command advises in what it has printed; each option in plain text is one, too."""

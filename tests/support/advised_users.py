@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -276,6 +277,10 @@ STATES: dict[str, Callable[[Place], None]] = {
 _WRITERS = ("apply", "repair", "record")
 
 
+#: How a refusal names what the user lacks.
+_HOW_TO_GRANT = re.compile(r"set_permissions|set_user_tags")
+
+
 @dataclass(frozen=True)
 class Ran:
     """A command that has ended.
@@ -478,18 +483,16 @@ class Advised:
         if "--ring-via" in advice.words and self._user.runs_ctl:
             self._blame(base, advice, "names a way that it was given")
             return
-        if advice.is_of_another:
-            if self._user.rights == "all":
-                self._blame(base, advice, "is said to be of another user")
-            return
         found = self._results.get((command, *before))
         if found is None:
             found = self._results[command, *before] = self._run_in(before, command)
             self.followed += 1
         # Before the management API is asked, nothing shows what the user would be refused next.
         is_first = "--management-url" not in advice.words
-        if found.code == 77 and is_first:
-            self._blame(base, advice, f"lacks a right: {found}")
+        if _HOW_TO_GRANT.search(found.said):
+            return
+        if found.code == 77:
+            self._blame(base, advice, f"lacks a right, and is not told which: {found}")
         elif found.code == 2 and is_first:
             self._blame(base, advice, f"cannot be run: {found}")
         elif base.is_refused and found.refusal == base.refusal:

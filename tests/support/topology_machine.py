@@ -12,13 +12,11 @@ from typing import Any, Protocol
 from declared_topologies import declared_topologies
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from sides import as_live
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, healed, plan, restricted
+from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, healed, plan
 from rabbit_chx.topology.live.applying import Applied
-from rabbit_chx.topology.slots.layout import collapse
 
 _CHX = "x-consistent-hash"
 OWNED = ("q*", "x*", "hash*", "p*", "events*")
@@ -116,37 +114,26 @@ class TopologyMachine(RuleBasedStateMachine):
         self.stage.check()
 
     @_when_something_was_applied
-    @rule(data=st.data(), by_file=st.booleans(), bound_before=st.integers(0, 2))
-    def repair(self, data: Any, by_file: bool, bound_before: int) -> None:  # noqa: FBT001  # hypothesis gives it
-        """A ring is repaired, and is sound then: with a file it is as the file says, else each bound queue has its buckets."""
+    @rule(data=st.data(), bound_before=st.integers(0, 2))
+    def repair(self, data: Any, bound_before: int) -> None:
+        """A ring is repaired, and is sound then: each bound queue has its buckets."""
         if bound_before:
             self.bind_by_hand(data, bound_before)
         live = self.stage.live()
-        by_file = by_file and self.wanted == collapse(as_live(self.wanted)).as_wanted()
         rings = [
             name for name in sorted(live.rings) if not _lacks_queues(live, name)
         ]  # which only an application cures
-        if by_file:
-            said = {
-                exchange.name for exchange in self.wanted.exchanges if exchange.type == _CHX and exchange.ring
-            }
-            rings = [name for name in rings if name in said]
         if not rings:
             return
         name = data.draw(st.sampled_from(rings))
-        wanted = self.wanted if by_file else None
-        target = healed(live, name) if wanted is None else restricted(wanted, live, name)
-        made = plan(target, live)
+        made = plan(healed(live, name), live)
         if made.refused(allow_moved=1.0, allow_delete=True):
             return
         self.stage.apply(made)
         repaired = self.stage.live()
-        kinds = {finding.kind for finding in check(repaired, wanted, exchange=name).findings}
-        assert kinds & (_WRONG | {"unexpected"} if by_file else _WRONG_RING) <= (
-            set() if repaired.rings[name].buckets else {"hole"}
-        )
-        if not by_file:
-            assert _bound_to(repaired, name) == _bound_to(live, name)
+        kinds = {finding.kind for finding in check(repaired, exchange=name).findings}
+        assert kinds & _WRONG_RING <= (set() if repaired.rings[name].buckets else {"hole"})
+        assert _bound_to(repaired, name) == _bound_to(live, name)
         self.stage.check()
 
     @_when_something_was_applied

@@ -72,9 +72,9 @@ def test_a_copy_that_is_not_installed_names_the_extra(monkeypatch: pytest.Monkey
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    error = missing_extra("a plot", "matplotlib", "plot")
+    error = missing_extra("a page", "jinja2", "cli")
     assert str(error) == (
-        "a plot needs matplotlib, which is not installed: install the packages of the extra 'plot' in pyproject.toml"
+        "a page needs jinja2, which is not installed: install the packages of the extra 'cli' in pyproject.toml"
     )
 
 

@@ -143,7 +143,7 @@ def test_an_option_of_a_value_is_given_by_its_name(
         (StreamGroup, {"name": "g", "streams": ["s"], "weight": 0}),
         (ConsumerGroup, {"queues": ["q"], "retries": -1}),
         (ConsumerGroup, {"queues": [], "member": "a"}),
-        (ConsumerGroup, {"queues": ["q"], "lanes": 2}),
+        (ConsumerGroup, {"queues": ["q"], "concurrent": 2}),
         (Publisher, {"exchange": "orders", "properties": 5}),
         (SharedPublisher, {"exchange": "orders", "routing": "nowhere"}),
         (Broker, {"ring_source": 5, "management_url": f"http://user:{SECRET}@localhost"}),
@@ -158,13 +158,6 @@ def test_no_error_shows_the_password(made: Any, arguments: dict[str, Any]) -> No
     assert locals_with(SECRET, caught.value) == []
 
 
-@pytest.mark.parametrize(("former", "name"), [("lanes", "concurrency"), ("pace", "timing")])
-def test_the_former_name_of_an_argument_is_rejected_with_the_new_one(former: str, name: str) -> None:
-    arguments: dict[str, Any] = {former: 1}
-    with pytest.raises(TypeError, match=f"the argument '{former}' is called '{name}'"):
-        ConsumerGroup("amqp://localhost", ["q"], **arguments)
-
-
 @pytest.mark.parametrize(
     ("made", "name", "remedy"),
     [
@@ -173,6 +166,7 @@ def test_the_former_name_of_an_argument_is_rejected_with_the_new_one(former: str
         (StreamPublisher, "super-stream", "did you mean 'super_stream'?"),
         (StreamReader, "zebra", "leave it out"),
         (ConsumerGroup, "onlost", "did you mean 'on_lost'?"),
+        (ConsumerGroup, "lanes", "leave it out"),
     ],
 )
 def test_an_unknown_argument_is_rejected_with_the_similar_one(made: Any, name: str, remedy: str) -> None:

@@ -13,7 +13,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -44,7 +44,6 @@ from rabbit_chx.topology.pending_apply import PENDING_APPLY, pending_arguments
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.resuming import make_pending
 from rabbit_chx.topology.ring_records import (
-    RECORD_PREFIXES,
     RingRecord,
     Step,
     after_steps,
@@ -69,41 +68,8 @@ WAIT_S, _PAUSE_S = 30.0, 0.25
 _Result = TypeVar("_Result")
 
 
-def missing_permissions(broker: LiveBroker, exchanges: Iterable[str] = (), *, is_record: bool = False) -> str:
-    """Return the permissions that the user lacks to apply a plan, or to store records, in words; empty if these tries show none.
-
-    Nothing is changed: a permission is one on a name, so an exchange of the name of a queue is deleted that nobody has, and the other way round.
-
-    Args:
-        broker: the broker.
-        exchanges: the exchanges whose records are stored.
-        is_record: False: a plan is applied, which needs the permissions on records if there are some. Those on its objects are not tried.
-    """
-    amqp = broker.amqp
-    listed = [entry["name"] for entry in broker.api.get_list("exchanges", broker.vhost, fields={"name": str})]
-    # The trial would delete the exchange of an apply that has not ended.
-    if PENDING_APPLY not in listed and not amqp.perform_together([_name_trial(APPLY_LOCK, of_queue=True)]):
-        return _NEEDED
-    names = [name for exchange in exchanges for name in record_names(exchange)]
-    if not is_record:
-        names = [name for name in listed if name.startswith(RECORD_PREFIXES)]
-    if not (is_record or names):
-        return ""
-    trials = [_name_trial(name, of_queue=False) for name in names]
-    try:
-        if amqp.count(MARK).messages != BOTH_MESSAGES:
-            trials.append(_name_trial(MARK, of_queue=True))
-    except AccessRefusedError:
-        return _NEEDED
-    except BrokerRefusedError:  # it does not exist
-        trials.append(_name_trial(MARK, of_queue=True))
-    return "" if not trials or amqp.perform_together(trials) else _NEEDED
-
-
-def _name_trial(name: str, *, of_queue: bool) -> Operation:
-    """Return an operation that needs configure on the name of a queue or an exchange, and changes nothing."""
-    if of_queue:
-        return Operation("delete", ExchangeDefinition(name, "fanout"), if_unused=True)
+def _name_trial(name: str) -> Operation:
+    """Return an operation that needs configure on the name of an exchange, and changes nothing: no queue has the name."""
     return Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True)
 
 
@@ -450,7 +416,7 @@ class RingKeeper:
         exchanges = [*self._plan_parts()] if self._records else []
         names = (name for exchange in exchanges for name in record_names(exchange))
         try:
-            self._store.perform([_name_trial(name, of_queue=False) for name in names])
+            self._store.perform([_name_trial(name) for name in names])
         except AccessRefusedError as error:
             if not any(map(self._store.names, exchanges)):
                 self._note_denied(error)

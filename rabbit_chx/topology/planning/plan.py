@@ -41,7 +41,7 @@ from rabbit_chx.topology.planning.shares import count_shares
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, policies_of_mark
 from rabbit_chx.topology.slots.owners import SlotNames
-from rabbit_chx.words import listed, percent
+from rabbit_chx.words import listed, percent, plural
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}
@@ -353,8 +353,11 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
     consumer_tags = compared.live.facts.consumer_tags
     for queue in compared.deleted:
         if isinstance(queue, QueueDefinition) and (tags := consumer_tags.get(queue.name)):
-            consumers = "consumer" if len(tags) == 1 else "consumers"
-            yield f"queue {queue.name} is deleted with its {consumers} {listed(tags)}"
+            if isinstance(tags, int):
+                named = plural(tags, "consumer")
+            else:
+                named = f"its {'consumer' if len(tags) == 1 else 'consumers'} {listed(tags)}"
+            yield f"queue {queue.name} is deleted with {named}"
 
 
 def _import_warnings(compared: Comparison) -> Iterator[str]:

@@ -49,6 +49,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
+from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -103,6 +104,7 @@ class Plan:
     parking_queues: Mapping[str, str] = field(default_factory=dict, hash=False)
     parked_messages: Mapping[str, int] = field(default_factory=dict, compare=False)
     resumes: Resumed | None = None
+    _repr_html_ = shown_by("rabbit_chx.topology.reports.plan_report", "shown_plan")
 
     def __repr__(self) -> str:
         return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"

@@ -162,57 +162,29 @@ def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
 def find_least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
     """Return the members in the order that moves the fewest keys: of all orders, or of more than six members of three.
 
-    The three are the order as written, that of `fewest_steps_order`, and that in which the members that stay keep their positions and the
-    others fill the gaps. Of equal orders, the one with the fewest operations precedes, then the order as written. `wanted` has each
+    The three are the order as written, that of `fewest_steps_order`, and that of `_in_their_places`. Of equal orders, the one with the fewest operations precedes, then the order as written. `wanted` has each
     destination once.
     """
     orders: Iterable[Order] = permutations(wanted)
     if len(wanted) > ALL_ORDERS:
-        orders = (tuple(wanted), fewest_steps_order(live.ring, wanted), _fill_gaps(live.ring, wanted))
+        orders = (tuple(wanted), fewest_steps_order(live.ring, wanted), _in_their_places(live.ring, wanted))
     return _Score(live, wanted, counter).best(orders)
 
 
-def _fill_gaps(live: HashRing, wanted: Sequence[RingMember]) -> Order:
-    """Return the members at their old positions if possible, and the others in the gaps."""
-    total = sum(member.weight for member in wanted)
-    by_destination = {member.destination: member for member in wanted}
-    anchors: list[tuple[int, RingMember]] = []
-    start = 0
-    for place, run in groupby(live.buckets):
-        length = len(list(run))
-        member = by_destination.get(place) if place is not None else None
-        if member is not None and member.weight == length and start + length <= total:
-            anchors.append((start, member))
-            del by_destination[member.destination]
-        start += length
-    loose = [member for member in wanted if member.destination in by_destination]
-    order: list[RingMember] = []
-    end = 0
-    for start, member in anchors:
-        filling = _find_filling(loose, start - end)
-        if filling is None:
-            loose.append(member)
-            continue
-        order += [*filling, member]
-        if filling:
-            placed = set(filling)
-            loose = [member for member in loose if member not in placed]
-        end = start + member.weight
-    return (*order, *loose)
-
-
-def _find_filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
-    if gap <= 0:
-        return [] if gap == 0 else None
-    fillings: dict[int, list[RingMember]] = {0: []}
-    for member in loose:
-        weight = member.weight
-        for reached in sorted(fillings, reverse=True):
-            if reached + weight <= gap and reached + weight not in fillings:
-                fillings[reached + weight] = [*fillings[reached], member]
-        if gap in fillings:
-            return fillings[gap]
-    return None
+def _in_their_places(live: HashRing, wanted: Sequence[RingMember]) -> Order:
+    """Return the members in the order of the live ring: new ones, or else the last ones, take the places of those that go."""
+    members = {member.destination: member for member in wanted}
+    there = [place for place in dict.fromkeys(live.buckets) if place is not None]
+    staying = {place: members.pop(place) for place in there if place in members}
+    new, order = list(members.values()), []
+    for place in there:
+        if place in staying:
+            order.append(staying.pop(place))
+        elif new:
+            order.append(new.pop(0))
+        elif staying:
+            order.append(staying.popitem()[1])
+    return (*order, *new)
 
 
 class _Score:

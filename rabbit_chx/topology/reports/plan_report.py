@@ -95,6 +95,11 @@ def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document
     return Document("plan", [Data(lambda: {**to_json(plan), "refusals": refusals, **about}), *parts])
 
 
+def shown_plan(plan: Plan) -> Document:
+    """Return the report of a plan, for a notebook."""
+    return plan_report(plan, plan_parts(plan))
+
+
 def _modulus_facts(modulus: KeyMapPlan) -> Iterator[tuple[str, str]]:
     yield "now", plural(len(modulus.before.destinations), "binding")
     yield "then", plural(len(modulus.after.destinations), "binding")

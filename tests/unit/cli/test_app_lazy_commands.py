@@ -13,7 +13,6 @@ HEAVY = {
     "asyncio",
     "configparser",
     "http.client",
-    "matplotlib",
     "numpy",
     "pika",
     "pamqp",
@@ -21,7 +20,7 @@ HEAVY = {
     "tomllib",
     "urllib.request",
 }
-FLOORS = {"broker", "connection", "consuming", "plot", "publishing", "streams", "testing", "topology"}
+FLOORS = {"broker", "connection", "consuming", "publishing", "streams", "testing", "topology"}
 PROGRAM = """
 import json, sys
 from rabbit_chx.cli import main

@@ -10,7 +10,7 @@ from command_line import Stored
 from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.repair import RepairReport, RepairState
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import Topology, plan, restricted
+from rabbit_chx.topology import Topology, plan
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGaps
 
@@ -19,7 +19,7 @@ WANTED = Topology.from_toml(
 )
 RING = HashRing.from_buckets(["q2", "q1", "q3"], Release("4.3.6"))
 LIVE = WANTED.with_rings({"orders": RING})
-PLAN = plan(restricted(WANTED, LIVE, "orders"), LIVE)
+PLAN = plan(WANTED, LIVE)
 ABOUT = (("exchange", "orders"),)
 
 

@@ -27,11 +27,10 @@ CLIENTS = {
     "pandas",
     "click",
     "testcontainers",
-    "matplotlib",
 }
 #: What an executor may load besides the standard library and what pyspark loads itself.
-ABOVE_PUBLISHING = {"pika", "aio_pika", "testcontainers", "matplotlib"} | {
-    f"rabbit_chx.{room}" for room in ("broker", "consuming", "plot", "rendering", "testing")
+ABOVE_PUBLISHING = {"pika", "aio_pika", "testcontainers"} | {
+    f"rabbit_chx.{room}" for room in ("broker", "consuming", "rendering", "testing")
 }
 PLANS_OF_NO_MOVEMENT = """
 from rabbit_chx.topology import *

@@ -196,13 +196,6 @@ def test_a_changed_super_stream_routes_as_before(make: Callable[[list[str]], Sup
     assert before.unbind("a").hashing == before.hashing
 
 
-def test_the_slots_that_moved_are_those_of_another_queue() -> None:
-    tables = [make(list(places)) for make in (table, gapped) for places in ("abc", "bac", "abd")]
-    for before, after in itertools.product(tables, repeat=2):
-        moved = {slot for slot in before.slots if before.queue_of(slot) != after.queue_of(slot)}
-        assert set(before.moved_slots(after)) == moved
-
-
 @makers
 def test_the_map_of_the_broker_has_the_release_and_ground_and_none_beneath(
     make: Callable[[list[str]], KeyMap],

@@ -26,7 +26,6 @@ from rabbit_chx.topology import (
     check,
     healed,
     plan,
-    restricted,
 )
 from rabbit_chx.topology.file.toml_file import members_of, rearrange
 from rabbit_chx.topology.targets import with_release
@@ -57,7 +56,7 @@ def rebind(there: ModelBroker, *changes: str) -> None:
 def repaired(there: ModelBroker, wanted: Topology | None = None) -> list[str]:
     """Repair, and return the destinations in ring order."""
     live = there.topology()
-    target = healed(live, "orders") if wanted is None else restricted(wanted, live, "orders")
+    target = healed(live, "orders") if wanted is None else wanted
     there.apply(plan(target, live).changes)
     assert check(there.topology(), wanted).sound
     return [str(place) for place in there.rings["orders"].buckets]
@@ -80,7 +79,7 @@ def test_a_repair_keeps_the_order_that_is_there_and_one_by_a_file_makes_that_of_
     assert " ".join(repaired(there)) == order
     assert [binding.routing_key for binding in there.bindings if binding.destination == "q5"] == ["2"]
     assert repaired(there, WANTED) == ["q1", "q2", "q3", "q4", "q5", "q5"]
-    assert plan(restricted(WANTED, there.topology(), "orders"), there.topology()).changes == ()
+    assert plan(WANTED, there.topology()).changes == ()
 
 
 @pytest.mark.parametrize("keys", [("1", "3"), ("3", "1")])
@@ -99,16 +98,14 @@ def test_of_two_bindings_whichever_is_listed_first_the_one_with_the_buckets_stay
     assert kept.key == "3"
 
 
-def test_the_limit_of_the_topology_holds_and_objects_outside_of_the_ring_are_kept() -> None:
+def test_a_repair_has_no_limit_and_keeps_objects_outside_of_the_ring() -> None:
     there = broker()
     there.create(QueueDefinition("other"))
     rebind(there, "-q1=1", "+q1=1")
     live = there.topology()
-    target = restricted(WANTED, live, "orders")
-    (refusal,) = plan(target, live).refusals
-    assert "max_share_moved is 0.3" in refusal.text
-    assert (refusal.allow_with or "").startswith("--allow moved=")
-    assert plan(healed(live, "orders"), live).refusals == ()
+    assert plan(WANTED, live).refusals
+    target = healed(live, "orders")
+    assert plan(target, live).refusals == ()
     assert target.queues == ()
     assert all(change.ring for change in plan(target, live).changes)
 
@@ -118,23 +115,13 @@ def test_slots_get_the_order_of_their_numbers() -> None:
     there = live_of(wanted)
     first, second, *others = there.rings["events"].buckets
     turned = there.with_rings({"events": HashRing.from_buckets([second, first, *others])})
-    for target in (restricted(wanted, turned, "events"), healed(turned, "events")):
-        (exchange,) = target.exchanges
-        assert [member.destination for member in exchange.ring or ()] == [first, second, *others]
+    (exchange,) = healed(turned, "events").exchanges
+    assert [member.destination for member in exchange.ring or ()] == [first, second, *others]
 
 
-def test_a_repair_needs_an_exchange_and_a_ring() -> None:
-    live = broker().topology()
-    external = Topology.from_toml(FILE.replace('hash"\n', 'hash"\nowner = "external"\n'))
-    for exchange, wanted, error, says in (
-        ("other", WANTED, NotFoundError, "no exchange 'other'"),
-        ("orders", Topology(), InputError, "has no ring of exchange 'orders'"),
-        ("orders", external, InputError, "is external in the topology"),
-    ):
-        with pytest.raises(error, match=says):
-            restricted(wanted, live, exchange)
+def test_a_repair_needs_an_exchange() -> None:
     with pytest.raises(NotFoundError, match="no exchange 'other'"):
-        healed(live, "other")
+        healed(broker().topology(), "other")
 
 
 @st.composite

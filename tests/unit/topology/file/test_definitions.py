@@ -27,7 +27,6 @@ from rabbit_chx.topology import (
     arrange,
     check,
     plan,
-    restricted,
 )
 
 FILES = Path(__file__).parent / "definitions"
@@ -158,8 +157,6 @@ def test_a_file_with_the_same_members_changes_nothing(live: LiveTopology, order:
     assert check(live, file).sound
     ring = (arrange(file, live).exchange("x") or ExchangeDefinition("")).ring or ()
     assert tuple(member.destination for member in ring) == MEMBERS
-    with pytest.raises(InputError, match="is assumed"):
-        restricted(file, live, "x")
 
 
 def test_new_members_are_bound_at_the_end_and_missing_ones_unbound(live: LiveTopology) -> None:

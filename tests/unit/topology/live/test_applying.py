@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -345,13 +345,19 @@ def test_a_queue_is_unbound_and_drained_before_it_is_deleted(type_: str) -> None
 @pytest.mark.parametrize("type_", ["classic", "quorum"])
 def test_an_empty_queue_is_deleted_with_its_consumers(type_: str) -> None:
     script = Script(counts=[QueueCounts(0, 2)], queues=OLD, type_=type_, counted={"messages": 0})
-    named = as_live(script.live(), consumer_tags={"old": ("billing-1", "billing-2")})
+    live = script.live()
     script.delete_old()
     assert sum(script.pauses) == 7.0, "until the API counts what consumers took before"
     deletion = Operation("delete", QueueDefinition("old", type_), if_empty=type_ == "classic")
     assert script.operations()[-2:] == ["old", deletion]
-    warning = "queue old is deleted with its consumers billing-1, billing-2"
-    assert plan(DELETED, named).warnings == (warning,)
+    tags: Mapping[str, tuple[str, ...] | int]
+    for tags, named in (
+        ({"old": ("billing-1",)}, "its consumer billing-1"),
+        ({"old": ("billing-1", "billing-2")}, "its consumers billing-1, billing-2"),
+        ({"old": 3}, "3 consumers"),
+    ):
+        warning = f"queue old is deleted with {named}"
+        assert plan(DELETED, as_live(live, consumer_tags=tags)).warnings == (warning,)
 
 
 REPLACED = Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}),))

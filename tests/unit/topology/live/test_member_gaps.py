@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from one_hash_exchange import hashing, with_buckets
 
-from rabbit_chx.topology import plan, restricted
+from rabbit_chx.topology import plan
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
 
 WANTED = hashing(*"abc")
@@ -12,7 +12,7 @@ WANTED = hashing(*"abc")
 
 def gaps(*buckets: str) -> MemberGaps:
     live = with_buckets(WANTED, *buckets)
-    return MemberGaps(plan(restricted(WANTED, live, "orders"), live), "orders")
+    return MemberGaps(plan(WANTED, live), "orders")
 
 
 def test_the_time_of_a_gap_is_from_before_the_unbinding_to_after_the_binding() -> None:

@@ -10,7 +10,7 @@ from one_hash_exchange import hashing, with_buckets
 
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, plan
-from rabbit_chx.topology.planning.proposals import _find_filling, find_least_moved
+from rabbit_chx.topology.planning.proposals import find_least_moved
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan
 
 
@@ -105,9 +105,3 @@ def test_slots_are_not_rated_for_a_ring_with_an_exchange() -> None:
     )
     found = [find_least_moved(*each) for each in ((mixed, queues), (queues, mixed), (queues, queues))]
     assert [each and each.by_slots for each in found] == [None, None, 0.0]
-
-
-def test_a_gap_is_filled_by_members_of_its_weight_or_not_at_all() -> None:
-    loose = [RingMember("a", "2"), RingMember("b", "2"), RingMember("c", "1")]
-    assert _find_filling(loose, 3) == [loose[0], loose[2]]
-    assert (_find_filling(loose, 6), _find_filling(loose, 0)) == (None, [])
