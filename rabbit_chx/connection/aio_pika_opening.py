@@ -2,8 +2,7 @@
 
 A text that is not UTF-8 (a routing key, a property, the name of a header) and a time after the year 9999 (as of microseconds) are an error of
 pamqp, which ends the connection of each consumer that gets the message, again and again until the broker drops it, and good ones with it.
-So the bytes of such a text are surrogate escapes, and such a time is its number. This is so on our connections only: those that other code of the
-process opens decode as pamqp does.
+So the bytes of such a text are surrogate escapes, and such a time is its number.
 """
 
 from __future__ import annotations
@@ -11,17 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import aio_pika
 from aiormq import exceptions as aiormq_errors
 from pamqp import decode
-from pamqp import frame as pamqp_frame
-from pamqp.exceptions import PAMQPException
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.replies import error_for
@@ -108,64 +103,8 @@ def _table(value: bytes) -> tuple[int, Any]:
         return end, table
 
 
-_METHODS = {"shortstr": _short_string, "timestamp": _timestamp, "table": _table}
-_TABLE_MAPPING = {b"T": _timestamp, b"F": _table}
-_swapping = threading.Lock()
-
-
-def _unmarshal(frame: bytes) -> Any:  # pamqp's tuple
-    """Decode a frame that pamqp does not. Its tables, which all connections share, are ours only meanwhile."""
-    with _swapping, _patched(decode.METHODS, _METHODS), _patched(decode.TABLE_MAPPING, _TABLE_MAPPING):
-        return pamqp_frame.unmarshal(frame)
-
-
-@contextlib.contextmanager
-def _patched(table: dict[Any, Any], values: Mapping[Any, Any]) -> Iterator[None]:
-    """Replace values of a table within a block."""
-    before = {key: table[key] for key in values}
-    table.update(values)
-    try:
-        yield
-    finally:
-        table.update(before)
-
-
-class _Recorder:
-    """The stream of a connection, with the bytes that were read since `frame` was cleared."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self.frame = bytearray()
-
-    async def readexactly(self, size: int) -> bytes:
-        data = await self._reader.readexactly(size)
-        self.frame += data
-        return data
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)
-
-
-def _decode_all(connection: Any) -> None:  # aiormq's own type
-    """Let a connection of aiormq decode all frames. What it reads them with is a variable of the task that reads (7.2.4, ``__reader``)."""
-    for task in asyncio.all_tasks():
-        frame = getattr(task.get_coro(), "cr_frame", None)
-        known = {} if frame is None else frame.f_locals
-        if known.get("self") is connection and "frame_receiver" in known:
-            receiver = known["frame_receiver"]
-            receiver.reader = recorder = _Recorder(receiver.reader)
-            receiver.get_frame = partial(_get_frame, receiver.get_frame, recorder)
-
-
-async def _get_frame(read: Callable[[], Awaitable[Any]], recorder: _Recorder) -> Any:
-    recorder.frame.clear()
-    try:
-        return await read()
-    except (aiormq_errors.InvalidFrameError, ValueError, OverflowError, OSError) as error:
-        try:
-            return _unmarshal(bytes(recorder.frame))
-        except PAMQPException:
-            raise error from None
+decode.METHODS.update(shortstr=_short_string, timestamp=_timestamp, table=_table)
+decode.TABLE_MAPPING.update({b"T": _timestamp, b"F": _table})
 
 
 # -- connections
@@ -181,7 +120,6 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # aio-pika's own 
         # aiormq logs the bytes of each frame that it sends, at DEBUG.
         logging.getLogger("aiormq.connection").addFilter(_has_no_token)
     connection, settings = await log_in_async(settings, _open)
-    _decode_all(connection.transport.connection)
     if password.is_token:
         renewal = asyncio.create_task(_renew_tokens(connection, settings, password))
         connection.transport.connection.closing.add_done_callback(lambda _: renewal.cancel())

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from aiormq import exceptions as aiormq_errors
-from pamqp import decode
-from pamqp import frame as pamqp_frame
-from pamqp.exceptions import UnmarshalingException
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection import aio_pika_opening
 from rabbit_chx.connection.aio_pika_opening import _connect_error, parse_refusal
 from rabbit_chx.errors import BrokerRefusedError, UnreachableError
 
 SETTINGS = ConnectionSettings.from_uri("amqp://u:c4nary@host/shop")
-
-
-#: A frame of basic.deliver, whose routing key is no UTF-8.
-_DELIVERY = (60, 60), b"\x01c" + bytes(8) + b"\x00" + b"\x01x" + b"\x01\xff"
-
-
-def test_a_text_that_is_no_utf_8_is_decoded_on_our_connections_only() -> None:
-    before = dict(decode.METHODS), dict(decode.TABLE_MAPPING)
-    (kind, method), arguments = _DELIVERY
-    payload = struct.pack(">HH", kind, method) + arguments
-    frame = struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce"
-    (_, _, delivered) = aio_pika_opening._unmarshal(frame)
-    assert delivered.routing_key.encode(errors="surrogateescape") == b"\xff"
-    assert before == (decode.METHODS, decode.TABLE_MAPPING)
-    assert decode.METHODS["shortstr"] is decode.short_str
-    with pytest.raises(UnmarshalingException, match="utf-8"):
-        pamqp_frame.unmarshal(frame)
 
 
 @pytest.mark.parametrize(
