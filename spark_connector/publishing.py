@@ -116,9 +116,9 @@ def batch_publisher(
 def _publish(
     df: DataFrame, plan: WritePlan, finished: FinishedTasks, ring: WatchedRing, batch_id: int | None = None
 ) -> WriteReport:
-    task, options = publish_task, plan.options
+    task = publish_task
     # What depends on the end of the rows: the order in which a task sorts them, and the last sub-entry.
-    if __version__ < "4" and options.exactly_once and (plan.streaming or options.sub_entry_rows):
+    if __version__ < "4" and plan.options.exactly_once and (plan.streaming or plan.options.sub_entry_rows):
         df, task = mark_ends(df), publish_marked_task
     try:
         tasks = for_each_partition(df, task, plan, finished)
