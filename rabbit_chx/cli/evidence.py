@@ -53,7 +53,6 @@ class EvidenceOptions:
         is_flag=True,
         help="Switch tracing on, or off where an ended command has left it on, without asking.",
     )
-
     observed: str | None = option(
         metavar="FILE",
         help="Keys and the queues that received them, as .csv or .parquet, such as consumers write. A key is the hashed value. "
