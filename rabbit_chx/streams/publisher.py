@@ -85,8 +85,8 @@ class StreamReport:
 
     Attributes:
         rows: the given rows.
-        confirmed: the rows that the broker confirmed.
-        unknown: the rows that were sent and not confirmed before an error: each may be in its stream.
+        confirmed: the rows that the broker confirmed; with a name, of whole batches only, which no other writer's ids made the broker drop.
+        unknown: the rows that were sent before an error, and are not counted as confirmed: each may be in its stream.
         streams: the rows that each stream confirmed.
         known: the confirmed rows whose ids the broker had from an earlier run: they were not stored again.
         resent: rows sent again after their connection was lost. Without a name each may be a duplicate.
@@ -327,9 +327,7 @@ class StreamPublisher(Guarded):
                     )
                 self._publish(batch)
         except BaseException as cause:
-            unknown = sum(writer.in_doubt for writer in self._writers)
-            for writer in self._writers:
-                writer.drop()
+            unknown = sum(writer.give_up() for writer in self._writers)
             if not isinstance(cause, RabbitChxError):
                 raise
             report = self._report(rows, began, unknown)

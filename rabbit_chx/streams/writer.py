@@ -222,7 +222,9 @@ class StreamWriter:
         self._connection_count = 0
         self._stored = StoredIds(stream, name, reading, proof=limits.proof)
         self._others = None if name is None else OtherWriters(stream, name)
-        self._is_compared = True  # with what other writers of the name may have stored instead
+        self._is_counted = (
+            True  # after a comparison with what other writers of the name may have stored instead
+        )
         self._highest_id = 0
         self._last_number = 0  # without a name, rows are numbered to match their confirms
         # Of each entry: its id, which is that of its last row, and the id of its first row.
@@ -244,8 +246,8 @@ class StreamWriter:
 
     @property
     def done(self) -> bool:
-        """True if all rows are confirmed, and no other writer's ids have made the broker drop some."""
-        return self._window.done and self._is_compared
+        """True if all rows are confirmed, and compared if another writer's ids may have made the broker drop some."""
+        return self._is_counted
 
     def start_call(self, ids: NDArray[np.int64], *, compares_known: bool) -> None:
         """Begin with a call; `ids` are those of its rows for this stream, and `compares_known` whether the highest known one is compared."""
@@ -262,9 +264,9 @@ class StreamWriter:
         else:
             ends = np.cumsum(encoded.rows)
             self._ids, self._first_ids = rows.ids[ends - 1], rows.ids[ends - encoded.rows]
-            self._is_compared, self._highest_id = False, max(self._highest_id, int(self._ids[-1]))
+            self._highest_id = max(self._highest_id, int(self._ids[-1]))
         self._stored.start_batch(rows.ids, rows.keys, rows.bodies)
-        self._window = Window(self._ids, self._window_size)
+        self._window, self._is_counted = Window(self._ids, self._window_size), False
         self._is_repaired = np.zeros(len(self._ids), bool)
         # If a connection was lost with the last earlier rows, that outage is over: all of them are confirmed.
         self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
@@ -310,11 +312,19 @@ class StreamWriter:
         if connection is not None:
             connection.close(*(() if within_s is None else (within_s,)))
 
-    def drop(self) -> None:
-        """Forget unconfirmed rows, and close the connection on which they may be in flight."""
-        if not self.done:
-            self.close()
-            self._window, self._is_compared = Window(np.empty(0, np.int64), self._window_size), True
+    def give_up(self) -> int:
+        """Forget the rows of a batch that is not done, and close their connection; return how many were sent: each may be stored.
+
+        With a name, confirmed rows are among them: another writer's ids may have made the broker drop them.
+        """
+        if self.done or self._encoded is None:
+            return 0
+        self.close()
+        unknown = int(self._encoded.rows[: max(self._window.next, self._window.furthest)].sum())
+        if self._name is None:
+            unknown -= self._count()
+        self._window, self._is_counted = Window(np.empty(0, np.int64), self._window_size), True
+        return unknown
 
     # -- the connection
 
@@ -367,6 +377,8 @@ class StreamWriter:
         with suppress(RabbitChxError):  # rows that were confirmed before the loss need not be sent again
             self._collect(0, self._window, 0.0)
         self.close()
+        if self._window.done and self._name is None and not self._is_counted:
+            self._count()
         now = time.monotonic()
         if self._outage_began is None:
             self._outage_began = now
@@ -389,15 +401,6 @@ class StreamWriter:
         """The number of rows that were sent on this connection, from the first unconfirmed one on."""
         window = self._window
         return 0 if self._encoded is None else int(self._encoded.rows[window.lowest : window.next].sum())
-
-    @property
-    def in_doubt(self) -> int:
-        """The number of rows that were sent and not confirmed."""
-        window = self._window
-        sent = slice(window.lowest, max(window.next, window.furthest))
-        return (
-            0 if self._encoded is None else int(self._encoded.rows[sent][window.is_unconfirmed[sent]].sum())
-        )
 
     def _send(self, publisher_id: int, window: Window) -> int:
         """Send the rows or sub-entries that the window allows, and return their number."""
@@ -435,7 +438,7 @@ class StreamWriter:
                     self._outage_began, self._attempts, self._last_progress_at = None, 0, time.monotonic()
                 # Claimed rows have a window of their own, and count when they are verified.
                 if window is self._window:
-                    self._count_confirmed(new)
+                    self._note_confirmed()
             elif isinstance(event, PublishErrors):
                 raise self._refusal_error(int(event.codes[0]))
             elif isinstance(event, StreamChanged) and event.stream == self.stream:
@@ -452,16 +455,21 @@ class StreamWriter:
             )
         return confirmed
 
-    def _count_confirmed(self, indices: NDArray[np.intp]) -> None:
-        """Count newly confirmed rows, each once as known, repaired or neither."""
-        assert self._encoded is not None  # rows were sent
-        is_repaired = self._is_repaired[indices]
-        self.counts.confirmed += int(self._encoded.rows[indices].sum())
-        is_known = ~is_repaired & (indices < self._index_after(self._stored.known_id))
-        self.counts.repaired += int(self._encoded.rows[indices[is_repaired]].sum())
-        self.counts.known += int(self._encoded.rows[indices[is_known]].sum())
+    def _note_confirmed(self) -> None:
         if self._window.lowest:
             self._stored.confirmed_id = int(self._ids[self._window.lowest - 1])
+
+    def _count(self) -> int:
+        """Count the confirmed rows of a batch, each as known, repaired or neither, and return their number."""
+        assert self._encoded is not None  # a batch has begun
+        confirmed = np.where(self._window.is_unconfirmed, 0, self._encoded.rows)
+        known = confirmed[: self._index_after(self._stored.known_id)]
+        count = int(confirmed.sum())
+        self.counts.confirmed += count
+        self.counts.repaired += int(confirmed[self._is_repaired].sum())
+        self.counts.known += int(known[~self._is_repaired[: len(known)]].sum())
+        self._is_counted = True
+        return count
 
     def _refusal_error(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
@@ -476,20 +484,19 @@ class StreamWriter:
     def _compare(self, connection: StreamConnection) -> None:
         """Compare the confirmed rows with the stored ones, if another writer may have used their ids; a MismatchError if some are not stored."""
         last_id, others = int(self._ids[-1]), self._others
-        if (
-            others
-            and last_id > self._stored.known_id
-            and others.may_have_sent(connection, last_id, self._highest_id)
-        ):
-            unstored = self._stored.count_unstored()
-            self.counts.confirmed -= unstored
-            if unstored:
-                raise MismatchError(
-                    f"stream {self.stream!r}: another writer uses the name {self._name!r}, and {plural(unstored, 'confirmed row')} up to id {last_id} "
-                    f"{'is' if unstored == 1 else 'are'} not stored: stop one writer, and publish these rows with higher ids, or under another name",
-                    queue=self.stream,
-                )
-        self._is_compared = True
+        is_new = last_id > self._stored.known_id
+        may_differ = (
+            others is not None and is_new and others.may_have_sent(connection, last_id, self._highest_id)
+        )
+        unstored = self._stored.count_unstored() if may_differ else 0
+        self._count()
+        self.counts.confirmed -= unstored
+        if unstored:
+            raise MismatchError(
+                f"stream {self.stream!r}: another writer uses the name {self._name!r}, and {plural(unstored, 'confirmed row')} up to id {last_id} "
+                f"{'is' if unstored == 1 else 'are'} not stored: stop one writer, and publish these rows with higher ids, or under another name",
+                queue=self.stream,
+            )
 
     def _check_cut(self, row_id: int) -> None:
         """Raise a MismatchError if an id that the stream has is inside a sub-entry: an earlier run has made others, and rows would be doubled."""
@@ -511,7 +518,8 @@ class StreamWriter:
             stored.claimed_id = 0  # else later rows up to it are verified, too
         stored.compare_known()
         if start < stop:
-            self._count_confirmed(self._window.confirm_before(stop))
+            self._window.confirm_before(stop)
+            self._note_confirmed()
 
     def _store(self, level: int, start: int, stop: int, claimed_id: int) -> bool:
         """Store rows under a reference, and return whether the broker has stored all rows up to the claimed id.

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from scheduled_threads import Threads
 from stream_node import Session
-from stream_publishers import Broker, once, publish, publish_rows, publisher
+from stream_publishers import PARTITIONS, Broker, once, publish, publish_rows, publisher
 
-from rabbit_chx import errors
+from rabbit_chx import StreamPublisher, errors
 from rabbit_chx.streams import other_writers
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.other_writers import OtherWriters
+from rabbit_chx.streams.publisher import StreamReport
 
 NOT_STORED = (
     r"another writer uses the name 'load', and (\d+) confirmed rows? up to id \d+ (is|are) not stored"
@@ -76,6 +77,27 @@ def test_the_overlap_of_a_rollout_is_an_error_of_the_old_one(broker: Broker) -> 
         assert raised.value.report.confirmed == 0
         assert publish(new, first=120, rows=20).confirmed == 20
     assert broker.rows["s"].ids == [*range(1, 21), *range(100, 140)]
+
+
+def test_confirmed_rows_of_a_partition_that_is_not_compared_yet_are_unknown(broker: Broker) -> None:
+    """The error of one partition ends the call, while the broker confirms and drops rows of another one."""
+    broker.add_partitions()
+    (few, *_), many = ([f"k{n}" for n in range(99) if PARTITIONS.partition_for(f"k{n}") == x] for x in "ba")
+
+    def publish_all(made: StreamPublisher, first: int) -> StreamReport:
+        ids = range(first, first + 1 + len(many))
+        return made.publish_many([few, *many], ["b"] * len(ids), ids=ids)
+
+    with publisher(name="load", super_stream="x") as old, publisher(name="load", super_stream="x") as new:
+        for made, first in ((old, 1), (new, 1_000)):
+            assert publish_all(made, first).confirmed == 1 + len(many)
+        with pytest.raises(
+            errors.PublishError, match="and 1 confirmed row up to id 100 is not stored"
+        ) as raised:
+            publish_all(old, 100)
+    assert raised.value.report.confirmed == 0
+    assert 0 < raised.value.report.unknown <= len(many)
+    assert [len(broker.rows[name].ids) for name in "ba"] == [2, 2 * len(many)]
 
 
 def test_one_that_has_stored_all_of_its_rows_is_not_refused(broker: Broker) -> None:
