@@ -107,7 +107,7 @@ class ApplyReport:
                 resumes = self.plan.resumes
                 yield Facts(
                     [
-                        *([("resumes", str(resumes))] if resumes else []),
+                        *([("resumes", resumes)] if resumes else []),
                         ("applied", f"nothing: {no_change(self.plan)}"),
                         *order_facts(self.plan),
                         ("checksum", self.plan.checksum),

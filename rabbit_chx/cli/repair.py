@@ -40,7 +40,7 @@ from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
 from rabbit_chx.topology.live.applying import Applied
 from rabbit_chx.topology.live.member_gaps import MemberGap, MemberGaps
-from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
+from rabbit_chx.topology.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.planning.plan_value import count_changes
 from rabbit_chx.topology.planning.refusals import REMAKE_RINGS
@@ -262,10 +262,10 @@ def _heal_text(live: LiveTopology, exchange: str) -> str:
     slotted = number_slots(exchange, bound) is not None
     if slotted:
         return "the slots in the order of their numbers"
-    recorded = find_recorded_ring(live, exchange)
+    recorded = find_recorded(live, exchange)
     is_read = live.rings[exchange].provenance != "recorded"
     return (
-        f"the order of the record of {recorded[0].about}"
+        f"the order of the record of {recorded.about}"
         if recorded and is_read
         else "the present order, repaired"
     )
