@@ -97,7 +97,9 @@ def compare_report(
     if change is None:
         parts.append(Data({"change": None}))
     else:
-        parts.append(Section("", list(_change_parts(change, least)), key="change"))
+        parts.append(
+            Section("", list(_change_parts(change, least, is_determined=is_determined)), key="change")
+        )
     return Document("compare", parts)
 
 
@@ -176,7 +178,9 @@ def _change_facts(
         yield from _less(least, shares.moved)
 
 
-def _change_parts(change: Change, least: tuple[float | None, float | None] | None) -> Iterator[Part]:
+def _change_parts(
+    change: Change, least: tuple[float | None, float | None] | None, *, is_determined: bool
+) -> Iterator[Part]:
     """Yield the movement: for people that of the sample if it moves, else the exact one."""
     is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
     yield Data(source_as_json(change.ring))
@@ -184,15 +188,17 @@ def _change_parts(change: Change, least: tuple[float | None, float | None] | Non
         yield Data({"shares": None})
     else:
         is_shown = not is_sampled and change.shares.moved > 0
-        yield matrix_table(change.shares, percent, key="shares").for_people(is_shown)
+        yield matrix_table(change.shares, percent, key="shares", is_guess=not is_determined).for_people(
+            is_shown
+        )
     less = least and dict(zip(("arranged", "slots"), least, strict=True))
     yield Data({"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after})
     if change.messages is None:
         yield Data({"messages": None})
     else:
-        yield matrix_table(change.messages, int, key="messages", of="the messages of the sample").for_people(
-            is_sampled and change.keys
-        )
+        yield matrix_table(
+            change.messages, int, key="messages", of="the messages of the sample", is_guess=not is_determined
+        ).for_people(is_sampled and change.keys)
     if change.keys is None:
         yield Data({"moves": None})
     else:

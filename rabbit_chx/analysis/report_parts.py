@@ -101,16 +101,17 @@ def matrix_table(
     most_moves: int = _MOST_MOVES,
     key: str | None = None,
     of: str = "all keys",
+    is_guess: bool = False,
 ) -> Table:
     """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first.
 
-    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something.
+    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something; a guess has none.
     """
     moves = replace(
         _moves_table(matrix, shown, most_moves),
         key=key,
         value=lambda: matrix,
-        pictures=lambda: [draw_movement(matrix, of)],
+        pictures=lambda: [] if is_guess else [draw_movement(matrix, of)],
     )
     if len(matrix.after) > _MOST_COLUMNS:
         return moves

@@ -192,19 +192,15 @@ class ShownExchange:
         members = list(self._members())
         slots = None if self.map is None or self.map.slots is None else self.map
         columns = _MEMBERS if slots is None else _SLOTS
-        known = None if self.map is None or self._possible_shares() is not None else self.map
         table = Table.of(columns, members, key="members").for_people(members)
-        yield (
-            table if known is None else replace(table, pictures=lambda: draw_map(known, self.traffic or None))
-        )
+        key_map, traffic = self.map, self.traffic or None
+        yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
         if slots is not None:
             load = None if sample is None else sample.load.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
-            for found in uneven_traffic(self.name, self.map, self.rates) if self.rates.backlogs else ():
-                yield Facts([(found.kind, found.message), ("fix", found.fix)])
         if self.history is not None:
             yield from _history_parts(self.history)
         if sharding is not None:
@@ -287,6 +283,8 @@ class ShownExchange:
         if self.map is None or not self.traffic:
             return ""
         queue, share = max(self.traffic.items(), key=lambda each: each[1])
+        if self.map.ground.is_assumed:
+            return f"{queue} has {percent(share, 1)} of the traffic"
         found = uneven_traffic(self.name, self.map, self.rates)
         more = ", more than its share" if any(queue in each.names for each in found) else ""
         keys = percent(self.map.shares().get(queue, 0.0), 1)
