@@ -22,12 +22,14 @@ _OTHERS, _ELSEWHERE, _STAYS = "others", "others that move", "what stays"
 
 
 def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:
-    """Return the buckets in the order of the ring, and the shares, the largest first.
+    """Return the buckets in the order of the ring, and the shares, the largest first; nothing of an order that is not known.
 
     Args:
         key_map: the ring, its slots, or another map.
         real: the share of the traffic of each queue, 0 to 1; None if it is not known.
     """
+    if key_map.ground.is_assumed:
+        return ()
     places = [key_map.queue_of(place) for place in key_map.beneath.buckets]
     shares = simulate(key_map).places
     notes = {_name(part.place): f"{percent(part.share)} of all keys" for part in shares}

@@ -79,8 +79,8 @@ def index_page(state: BrokerState) -> Page:
 def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
     shown = vhost.shown(exchange)
     assert shown.map is not None  # of a topology only what hashes is shown
-    strip, _ = draw_map(shown.map)
-    names = dict.fromkeys(filter(None, strip.names()))
+    strip, *_ = draw_map(shown.map) or (None,)
+    names = dict.fromkeys(filter(None, strip.names() if strip else ()))
     found = [finding.kind for finding in vhost.check.findings if finding.exchange == exchange]
     is_checked = exchange in vhost.check.exchanges or exchange in vhost.check.without_ring
     return {
