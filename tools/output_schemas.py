@@ -53,8 +53,10 @@ _SHAPES = {
     "change": "action: create|update|replace|delete|bind|unbind  kind: exchange|queue|binding|policy  name: text"
     "  fields: [{field: text old: any new: any}]",
     "share": "moved: number  moved_at_worst: number",
-    "repaired": "state: planned|unchanged|refused|applied|partly  exchange: text  plan: {format: text format_version: int plan}"
-    "  refusals: [refusal]  done: int  ring: key_map?  longest_gap: {operations: int seconds: number?}  left: [text]  message: text?",
+    "applied": "checksum: text  planned: int  changes: [change]  rings: [{exchange: text ring: key_map}]  refusals: [refusal]  message: text?"
+    "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
+    "repaired": "state: planned|unchanged|refused|applied|partly  applied  exchange: text  plan: {format: text format_version: int plan}"
+    "  left: [text]",
     "handed": "slot: text  old: place  new: place",
     "planned": "exchange: text  determined?: bool  moved: number?  moved_at_worst: number?  at_most?: {share}  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
     "  after: key_map  matrix: matrix?  handed_over?: [handed]",
@@ -83,9 +85,7 @@ _SHAPES = {
 #: The fields of each document, besides `format` and `format_version`.
 FORMATS = {
     "answer": "answer  provenance?: text  doubt?: text  determined?: bool",
-    "apply": "state: applied|unchanged|refused|partly  checksum: text  planned: int  changes: [change]"
-    "  rings: [{exchange: text ring: key_map}]  refusals: [refusal]  message: text?"
-    "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
+    "apply": "state: applied|unchanged|refused|partly  applied",
     "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?"
     "  balance?: {exchange: text sample: {source: text messages: int nowhere: int} state: balanced|proposed|impossible|not-found"
     " target: text moved: {load: number keys: number}"
@@ -134,7 +134,7 @@ _SAYS = {
     "changes": "Of a plan, all; after an apply, those that were made.",
     "checksum": "SHA-256 over both sides and the changes.",
     "determined": "False if something depends on an order or a hashed value that is not known; it is null.",
-    "done": "The number of changes made.",
+    "done": "The number of changes that were made.",
     "exact": "The exact shares; null if only a sample can show them.",
     "history": "The rings of the last records, the newest first; `writer` is null for a ring that an apply found.",
     "ignored_entries": "The number of messages in the journal that no group wrote.",

@@ -181,16 +181,16 @@ def _change_parts(
         yield Data({"shares": None})
     else:
         is_shown = not is_sampled and change.shares.moved > 0
-        shares = matrix_table(change.shares, percent, key="shares")
-        yield (shares if is_known else shares.as_guess(1)).for_people(is_shown)
+        yield matrix_table(change.shares, percent, key="shares", is_guess=not is_known).for_people(is_shown)
     less = least and dict(zip(("arranged", "slots"), least, strict=True))
     counts = {"refused_before": change.refused_before, "refused_after": change.refused_after}
     yield Data({name: known(value) for name, value in {"less": less, **counts}.items()})
     if change.messages is None:
         yield Data({"messages": None})
     else:
-        matrix = matrix_table(change.messages, int, key="messages", of="the messages of the sample")
-        yield (matrix if is_known else matrix.as_guess(1)).for_people(is_sampled and change.keys)
+        of = "the messages of the sample"
+        matrix = matrix_table(change.messages, int, key="messages", of=of, is_guess=not is_known)
+        yield matrix.for_people(is_sampled and change.keys)
     if change.keys is None:
         yield Data({"moves": None})
     else:

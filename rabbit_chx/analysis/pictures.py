@@ -22,7 +22,7 @@ _OTHERS, _ELSEWHERE, _STAYS = "others", "others that move", "what stays"
 
 
 def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:
-    """Return the buckets in the order of the ring, and the shares, the largest first; nothing of an order that is not known.
+    """Return the buckets in the order of the ring, and the shares, the largest first; nothing of a guess.
 
     Args:
         key_map: the ring, its slots, or another map.

@@ -108,10 +108,11 @@ def matrix_table(
     most_moves: int = _MOST_MOVES,
     key: str | None = None,
     of: str = "all keys",
+    is_guess: bool = False,
 ) -> Table:
     """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first.
 
-    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something.
+    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something. See `Table.as_guess`.
     """
     moves = replace(
         _moves_table(matrix, shown, most_moves),
@@ -120,7 +121,7 @@ def matrix_table(
         pictures=lambda: [draw_movement(matrix, of)],
     )
     if len(matrix.after) > _MOST_COLUMNS:
-        return moves
+        return moves.as_guess(2) if is_guess else moves
     before, after = matrix.before_totals(), matrix.after_totals()
     rows = [
         [
@@ -135,7 +136,8 @@ def matrix_table(
         *map(TableColumn, (*map(place_text, after), "all")),
     ]
     total = ["", *map(shown, after.values()), shown(sum(after.values()))]
-    return replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
+    whole = replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
+    return whole.as_guess(1) if is_guess else whole
 
 
 def matrix_report(matrix: Flows) -> Document:

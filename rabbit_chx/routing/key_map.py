@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
-KeyMapKind: TypeAlias = Literal["x-consistent-hash", "slots", "x-modulus-hash", "super-stream"]
+KeyMapKind: TypeAlias = ExchangeType | Literal["slots"]
 #: The document of ``rabbit-chx show`` about an exchange, which has the fields of its map.
 SHOW_FORMAT = "rabbit-chx/show"
 _FORMAT_VERSION = 1

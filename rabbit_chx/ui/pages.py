@@ -14,9 +14,11 @@ from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import hashes_text, rate_text, ring_text
 from rabbit_chx.analysis.route_report import Answer, route_report
 from rabbit_chx.analysis.simulation import simulate
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
 from rabbit_chx.cli.ring_options import parse_release
 from rabbit_chx.errors import InputError
+from rabbit_chx.rendering.pictures import Strip
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.live_rings import make_members
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
@@ -72,15 +74,28 @@ def index_page(state: BrokerState) -> Page:
     rows = [
         _row(name, vhost, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing
     ]
-    values = {"rows": rows, "many": len(state.vhosts) > 1}
+    values = {"rows": rows, "many": len(state.vhosts) > 1, "checked": _found(state, None, None).summary}
     return Page("Exchanges that hash", document, "index.html", values)
+
+
+def exchange_links(state: BrokerState) -> list[tuple[str, str]]:
+    """Return the address and the name of each exchange that hashes."""
+    return [
+        (
+            link_to(name, exchange.name),
+            exchange.name if len(state.vhosts) == 1 else f"{exchange.name} ({name})",
+        )
+        for name, vhost in state.vhosts.items()
+        for exchange in vhost.hashing
+    ]
 
 
 def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
     shown = vhost.shown(exchange)
     assert shown.map is not None  # of a topology only what hashes is shown
-    strip, *_ = draw_map(shown.map) or (None,)
-    names = dict.fromkeys(filter(None, strip.names() if strip else ()))
+    is_known = not shown.map.ground.is_assumed
+    strip = next((each for each in draw_map(shown.map) if isinstance(each, Strip)), None)
+    names = [] if strip is None else dict.fromkeys(filter(None, strip.names()))
     found = [finding.kind for finding in vhost.check.findings if finding.exchange == exchange]
     is_checked = exchange in vhost.check.exchanges or exchange in vhost.check.without_ring
     return {
@@ -90,10 +105,13 @@ def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
         "strip": strip if shown.map.beneath.buckets else None,
         "colours": {each: number % 20 for number, each in enumerate(names)},
         "members": plural(len(shown.map.destinations), "member"),
-        "ground": ring_text(shown.map),
+        "ground": ring_text(shown.map) if is_known else f"order not determined ({shown.map.ground.doubt})",
         "rate": "" if shown.rates.exchange is None else f"{rate_text(shown.rates.exchange)} messages/s",
         "loaded": shown.most_loaded,
-        "findings": listed(list(dict.fromkeys(found))) if found or is_checked else None,
+        "findings": plural(len(found), "finding") + f": {listed(list(dict.fromkeys(found)))}"
+        if found
+        else "",
+        "unchecked": "" if is_checked and is_known else "the order" if is_checked else "anything",
     }
 
 
@@ -141,14 +159,17 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         "found": found.document() if found.findings else None,
     }
     if any(asked.keys):
-        document = values["routed"] = _route(shown.map, arguments, asked)
+        document, answers = _route(shown.map, arguments, asked)
+        guess = "likely " if shown.map.ground.is_assumed else ""
+        places = [(answer.key, f"{guess}{place_text(answer.place)}") for answer in answers]
+        values |= {"routed": document, "places": places}
     if any(asked.added) or any(asked.removed) or asked.to_release:
         document, changed = _change(shown.map, asked)
         values |= {"changed": document, "file": _file_lines(name, changed)}
     return Page(name, document, "exchange.html", values)
 
 
-def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> Document:
+def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tuple[Document, list[Answer]]:
     header = arguments.get("hash-header")
     _, type_ = parse_header_type(f"{header}:{asked.key_type}" if header and asked.key_type else header)
     hashing = Hashing(header, arguments.get("hash-property"), field_type=type_)
@@ -159,7 +180,7 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> Do
         how = None if ring_exchange is None else ring_exchange.explain(**message)
         place = exchange.route(**message) if how is None else how.destination
         answers.append(Answer.of(key, key_map, place, {}, how))
-    return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed)
+    return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed), answers
 
 
 def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap]:

@@ -55,6 +55,7 @@ from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPE,
@@ -623,7 +624,7 @@ class LiveExchange:
     @property
     def alternate(self) -> str | None:
         """The alternate exchange, by argument or policy; None if it has none."""
-        name = self._arguments.get("alternate-exchange") or self.policy_definition.get("alternate-exchange")
+        name = self._arguments.get(ALTERNATE_EXCHANGE) or self.policy_definition.get(ALTERNATE_EXCHANGE)
         return name if isinstance(name, str) else None
 
     def check_type(self) -> None:

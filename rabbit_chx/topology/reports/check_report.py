@@ -93,6 +93,11 @@ class CheckReport:
             parts.append(plural(objects, "object"))
         return ", ".join(parts)
 
+    @property
+    def summary(self) -> str:
+        """The number of the findings, and of what was checked."""
+        return f"{plural(len(self.findings), 'finding') if self.findings else 'no findings'} in {self._count_checked()}"
+
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not read, and those whose order was not checked, by the reason."""
         origins: tuple[tuple[Provenance, str], ...] = (

@@ -200,18 +200,14 @@ class ShownExchange:
         slots = None if self.map is None or self.map.slots is None else self.map
         columns = _MEMBERS if slots is None else _SLOTS
         table = Table.of(columns, members, key="members").for_people(members)
-        shown = self.map
-        yield (
-            table if shown is None else replace(table, pictures=lambda: draw_map(shown, self.traffic or None))
-        )
+        key_map, traffic = self.map, self.traffic or None
+        yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
         if slots is not None:
             load = None if sample is None else sample.load.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
-            for found in uneven_traffic(self.name, self.map, self.rates) if self.rates.backlogs else ():
-                yield Facts([(found.kind, found.message), ("fix", found.fix)])
         if self.history is not None:
             yield from _history_parts(self.history)
         if sharding is not None:
