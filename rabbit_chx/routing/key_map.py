@@ -438,6 +438,7 @@ class KeyMap:
                 f"this JSON is not {what} that can be read here: it has format version {read.get('format_version')!r}, this library reads "
                 f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
             )
+        read |= read.get("likely") or {}  # a ring whose order is a guess, as `show` wrote it
         try:
             places = read[cls._hash.json_buckets]
             if not isinstance(places, list):

@@ -421,8 +421,8 @@ def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
         if finding.kind in ("ghost-bucket", "hole", "unroutable-share") or is_of_ring:
             continue
         if finding.share:
-            message = Fix(finding.message, " (the share is that of an assumed order)")
-            finding = replace(finding, message=message, share=None)  # noqa: PLW2901
+            message = Fix(finding.message, ", likely (the share is that of an assumed order)")
+            finding = replace(finding, message=message, share=None, likely=finding.share)  # noqa: PLW2901
         yield finding
 
 

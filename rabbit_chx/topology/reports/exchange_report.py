@@ -14,6 +14,7 @@ from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
     hashes_text,
     heaviest_keys,
+    map_as_json,
     name_or_none,
     rate_text,
     ring_text,
@@ -27,7 +28,7 @@ from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown, to_json
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.checking.check import check
@@ -164,9 +165,14 @@ class ShownExchange:
             means=topology.facts.means,
         )
 
+    @property
+    def is_determined(self) -> bool:
+        """True unless the order of its map is a guess."""
+        return self.map is None or not self.map.ground.is_assumed
+
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
-        of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
+        of_map = {} if self.map is None else map_as_json(self.map)
         sample, sharding = self.sample, self.sharding
         released = sharding if self.map is None else self.map
         release = None if released is None else released.release
@@ -179,6 +185,7 @@ class ShownExchange:
             {
                 **{name: value for name, value in of_map.items() if not name.startswith("format")},
                 **({} if release is None else {"release": release}),
+                "determined": self.is_determined,
                 "exchange": self.name,
                 "vhost": self.vhost,
                 "cluster": self.cluster,
@@ -283,7 +290,7 @@ class ShownExchange:
         if self.map is None or not self.traffic:
             return ""
         queue, share = max(self.traffic.items(), key=lambda each: each[1])
-        if self.map.ground.is_assumed:
+        if not self.is_determined:
             return f"{queue} has {percent(share, 1)} of the traffic"
         found = uneven_traffic(self.name, self.map, self.rates)
         more = ", more than its share" if any(queue in each.names for each in found) else ""
@@ -473,6 +480,7 @@ _RINGS = {
     "buckets": Shown("buckets", number=True),
     "slots": Shown("slots", lambda count: count or "", number=True),
     "provenance": Shown("ring"),
+    "determined": Shown(),
     "findings": Shown("findings", _verdict),
 }
 _MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
@@ -491,7 +499,7 @@ def list_report(
     Args:
         vhosts: the vhosts.
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
-            its ring; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
+            its ring, and whether that is not a guess; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
         moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
         unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
@@ -552,6 +560,7 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
             len(ring.buckets),
             len(slots),
             ring.provenance,
+            not ring.ground.is_assumed,
             found,
         )
 
