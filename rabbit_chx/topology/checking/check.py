@@ -203,6 +203,15 @@ def _find_all(
         yield from _modulus_findings(name, context)
     for name in (*(ring.name for ring in rings), *moduli):
         yield from _find_transience(name, live, wanted)
+    for found in live.nesting().starved([*(ring.name for ring in rings), *moduli]):
+        yield Finding(
+            "starved-destination",
+            found.message,
+            found.fix,
+            exchange=found.exchange,
+            destination=found.queue,
+            share=0.0,
+        )
     yield from _find_dead_ends(context, rings, moduli)
     if not context.is_selected:
         yield from _find_copies_in_shards(live, wanted)
