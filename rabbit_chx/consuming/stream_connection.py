@@ -261,16 +261,11 @@ class StreamGroupConnection:
             ) from None
 
     async def consume_behind(
-        self,
-        queue: str,
-        priority: int,  # noqa: ARG002  # streams have no priorities
-        prefetch: int,  # noqa: ARG002
-        tag: str,  # noqa: ARG002
-        take: Callable[[DeliveredMessage], None],
+        self, queue: str, _priority: int, _prefetch: int, _tag: str, take: Callable[[DeliveredMessage], None]
     ) -> StreamChannel:
         """Subscribe to a stream after all present subscriptions of the group, and call `take` with the election and each batch.
 
-        A stream that was deleted may be created again within some seconds.
+        Only queues have priorities, a prefetch and tags. A stream that was deleted may be created again within some seconds.
         """
         before = self._channels.get(queue)
         losses = (
@@ -347,13 +342,8 @@ class StreamGroupConnection:
                 with suppress(MismatchError):  # another member was faster
                     connection.create_stream(journal, _JOURNAL_ARGUMENTS)
 
-    async def publish(
-        self,
-        queue: str,
-        body: bytes,
-        headers: Mapping[str, Any] | None = None,  # noqa: ARG002  # only slot hand-overs have any
-    ) -> None:
-        """Publish an entry, and repeat it until the broker has confirmed it. It may be stored twice."""
+    async def publish(self, queue: str, body: bytes, _headers: Mapping[str, Any] | None = None) -> None:
+        """Publish an entry, and repeat it until the broker has confirmed it. It may be stored twice. Only slot hand-overs have headers."""
         failures = 0
         async with self._writing:
             self._publishing_since = time.monotonic()
