@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
@@ -398,21 +399,14 @@ def _in_background(function: Callable[[], object]) -> None:
 
 async def in_thread(function: Callable[[], _T]) -> _T:
     """Return the result of a blocking function. Its thread does not keep the process alive, unlike those of `asyncio.to_thread`."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: Callable[[], None]) -> None:
-        if not result.done():
-            value()
+    result: Future[_T] = Future()
+    result.set_running_or_notify_cancel()  # the function goes on after a cancelled wait
 
     def call() -> None:
         try:
-            value = function()
+            result.set_result(function())
         except BaseException as error:  # noqa: BLE001  # raised in the event loop
-            failure = error
-            call_in(loop, settle, lambda: result.set_exception(failure))
-        else:
-            call_in(loop, settle, lambda: result.set_result(value))
+            result.set_exception(error)
 
     _in_background(call)
-    return await result
+    return await asyncio.wrap_future(result)

@@ -114,9 +114,9 @@ class Reading(ABC):
     def wait(self, connection: StreamConnection, deadline: float) -> None:
         """Wait for a chunk. Afterwards `subscription.waiting` has one, or there is none now."""
 
-    @abstractmethod
     def has_more(self) -> bool:
-        """Return whether a batch that has rows may get further ones."""
+        """Return whether a batch that has rows may get further ones, as one of a range whose end is known."""
+        return True
 
     @abstractmethod
     def offset_after(self, taken: list[Piece], before: int) -> int:
@@ -309,10 +309,6 @@ class RangeReading(Reading):
         rest = replace(self._options, start=progress.next, end=progress.end, expect=progress.last)
         self._find_range(rest, deadline)
         self.stays = False
-
-    def has_more(self) -> bool:
-        """Return True: the end of the range is known."""
-        return True
 
     def offset_after(self, taken: list[Piece], before: int) -> int:  # noqa: ARG002
         """Return the offset of the next row, or the end."""
