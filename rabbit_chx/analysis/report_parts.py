@@ -19,7 +19,7 @@ from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
-_MOST_COLUMNS = 12
+_MOST_COLUMNS = 8
 _MOST_MOVES = 50
 _HEAVIEST = 5
 
@@ -156,9 +156,12 @@ def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], sh
         "before": Shown("before", outcome_text),
         "after": Shown("after", outcome_text),
     }
-    yield Table.of(columns, moves, key="moves", most=shown).for_people(moves)
-    if len(moves) > shown:
-        yield Line(f"and {plural(len(moves) - shown, 'more key')}")
+    table = Table.of(columns, moves, key="moves", most=shown).for_people(moves)
+    if len(moves) <= shown:
+        yield table
+    else:
+        yield replace(table, whole=Table.of(columns, moves))
+        yield Line(f"and {plural(len(moves) - shown, 'more key')}", of_rest=True)
 
 
 def slot_name(place: Place) -> str | None:

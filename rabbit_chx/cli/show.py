@@ -91,7 +91,7 @@ def show(
     if not exchanges:
         return Outcome(_list_exchanges(at, all_vhosts=all_vhosts))
     shown = {name: _read(at, name, keys, has_history=history) for name in exchanges}
-    return Outcome(show_report(shown))
+    return Outcome(replace(show_report(shown), about=f"{at.address}, vhost {at.settings.vhost}"))
 
 
 def _refuse_rings(names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -85,7 +85,7 @@ def group_report(
         Table.of(ShownQueue, queues, key="queues", total=True),
         Table.of(MemberStatus, members, key="members").for_people(members),
         Data({"parked": parked, "ignored_entries": ignored_entries, "findings": warnings}),
-        *(Facts([(finding.kind, finding.message), ("fix", finding.fix)]) for finding in findings),
+        *_findings_by_fix(findings),
     ]
     if members and all(queue.last_switch is None for queue in queues):
         parts.append(
@@ -96,6 +96,15 @@ def group_report(
     of_group = {"broker": address, "vhost": vhost, "group": exchange}
     gauges = gauges_of(ShownQueue, [({**of_group, "queue": queue.name}, queue) for queue in queues])
     return Document("group", parts, (*gauges, _members_gauge(of_group, len(members))))
+
+
+def _findings_by_fix(findings: Sequence[Finding]) -> Iterator[Facts]:
+    """Yield the findings, with each fix once."""
+    by_fix: dict[str, list[tuple[str, str]]] = {}
+    for finding in findings:
+        by_fix.setdefault(finding.fix, []).append((finding.kind, finding.message))
+    for fix, found in by_fix.items():
+        yield Facts([*found, ("fix", fix)])
 
 
 def stream_group_report(
