@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -184,15 +183,10 @@ class Group(ABC):
             try:
                 self._prefetches = await self._prepare(self._connection)
             except BaseException:
-                await self.__aexit__(None, None, None)
+                await self.__aexit__()
                 raise
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         connection, self._connection = self._connection, None
         if connection is not None and self._guard.is_this_process:
             await connection.close()

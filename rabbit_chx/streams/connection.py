@@ -287,11 +287,8 @@ class StreamConnection:
                 f"{self.where}: {super_stream!r} is not a super stream, but a stream: pass it as stream",
                 queue=super_stream,
             ) from None
-        route = name_field(_UNBOUND_KEY, "the routing key") + name_field(
-            super_stream, "the super stream name"
-        )
         with suppress(AccessRefusedError):
-            if self._request(Key.ROUTE, route, frames.read_names, action.format(super_stream), super_stream):
+            if self.routes(super_stream, _UNBOUND_KEY):
                 raise InputError(
                     f"{self.where}: {super_stream!r} is not a super stream, but an exchange that takes any key: pass the exchange with its "
                     "ring",
@@ -302,13 +299,8 @@ class StreamConnection:
     def routes(self, super_stream: str, key: str) -> tuple[str, ...]:
         """Return the partitions that are bound with a routing key."""
         route = name_field(key, "the routing key") + name_field(super_stream, "the super stream name")
-        return self._request(
-            Key.ROUTE,
-            route,
-            frames.read_names,
-            f"find the route of {key!r:.60} in {{!r}}".format(super_stream),
-            super_stream,
-        )
+        action = f"find the route of {key!r:.60} in {super_stream!r}"
+        return self._request(Key.ROUTE, route, frames.read_names, action, super_stream)
 
     def binding_keys(self, super_stream: str, streams: Sequence[str]) -> tuple[str | None, ...]:
         """Return the binding key of each partition, None where it is not found.

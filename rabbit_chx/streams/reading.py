@@ -42,7 +42,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import ChunkFinder, LogRange
+from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.filters import Filters
 from rabbit_chx.streams.frames import DeliveredChunk, Key, OffsetSpec
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
@@ -131,17 +131,16 @@ class Reading(ABC):
         """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         deadline = time.monotonic() + self.limits.timeout_s
         start, end, expect = options.start, options.end, options.expect
-        found = self.retry(deadline, lambda: self.find_range(start, end, expect, deadline))
-        return found.log_end.fingerprint
+        return self.retry(deadline, lambda: self._find_range(start, end, expect, deadline))
 
-    def find_range(
+    def _find_range(
         self,
         start: OffsetSpec,
         end: int | datetime | Literal["never"] | None,
         expect: Fingerprint | None,
         deadline: float,
-    ) -> LogRange:
-        """Find the range on the leader once."""
+    ) -> Fingerprint | None:
+        """Find the range on the leader once, and return the fingerprint of the last chunk of rows."""
         connection = self.connection = self.open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self.check_crc)
         log_start = 0
@@ -156,7 +155,7 @@ class Reading(ABC):
         self.progress.landmarks += found.chunks
         if expect is not None:
             self.progress.check_chunk(expect, found.expected, found.log_end.offset)
-        return found
+        return found.log_end.fingerprint
 
     # -- chunks
 
@@ -315,7 +314,7 @@ class RangeReading(Reading):
         self.disconnect()
         self.subscription.waiting.clear()
         progress = self.progress
-        self.find_range(progress.next, progress.end, progress.last, deadline)
+        self._find_range(progress.next, progress.end, progress.last, deadline)
         self.stays = False
 
     def has_more(self) -> bool:
@@ -410,19 +409,12 @@ class FollowingReading(Reading):
         self._polled_at = -math.inf  # when the last receiving ended
         self._arrived_at = -math.inf  # when the oldest row of the batch has arrived, at the earliest
 
-    def find_range(
-        self,
-        start: OffsetSpec,
-        end: int | datetime | Literal["never"] | None,
-        expect: Fingerprint | None,
-        deadline: float,
-    ) -> LogRange:
-        """Find the start on the leader once, and remember the chunk before it."""
-        found = super().find_range(start, end, expect, deadline)
-        last = found.log_end.fingerprint
-        if last and last.offset < found.start:
+    def open_range(self, options: ReaderOptions) -> Fingerprint | None:
+        """Find the start on the leader, and remember the chunk before it."""
+        last = super().open_range(options)
+        if last and last.offset < self.progress.next:
             self.progress.last = last  # so that a rewritten log is detected before the first row
-        return found
+        return last
 
     def subscribe(self, deadline: float) -> StreamConnection:
         """Connect to a replica and subscribe. After an interruption the leader is asked first."""

@@ -190,7 +190,8 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
         message = hashing.message(hashed_value(hashing, key))
         how = None if ring_exchange is None else ring_exchange.explain(**message)
         place = exchange.route(**message) if how is None else how.destination
-        answers.append(Answer.of(key, key_map, place, {}, how))
+        end = key_map.end_of(place, message, is_whole=False)
+        answers.append(Answer.of(key, key_map, place, end, {}, explanation=how))
     return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed), answers
 
 

@@ -34,8 +34,9 @@ _DIGITS = re.compile("[0-9]+")
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
+    likely = {} if finding.likely is None else {"likely": finding.likely}
     return finding_as_json(
-        finding, exchange=finding.exchange, destination=finding.destination, share=finding.share
+        finding, exchange=finding.exchange, destination=finding.destination, share=finding.share, **likely
     )
 
 
@@ -153,6 +154,7 @@ class CheckReport:
                 "provenance": ring.provenance,
                 "buckets": len(ring.buckets),
                 "order_not_checked": check.unordered.get(name),
+                "determined": not ring.ground.is_assumed,
             }
             | ({"doubt": ring.ground.doubt} if ring.ground.doubt else {})
             for vhost, check in self.ended.items()

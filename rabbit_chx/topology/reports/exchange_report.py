@@ -14,6 +14,7 @@ from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
     hashes_text,
     heaviest_keys,
+    map_as_json,
     name_or_none,
     rate_text,
     ring_text,
@@ -27,7 +28,7 @@ from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown, to_json
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.checking.check import check
@@ -55,7 +56,7 @@ from rabbit_chx.topology.ring_history import RingHistory
 from rabbit_chx.topology.ring_records import history_of, record_arguments, records_of
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
-from rabbit_chx.words import percent, percent_or_blank, plural
+from rabbit_chx.words import listed, percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
@@ -164,9 +165,14 @@ class ShownExchange:
             means=topology.facts.means,
         )
 
+    @property
+    def is_determined(self) -> bool:
+        """True unless the order of its map is a guess."""
+        return self.map is None or not self.map.ground.is_assumed
+
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
-        of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
+        of_map = {} if self.map is None else map_as_json(self.map)
         sample, sharding = self.sample, self.sharding
         released = sharding if self.map is None else self.map
         release = None if released is None else released.release
@@ -179,6 +185,7 @@ class ShownExchange:
             {
                 **{name: value for name, value in of_map.items() if not name.startswith("format")},
                 **({} if release is None else {"release": release}),
+                "determined": self.is_determined,
                 "exchange": self.name,
                 "vhost": self.vhost,
                 "cluster": self.cluster,
@@ -199,6 +206,8 @@ class ShownExchange:
             load = None if sample is None else sample.load.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
+        elif self.map is not None and self.map.behind:
+            yield Table.of(_ENDS, self._ends(self.map), key="queues")
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
         if self.history is not None:
@@ -212,6 +221,8 @@ class ShownExchange:
             yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.means)
         elif self.sharding is not None:
             yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
+        if self.map is not None and self.map.sources:
+            yield "keys", f"those that {listed([source.name for source in self.map.sources])} sends to it"
         if self.record:
             yield "record", self.record
         if self.rates.exchange is not None:
@@ -227,7 +238,7 @@ class ShownExchange:
         """Yield the members in the order of the ring; those without a bucket are last."""
         if self.map is None:
             return
-        buckets, shares = self.map.beneath.buckets, self.map.beneath.shares()
+        buckets, shares = self.map.beneath.buckets, self.map.members.shares()
         ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
         places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
         for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
@@ -259,6 +270,11 @@ class ShownExchange:
                 *self._figures(queue, places),
             )
 
+    def _ends(self, key_map: KeyMap) -> Iterator[tuple[object, ...]]:
+        """Yield where keys end behind other exchanges that hash."""
+        for place, share in key_map.shares().items():
+            yield place, share if self._possible_shares() is None else None, None, *self._figures(place, None)
+
     def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
         """Return what `possible_shares` does; None if the order is known."""
         ring = None if self.map is None else self.map.beneath
@@ -283,7 +299,7 @@ class ShownExchange:
         if self.map is None or not self.traffic:
             return ""
         queue, share = max(self.traffic.items(), key=lambda each: each[1])
-        if self.map.ground.is_assumed:
+        if not self.is_determined:
             return f"{queue} has {percent(share, 1)} of the traffic"
         found = uneven_traffic(self.name, self.map, self.rates)
         more = ", more than its share" if any(queue in each.names for each in found) else ""
@@ -308,13 +324,19 @@ class ShownExchange:
             return said
         return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
 
-    def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
-        """Return the load of a place, which has that of `places`, its messages per second, its state if it does not run, and its backlog."""
+    def _figures(self, place: Place, places: Sequence[Place] | None) -> tuple[object, ...]:
+        """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
+
+        It has the load of `places` in the ring; None: that of an end behind other exchanges.
+        """
         sample, rates, load = self.sample, self.rates, None
         if sample is not None:
-            load = rounded(
-                sum(sample.share(sample.load.messages.get(each, 0)) for each in places if each is not None)
+            counts = (
+                [sample.load.ends.get(place, 0)]
+                if places is None
+                else [sample.load.messages.get(each, 0) for each in places if each is not None]
             )
+            load = rounded(sum(map(sample.share, counts)))
         if isinstance(place, str):
             backlog = rates.backlogs.get(place, _NO_BACKLOG)
             traffic = self.traffic.get(place) if rates.backlogs else None
@@ -356,16 +378,18 @@ def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap
     Raises:
         MismatchError: it does not hash.
     """
+    found: KeyMap | None
     if exchange.type == HASH_EXCHANGE:
         ring = find_live_ring(topology, exchange, exchange.name).ring
-        return view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
-    found = modulo_map_of(exchange, topology.bindings, topology.release, "read")
+        found = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
+    else:
+        found = modulo_map_of(exchange, topology.bindings, topology.release, "read")
     if found is None:
         raise MismatchError(
             f"exchange {exchange.name!r} is of type {exchange.type}, which does not hash: pass another one",
             exchange=exchange.name,
         )
-    return found
+    return topology.nesting().follow(exchange.name, found)
 
 
 def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
@@ -376,7 +400,7 @@ def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | No
         if sharding is None or live.type == HASH_EXCHANGE:
             raise
         return None
-    if found.kind == HASH_EXCHANGE:
+    if found.kind == HASH_EXCHANGE and not found.is_nested:
         return with_sole_order(found, (destination for destination, _ in live.bindings))
     return found
 
@@ -400,8 +424,8 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
     yield Data({name: getattr(exchange, name) for name in fields})
     yield Facts(facts)
     yield Table.of(Shard, exchange.shards, key="shards")
-    listed = [finding_as_json(finding, shards=finding.names) for finding in findings]
-    yield Data({"missing": exchange.missing, "findings": listed})
+    found = [finding_as_json(finding, shards=finding.names) for finding in findings]
+    yield Data({"missing": exchange.missing, "findings": found})
     if findings:
         yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
 
@@ -469,6 +493,7 @@ _HISTORY = {
     "doubt": Shown("not determined before", lambda doubt: doubt or "", sparse=True),
 }
 _SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
+_ENDS = {"queue": Shown("queue", place_text), **_SHARED}
 _QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
 
 
@@ -492,6 +517,7 @@ _RINGS = {
     "buckets": Shown("buckets", number=True),
     "slots": Shown("slots", lambda count: count or "", number=True),
     "provenance": Shown("ring"),
+    "determined": Shown(),
     "findings": Shown("findings", _verdict),
 }
 _MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
@@ -510,7 +536,7 @@ def list_report(
     Args:
         vhosts: the vhosts.
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
-            its ring; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
+            its ring, and whether that is not a guess; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
         moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
         unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
@@ -571,6 +597,7 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
             len(ring.buckets),
             len(slots),
             ring.provenance,
+            not ring.ground.is_assumed,
             found,
         )
 
