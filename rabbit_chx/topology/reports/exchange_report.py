@@ -307,6 +307,24 @@ class ShownExchange:
         keys = percent(self.map.shares().get(queue, 0.0), 1)
         return f"{queue} has {percent(share, 1)} of the traffic and {keys} of the keys{more}"
 
+    @property
+    def sentence(self) -> str:
+        """What the exchange is and does, in a sentence or two."""
+        if self.map is None:
+            return f"{self.name} does not hash."
+        ground = self.map.ground
+        order = (
+            f"in an order that is not known ({ground.doubt})"
+            if ground.is_assumed
+            else f"in an order that is {ground.text}"
+        )
+        order = f", {order}" if self.map.beneath.hashing.has_order else ""
+        through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
+        said = f"{plural(len(self.map.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
+        if not self.rates.exchange:
+            return said
+        return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
+
     def _figures(self, place: Place, places: Sequence[Place] | None) -> tuple[object, ...]:
         """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
 
@@ -500,9 +518,10 @@ _QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=T
 def show_report(exchanges: Mapping[str, ShownExchange]) -> Document:
     """Return what is known about some exchanges; in JSON those of several are by name."""
     if len(exchanges) == 1:
-        return Document("show", [part for shown in exchanges.values() for part in shown.parts()])
+        ((name, shown),) = exchanges.items()
+        return Document("show", list(shown.parts()), title=name, lead=shown.sentence)
     sections = [Section(name, list(shown.parts()), key=name) for name, shown in exchanges.items()]
-    return Document("show", [Section("", sections, key="exchanges")])
+    return Document("show", [Section("", sections, key="exchanges")], title=", ".join(exchanges))
 
 
 def _verdict(findings: tuple[str, ...] | None) -> str:
