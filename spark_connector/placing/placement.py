@@ -341,11 +341,9 @@ def create_udf(function: Callable[..., Any], return_type: str, *arguments: objec
     check_worker_python(import_module("pyspark.sql").SparkSession.getActiveSession())
     functions: Any = import_module("pyspark.sql.functions")
     arrow = hasattr(functions, "arrow_udf")  # since PySpark 4.1
-    shipped = (
-        OnExecutor(function, *arguments)
-        if arrow
-        else OnExecutor(_through_pandas, partial(function, *arguments))
-    )
+    shipped = OnExecutor(function, *arguments)
+    if not arrow:
+        shipped = OnExecutor(_through_pandas, partial(function, *arguments))
     column_of: Callable[..., Column] = (functions.arrow_udf if arrow else functions.pandas_udf)(
         lambda *columns: shipped(*columns),  # noqa: PLW0108  # without annotations, Spark takes it for a scalar UDF
         return_type,
