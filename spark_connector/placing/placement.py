@@ -127,21 +127,15 @@ def _has_holes(placing: KeyMap) -> bool:
 
 
 def _repartition(
-    df: DataFrame,
-    key: Column,
-    placing: KeyMap,
-    placement: Placement,
-    order_by: Sequence[Column] = (),
+    df: DataFrame, key: Column, placing: KeyMap, placement: Placement, order_by: Sequence[Column]
 ) -> DataFrame:
     helper = _HELPER
     while helper in df.columns:
         helper += "_"
     exact = hasattr(df, "repartitionById")  # since PySpark 4.1
     chosen = df.withColumn(helper, _partition_column(key, placing, placement, salted=not exact))
-    if exact:
-        rows = chosen.repartitionById(placement.partitions, helper)
-    else:
-        rows = chosen.repartition(placement.partitions, helper)
+    move = chosen.repartitionById if exact else chosen.repartition
+    rows = move(placement.partitions, helper)
     if order_by:
         rows = rows.sortWithinPartitions(*order_by)
     return rows.drop(helper)
