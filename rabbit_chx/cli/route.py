@@ -118,7 +118,8 @@ def route(
         message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
         explanation = ring_exchange.explain(**message) if explain and ring_exchange else None
         place = explanation.destination if explanation else exchange.route(**message)
-        return Answer.of(key, source, place, given.faults, explanation)
+        end = source.end_of(place, message, is_whole=bool(message_parts))
+        return Answer.of(key, source, place, end, given.faults, explanation=explanation)
 
     if sample is None:
         answers = [answer(key) for key in keys or ("",)]
@@ -127,7 +128,7 @@ def route(
             route_report(source, answers, is_determined=given.is_determined, ending=given.about_past),
             code_of(given, is_lost=is_lost),
         )
-    one_by_one = explain or message_parts or ring_exchange is None
+    one_by_one = explain or message_parts or ring_exchange is None or source.is_nested
     batches = (
         _route_one_by_one(sample, answer)
         if one_by_one
@@ -163,12 +164,14 @@ def _find_keys(
             raise RabbitChxError(f"none of the keys reaches {reaching}: pass others")
 
     fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
-    return Outcome(Document("keys", [Data(fields), Lines(found(), key="keys")]), code_of(given))
+    keys_found = Lines(found(), key="keys", is_guess=not given.is_determined)
+    return Outcome(Document("keys", [Data(fields), keys_found]), code_of(given))
 
 
 def _is_lost(answer: Answer, given: RingInput) -> bool:
-    """Return True if the message of an answer reaches no queue, or its slot is not bound to exactly one."""
-    return bool(answer.fault) or given.loses([answer.place])
+    """Return True if the message of an answer reaches no queue, or its slot is not bound to exactly one; a guess shows neither."""
+    is_known = given.is_determined or given.is_accepted
+    return is_known and (bool(answer.fault) or given.loses([answer.place]))
 
 
 def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]) -> Iterator[Batch]:
@@ -176,11 +179,10 @@ def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter
     shared = {
         **({"provenance": ground.origin} if given.source.hashing.has_order else {}),
         **({"doubt": ground.doubt} if ground.doubt else {}),
-        "determined": given.is_determined,
     }
     for batch in batches:
         lost.update(_is_lost(answer, given) for answer in batch)
-        yield answers_batch(batch, shared)
+        yield answers_batch(batch, shared, is_determined=given.is_determined)
 
 
 def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
@@ -209,7 +211,7 @@ def _route_in_batches(
         except InputError:
             places = []
         answers = [
-            Answer.of(key, given.source, place, given.faults)
+            Answer.of(key, given.source, place, ring.queue_of(place), given.faults)
             for key, place in zip(batch.keys, places, strict=False)
             if not isinstance(place, Refused)
         ]
