@@ -222,6 +222,7 @@ check: $(STAMP) $(ACTIONLINT) ## formatting, lint, types, floors, generated file
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 	$(BIN)/python tools/update.py --check
 	$(BIN)/python tools/figures.py --check
 	$(BIN)/zizmor --offline --quiet .

@@ -40,7 +40,8 @@ def read(url: str, **how: Any) -> tuple[int, int, float]:
     started = time.perf_counter()
     with StreamReader(url, "s", **how) as reader:
         rows = sum(batch.num_rows for batch in reader)
-        return rows, reader.bytes_read, time.perf_counter() - started
+        received = reader._reading.subscription.bytes_received  # noqa: SLF001
+        return rows, received, time.perf_counter() - started
 
 
 def main() -> None:

@@ -44,26 +44,28 @@ _SHAPES = {
     "modulus": "exchange: text  release: release  origin  destinations: [place]",
     "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
     "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
-    "whole": "release: release  origin  buckets: [place]  bindings: [[place]]?  next_bucket?: int?  slots?: object",
+    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object",
     "key_map": "format?: text  format_version?: int  release: release  provenance?: text  doubt?: text  exchange?: text"
-    "  destinations?: [place]  buckets?: [place]  bindings?: [[place]]?  next_bucket?: int?  slots?: object",
+    "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object  likely?: object",
     "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
     "advice": "message: text  fix: text",
     "refusal": "advice  allow_with: text?",
     "change": "action: create|update|replace|delete|bind|unbind  kind: exchange|queue|binding|policy  name: text"
     "  fields: [{field: text old: any new: any}]",
     "share": "moved: number  moved_at_worst: number",
-    "repaired": "state: planned|unchanged|refused|applied|partly  exchange: text  plan: {format: text format_version: int plan}"
-    "  refusals: [refusal]  done: int  ring: key_map?  longest_gap: {operations: int seconds: number?}  left: [text]  message: text?",
+    "applied": "checksum: text  planned: int  changes: [change]  rings: [{exchange: text ring: key_map}]  refusals: [refusal]  message: text?"
+    "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
+    "repaired": "state: planned|unchanged|refused|applied|partly  applied  exchange: text  plan: {format: text format_version: int plan}"
+    "  left: [text]",
     "handed": "slot: text  old: place  new: place",
-    "planned": "exchange: text  share  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
+    "planned": "exchange: text  determined?: bool  moved: number?  moved_at_worst: number?  at_most?: {share}  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
     "  after: key_map  matrix: matrix?  handed_over?: [handed]",
     "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
     "  resumes?: {written: text writer: text done: int planned: int}  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
     "  broker?: {cluster: text? release: release vhost: text}",
-    "answer": "key: text  destination: place  slot?: text?  fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
+    "answer": "key: text  destination: place  likely?: place  slot?: text?  likely_slot?: text?  fault?: text?  likely_fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
-    "shown": "exchange: text  vhost: text  cluster?: text?  whole?  destinations?: [place]  name?: text  client?: text  routing?: text?  partitions?: [text]"
+    "shown": "exchange: text  vhost: text  determined: bool  likely?: object  cluster?: text?  whole?  destinations?: [place]?  name?: text  client?: text  routing?: text?  partitions?: [text]"
     "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
     "  members: [{destination: place queue: text? weights: [text] buckets: int? share: number? possible_share?: [number] load: number?"
     " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
@@ -75,7 +77,7 @@ _SHAPES = {
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
     "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
     "  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
-    "moves": "refused_before: int  refused_after: int  messages: matrix?"
+    "moves": "refused_before: int?  refused_after: int?  messages: matrix?  likely?: object"
     "  moves: [{key: text before: outcome after: outcome}]?",
     "upgraded": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
     "  order: kept|lost|none  findings: [{kind: text advice}]",
@@ -83,33 +85,31 @@ _SHAPES = {
 #: The fields of each document, besides `format` and `format_version`.
 FORMATS = {
     "answer": "answer  provenance?: text  doubt?: text  determined?: bool",
-    "apply": "state: applied|unchanged|refused|partly  checksum: text  planned: int  changes: [change]"
-    "  rings: [{exchange: text ring: key_map}]  refusals: [refusal]  message: text?"
-    "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
-    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  text: text?"
+    "apply": "state: applied|unchanged|refused|partly  applied",
+    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?"
     "  balance?: {exchange: text sample: {source: text messages: int nowhere: int} state: balanced|proposed|impossible|not-found"
     " target: text moved: {load: number keys: number}"
     " moves: [{slot: text old: text? new: text load: number}]"
     " queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
     " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
     " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
-    "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? advice}]"
-    "  rings?: [{vhost?: text exchange: text origin buckets: int order_not_checked: text? observed_keys?: int}]",
-    "compare": "source  determined: bool  shares: [{destination: place buckets: int share: number ideal: number skew: number? possible_share?: [number]}]"
-    "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]"
-    " heaviest: [{key: text messages: int destination: place}]}?"
+    "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? likely?: number advice}]"
+    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]  objects?: int",
+    "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
+    "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
+    " heaviest: [{key: text messages: int destination: place likely?: object}] likely?: object}?"
     "  change: {source shares: matrix? less: {arranged: number? slots: number?}? moves}?",
-    "group": "exchange: text  vhost: text  version: text  queues: [{name: text type: text? single_active_consumer: bool"
-    " ready: int? unacked: int? active: [text] waiting: [text] last_switch: text?}]"
+    "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
+    " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]"
     "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]",
-    "keys": "source  destination: place  determined: bool  keys: [text]",
+    "keys": "source  destination: place  determined: bool  keys: [text]?  likely?: object",
     "plan": "plan",
     "records": "vhost: text"
     "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
     "repair": "repaired",
     "repairs": "repairs: [repaired]",
-    "rings": "exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin findings: [finding]?}]"
+    "rings": "exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]?}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
     "route": "source  determined: bool  answers: [answer]  at?: text  record?: {written: text writer: text}?",
     "row": "stream: text  offset: int  timestamp: text  key?: text?  key_base64?: text  value?: text?  value_base64?: text",
@@ -117,23 +117,24 @@ FORMATS = {
     "stream-group": "group: text  vhost: text  ignored_entries: int"
     "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
     "  members: [{name: text weight: number heard_at: text assigned: int}]",
-    "topology": "cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"
+    "topology": "determined?: bool  cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"
     "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
     "upgrade": "source: text  release: release  to_release: release  exchanges: [upgraded]",
     "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
     "  findings: [{kind: finding destination: place share: number? advice}]  compared: int  mismatches: int"
-    "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]"
+    "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]?  likely?: object"
     "  examples: [{key: text predicted: outcome found: place}]",
 }
 #: The meaning of fields whose name does not say it, wherever they are.
 _SAYS = {
     "allow_with": "The option of `apply` that permits it.",
     "at": "The time of the answers.",
+    "at_most": "The largest possible shares, where the exact ones are not known.",
     "cells": "A pair without a cell is 0.",
     "changes": "Of a plan, all; after an apply, those that were made.",
     "checksum": "SHA-256 over both sides and the changes.",
-    "determined": "False if the answer depends on an assumed ring.",
-    "done": "The number of changes made.",
+    "determined": "False if something depends on an order or a hashed value that is not known; it is null.",
+    "done": "The number of changes that were made.",
     "exact": "The exact shares; null if only a sample can show them.",
     "history": "The rings of the last records, the newest first; `writer` is null for a ring that an apply found.",
     "ignored_entries": "The number of messages in the journal that no group wrote.",
@@ -142,6 +143,7 @@ _SAYS = {
     "lag_s": "The age of the oldest offset after the stored one, in seconds.",
     "least": "The minimum for this change.",
     "left": "The kinds of findings afterwards.",
+    "likely": "The guess of what is null since it is not determined; of several fields by their names.",
     "load": "The share of the messages of the sample.",
     "members": "Of a balance, the `members` of the topology file; null if a file cannot express them.",
     "missing": "Shards of the policy that do not exist.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Refused
@@ -27,7 +28,7 @@ from rabbit_chx.analysis.simulation import (
 )
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
-from rabbit_chx.result_fields import Shown
+from rabbit_chx.result_fields import Shown, as_known, likely_text
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
@@ -45,14 +46,16 @@ def compare_report(
     is_determined: bool,
     least: tuple[float | None, float | None] | None = None,
     rules: Sequence[str] = (),
+    title: str = "",
 ) -> Document:
     """Return the shares of a ring and its sample; of two rings what moves. Programs get all of it.
 
     Args:
         simulation: the shares, the sample and the change.
-        is_determined: False if one of the rings is a guess.
+        is_determined: False if one of the rings, or the hashed value, is a guess.
         least: the smallest share of keys that the change can move in another order, and with slots; None if it is not known.
         rules: the rules by which the releases hash the first key that moves, if they differ.
+        title: the ring, and the change.
     """
     ring, sample, change = simulation.ring, simulation.sample, simulation.change
     columns = {
@@ -66,22 +69,13 @@ def compare_report(
             "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
         ),
     }
-    possible = _possible_shares(ring)
-    rows = [
-        (
-            part.place,
-            part.buckets,
-            part.share,
-            part.ideal,
-            _skew_text(part),
-            part.skew,
-            possible(part.buckets),
-        )
-        for part in simulation.places
-    ]
-    facts = [source_fact(ring)] if change is None else list(_change_facts(simulation, change, least, rules))
-    if _is_guess(ring):
-        facts.append(("in any order", _in_any_order(ring, change)))
+    rows = list(_share_rows(simulation))
+    # A change that leaves the buckets as they are, and what is hashed, moves nothing in any order.
+    is_moved = change is None or change.shares is None or change.shares.moved > 0
+    is_known = is_determined or not is_moved
+    facts = [source_fact(ring)]
+    if change is not None:
+        facts = list(_change_facts(simulation, change, least, rules, is_known=is_known))
     parts: list[Part] = [
         Data({**source_as_json(ring), "determined": is_determined}),
         Facts(facts),
@@ -92,13 +86,22 @@ def compare_report(
     if sample is None:
         parts.append(Data({"sample": None}))
     else:
-        sample_parts = list(_sample_parts(simulation, sample, is_shown=change is None))
+        sample_parts = list(
+            _sample_parts(simulation, sample, is_shown=change is None, is_known=is_determined)
+        )
         parts.append(Section("", sample_parts, key="sample"))
     if change is None:
         parts.append(Data({"change": None}))
     else:
-        parts.append(Section("", list(_change_parts(change, least)), key="change"))
-    return Document("compare", parts)
+        parts.append(Section("", list(_change_parts(change, least, is_known=is_known)), key="change"))
+    moved = moved_text(simulation, is_determined=is_known)
+    return Document("compare", parts, title=f"{title}: {moved} of the keys move" if moved else title)
+
+
+def moved_text(simulation: Simulation, *, is_determined: bool) -> str:
+    """Return the share of the keys that a change moves; empty if it is not known."""
+    change = simulation.change
+    return percent(change.shares.moved, 1) if change and change.shares and is_determined else ""
 
 
 def simulation_report(simulation: Simulation) -> Document:
@@ -112,33 +115,26 @@ def map_report(key_map: KeyMap) -> Document:
     return simulation_report(simulate(key_map))
 
 
-def _is_guess(ring: KeyMap) -> bool:
-    """Return True for a ring whose order is a guess."""
-    return ring.kind == HASH_EXCHANGE and ring.ground.is_assumed
-
-
-def _keys_of(ring: KeyMap) -> dict[Destination, list[str]]:
-    keys: dict[Destination, list[str]] = {}
+def _share_rows(simulation: Simulation) -> Iterator[tuple[object, ...]]:
+    """Yield the shares. Of a ring whose order is a guess those are known that a number of buckets has in every order."""
+    ring, keys = simulation.ring, dict[Destination, list[str]]()
     for destination, key in ring.bindings or ():
         keys.setdefault(destination, []).append(key)
-    return keys
-
-
-def _possible_shares(ring: KeyMap) -> Callable[[int], tuple[float, float] | None]:
-    if _is_guess(ring):
-        return possible_shares(ring, _keys_of(ring))
-    return lambda _: None
-
-
-def _in_any_order(ring: KeyMap, change: Change | None) -> str:
-    """Return which figures of an assumed ring hold for every order of its bindings."""
-    if change is not None and change.ring.buckets == ring.buckets:
-        return "what moves holds, since the buckets stay as they are"
-    if change is not None:
-        return "nothing of this holds: how many keys move depends on the order"
-    if possible_shares(ring, _keys_of(ring))(1) is None:
-        return "nothing of this holds: which of two bindings of one member counts depends on the order"
-    return "buckets, ideal and possible share hold; share and skew are those of the assumed order"
+    is_guess = ring.kind == HASH_EXCHANGE and ring.ground.is_assumed
+    possible = possible_shares(ring, keys) if is_guess else None
+    for part in simulation.places:
+        span = possible(part.buckets) if possible else (part.share, part.share)
+        counted = partial(as_known, is_known=span is not None)
+        known = partial(as_known, is_known=span is not None and span[0] == span[1])
+        yield (
+            part.place,
+            counted(part.buckets),
+            known(part.share),
+            counted(part.ideal),
+            known(_skew_text(part)),
+            known(part.skew),
+            span if is_guess else None,
+        )
 
 
 def _change_facts(
@@ -146,21 +142,28 @@ def _change_facts(
     change: Change,
     least: tuple[float | None, float | None] | None,
     rules: Sequence[str],
+    *,
+    is_known: bool,
 ) -> Iterator[tuple[str, str]]:
+    likely = "" if is_known else likely_text("")
     yield "before", source_fact(simulation.ring)[1]
     yield "after", source_fact(change.ring)[1]
     if shares := change.shares:
         is_one_release = simulation.ring.release == change.ring.release
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
-        fewest = f"; at least {percent(minimum)} in any order" if shares.moved and is_one_release else ""
-        yield "moved", f"{percent(shares.moved)} of all keys, by all {simulation.ring.hashing.hashes}{fewest}"
+        is_least = shares.moved and is_one_release and is_known
+        fewest = f"; at least {percent(minimum)} in any order" if is_least else ""
+        yield (
+            "moved",
+            f"{likely}{percent(shares.moved)} of all keys, by all {simulation.ring.hashing.hashes}{fewest}",
+        )
     if simulation.sample and change.messages:
         messages = simulation.sample.messages
         moved = int(change.messages.moved) + change.refused_before + change.refused_after
         yield (
             "moved",
-            f"{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
+            f"{likely}{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
         )
     for when, count, side in (
         ("before", change.refused_before, "before"),
@@ -169,34 +172,39 @@ def _change_facts(
         if count:
             outcomes = (getattr(key, side) for key in change.keys or ())
             reason = next((f": {outcome.reason}" for outcome in outcomes if isinstance(outcome, Refused)), "")
-            yield "refused", f"{count:,} only {when}{reason}"
+            yield "refused", f"{likely}{count:,} only {when}{reason}"
     for when, rule in zip(("before", "after"), rules, strict=False):
         yield "rule", f"{when}, {rule}"
-    if shares and least:
+    if shares and least and is_known:
         yield from _less(least, shares.moved)
 
 
-def _change_parts(change: Change, least: tuple[float | None, float | None] | None) -> Iterator[Part]:
+def _change_parts(
+    change: Change, least: tuple[float | None, float | None] | None, *, is_known: bool
+) -> Iterator[Part]:
     """Yield the movement: for people that of the sample if it moves, else the exact one."""
+    known = partial(as_known, is_known=is_known)
     is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
     yield Data(source_as_json(change.ring))
     if change.shares is None:
         yield Data({"shares": None})
     else:
         is_shown = not is_sampled and change.shares.moved > 0
-        yield matrix_table(change.shares, percent, key="shares").for_people(is_shown)
+        yield matrix_table(change.shares, percent, key="shares", is_guess=not is_known).for_people(is_shown)
     less = least and dict(zip(("arranged", "slots"), least, strict=True))
-    yield Data({"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after})
+    counts = {"refused_before": change.refused_before, "refused_after": change.refused_after}
+    yield Data({name: known(value) for name, value in {"less": less, **counts}.items()})
     if change.messages is None:
         yield Data({"messages": None})
     else:
-        yield matrix_table(change.messages, int, key="messages", of="the messages of the sample").for_people(
-            is_sampled and change.keys
-        )
+        of = "the messages of the sample"
+        matrix = matrix_table(change.messages, int, key="messages", of=of, is_guess=not is_known)
+        yield matrix.for_people(is_sampled and change.keys)
     if change.keys is None:
         yield Data({"moves": None})
     else:
-        yield from moved_keys([(move.key, move.before, move.after) for move in change.keys], _SHOWN)
+        moves = [(move.key, move.before, move.after) for move in change.keys]
+        yield from moved_keys(moves, _SHOWN, is_known=is_known)
 
 
 def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
@@ -211,7 +219,9 @@ def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, st
         yield "or only", "; ".join(ways)
 
 
-def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:
+def _sample_parts(
+    simulation: Simulation, sample: SampleCounts, *, is_shown: bool, is_known: bool
+) -> Iterator[Part]:
     """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
     shares = {part.place: part.share for part in simulation.places}
     keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
@@ -237,7 +247,8 @@ def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: boo
         )
         for place, count in sample.messages_of.items()
     ]
-    yield Table.of(columns, rows, key="destinations").for_people(is_shown)
+    table = Table.of(columns, rows, key="destinations")
+    yield (table if is_known else table.as_guess(1)).for_people(is_shown)
     distinct = (
         f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
         if sample.keys is None
@@ -253,6 +264,9 @@ def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: boo
         "share": Shown("of all", percent, number=True, json=None),
         "destination": Shown("destination", place_text),
     }
-    heavy = [(key.value, key.messages, key.messages / sample.messages, key.place) for key in sample.heaviest]
+    heavy = [
+        (key.value, key.messages, key.messages / sample.messages, as_known(key.place, is_known=is_known))
+        for key in sample.heaviest
+    ]
     is_telling = is_shown and (sample.keys is None or sample.keys < sample.messages)
     yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)

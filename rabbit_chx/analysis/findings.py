@@ -24,7 +24,8 @@ class Finding:
         line: of a mistake in a file the number of the line, counted from 1; None if it is not known.
         exchange: the exchange concerned; None for none.
         destination: the queue or exchange whose bucket, binding or declaration is concerned; None for none.
-        share: the exact share of the exchange's keys that it concerns; None if it does not concern keys.
+        share: the exact share of the exchange's keys that it concerns; None if it does not concern keys, or the share is not known.
+        likely: a guess of the share, if it depends on an order that is not known.
         names: the names of several queues or shards, or the key, where there is no single destination.
         override: the argument of `Broker.apply` that permits the refused action, such as ``allow_moved=0.2``; None for none.
     """
@@ -38,6 +39,7 @@ class Finding:
     exchange: str | None = None
     destination: Place = None
     share: float | None = None
+    likely: float | None = None
     names: tuple[str, ...] = ()
     override: Argument | None = None
 

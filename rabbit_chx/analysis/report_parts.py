@@ -12,14 +12,14 @@ from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering import Document, Line, Part, Table, TableColumn
-from rabbit_chx.result_fields import Shown, to_json
+from rabbit_chx.result_fields import Shown, as_known, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
-_MOST_COLUMNS = 12
+_MOST_COLUMNS = 8
 _MOST_MOVES = 50
 _HEAVIEST = 5
 
@@ -84,6 +84,13 @@ def ring_as_json(ring: KeyMap) -> dict[str, Any]:
     return dict(to_json(ring.summary()))
 
 
+def map_as_json(key_map: KeyMap) -> dict[str, Any]:
+    """Return all of a key map for a report; what depends on its order is a guess if that is not known."""
+    found: dict[str, Any] = to_json(key_map)
+    name = key_map.hashing.json_buckets
+    return found | {name: as_known(found[name], is_known=not (key_map.ground.is_assumed and found[name]))}
+
+
 def span_text(shares: tuple[float, float] | None) -> str:
     """Return the least and the greatest share as text, once if they are shown alike."""
     return "" if shares is None else " to ".join(dict.fromkeys(map(percent, shares)))
@@ -101,10 +108,11 @@ def matrix_table(
     most_moves: int = _MOST_MOVES,
     key: str | None = None,
     of: str = "all keys",
+    is_guess: bool = False,
 ) -> Table:
     """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first.
 
-    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something.
+    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something. See `Table.as_guess`.
     """
     moves = replace(
         _moves_table(matrix, shown, most_moves),
@@ -113,7 +121,7 @@ def matrix_table(
         pictures=lambda: [draw_movement(matrix, of)],
     )
     if len(matrix.after) > _MOST_COLUMNS:
-        return moves
+        return moves.as_guess(2) if is_guess else moves
     before, after = matrix.before_totals(), matrix.after_totals()
     rows = [
         [
@@ -128,7 +136,8 @@ def matrix_table(
         *map(TableColumn, (*map(place_text, after), "all")),
     ]
     total = ["", *map(shown, after.values()), shown(sum(after.values()))]
-    return replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
+    whole = replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
+    return whole.as_guess(1) if is_guess else whole
 
 
 def matrix_report(matrix: Flows) -> Document:
@@ -148,16 +157,25 @@ def _moves_table(matrix: Flows, shown: Callable[[Any], object], most: int) -> Ta
     return Table([*names, TableColumn("moves")], rows)
 
 
-def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Part]:
-    """Yield the first keys that move, and the number of the others; in JSON all of them are ``moves``."""
+def moved_keys(
+    moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int, *, is_known: bool
+) -> Iterator[Part]:
+    """Yield the first keys that move, and the number of the others; in JSON all of them are ``moves``. They are guesses unless `is_known`."""
     columns = {
         "key": Shown("key"),
         "before": Shown("before", outcome_text),
         "after": Shown("after", outcome_text),
     }
-    yield Table.of(columns, moves, key="moves", most=shown).for_people(moves)
-    if len(moves) > shown:
-        yield Line(f"and {plural(len(moves) - shown, 'more key')}")
+
+    def table(most: int | None) -> Table:
+        made = Table.of(columns, moves, key="moves", most=most)
+        return made if is_known else made.as_guess(1)
+
+    if len(moves) <= shown:
+        yield table(None).for_people(moves)
+    else:
+        yield replace(table(shown), whole=table(None))
+        yield Line(f"and {plural(len(moves) - shown, 'more key')}", of_rest=True)
 
 
 def slot_name(place: Place) -> str | None:

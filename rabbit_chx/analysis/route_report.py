@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
 from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Part, Table
-from rabbit_chx.result_fields import SPREAD, json_fields, shown
+from rabbit_chx.result_fields import SPREAD, as_known, json_fields, likely_or_not, shown
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -39,16 +39,18 @@ class Answer:
 
     Attributes:
         key: the key as given.
-        place: the destination; None if the message is unroutable.
+        place: the destination; None if the message is unroutable. Place, slot and fault are guesses if the ring or the hashed value is one.
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
         fault: why an exchange of the ring does not pass the message to exactly one queue; else None.
         explanation: the steps of the routing; None without ``--explain``.
     """
 
     key: str
-    place: Place = field(metadata=shown(json="destination"))
-    slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
-    fault: str | None = field(default=None, metadata=shown(optional=True))
+    place: Place = field(metadata=shown(json="destination", guess="likely"))
+    slot: str | None = field(
+        default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None, guess="likely_slot")
+    )
+    fault: str | None = field(default=None, metadata=shown(optional=True, guess="likely_fault"))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
 
     @classmethod
@@ -70,16 +72,28 @@ class Answer:
             return cls(key, end, None, fault, explanation)
         return cls(key, end, place.name if fault or place in source.slots else "", fault, explanation)
 
+    def as_guess(self) -> Answer:
+        """Return the answer of a ring that is a guess, or for a value that is one."""
+        slot, fault = (text and as_known(text, is_known=False) for text in (self.slot, self.fault))
+        return replace(self, place=as_known(self.place, is_known=False), slot=slot, fault=fault)
+
+    @property
+    def destination(self) -> str:
+        """The destination for people."""
+        return str(likely_or_not(place_text, self.place))
+
     def facts(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
-        row = [("key", self.key), ("destination", place_text(self.place))]
+        row = [("key", self.key), ("destination", self.destination)]
         if self.slot is not None:
-            row.append(("slot", self.slot))
+            row.append(("slot", str(self.slot)))
         return [*row, *_facts(self.explanation)] if self.explanation else row
 
 
-def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:
-    """Return answers that are shown one by one: all with the same fields."""
+def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object], *, is_determined: bool) -> Batch:
+    """Return answers that are shown one by one: all with the same fields. They are guesses unless their ring and value are determined."""
+    answers = answers if is_determined else [answer.as_guess() for answer in answers]
+    shared = {**shared, "determined": is_determined}
     facts = [answer.facts() for answer in answers]
     names = [name for name, _ in facts[0]] if facts else []
     rows = [[value for _, value in row] for row in facts]
@@ -89,19 +103,21 @@ def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Ba
 def route_report(
     source: KeyMap, answers: Sequence[Answer], *, is_determined: bool, ending: Sequence[Part] = ()
 ) -> Document:
-    """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer."""
+    """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer.
+
+    They are guesses unless their ring and value are determined.
+    """
+    answers = answers if is_determined else [answer.as_guess() for answer in answers]
     slots = any(answer.slot is not None for answer in answers)
     plain = [answer for answer in answers if answer.explanation is None]
-    rows = [
-        (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place)) for answer in plain
-    ]
+    rows = [(answer.key, *([answer.slot or ""] if slots else []), answer.destination) for answer in plain]
     explained = [
         Facts(
             [
                 ("key", answer.key),
-                ("destination", place_text(answer.place)),
-                *([("slot", answer.slot)] if answer.slot else ()),
-                *([("fault", answer.fault)] if answer.fault else ()),
+                ("destination", answer.destination),
+                *([("slot", str(answer.slot))] if answer.slot else ()),
+                *([("fault", str(answer.fault))] if answer.fault else ()),
                 *_facts(answer.explanation),
             ]
         )

@@ -419,15 +419,16 @@ class ScratchReport:
             (place, self.found.get(place, 0), self.predicted.get(place, 0))
             for place in dict.fromkeys((*self.ring.buckets, *self.found))
         ]
+        destinations = Table.of(_DESTINATIONS, counts, key="destinations")
+        # On a copy of a guess each queue gets what the guess predicts, not what the exchange sends to it.
+        destinations = destinations.as_guess(1) if self.doubt else destinations
         shown = self.differences[:_MOST_SHOWN]
         return Document(
             "verify",
             [
                 Data(fields),
                 Facts(facts),
-                replace(
-                    Table.of(_DESTINATIONS, counts, key="destinations"), pictures=lambda: draw_map(self.ring)
-                ).for_people(compared),
+                replace(destinations, pictures=lambda: draw_map(self.ring)).for_people(compared),
                 Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
             ],
         )

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.report_parts import ring_text
-from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.applying import DECLINED, Permissions, apply_shown, ask, show_planned
+from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
 from rabbit_chx.cli.broker_options import (
-    BrokerAddresses,
     BrokerOptions,
 )
 from rabbit_chx.cli.command import (
@@ -31,113 +25,16 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
-from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
-from rabbit_chx.fixes import Fix
+from rabbit_chx.errors import InputError, PlanOutdatedError
 from rabbit_chx.options import number, one_of
-from rabbit_chx.rendering import Block, Data, Document, Facts, Section
-from rabbit_chx.topology import Plan
-from rabbit_chx.topology.live.applying import DRAIN_S, Applied
+from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.live.recording import find_unrecorded
-from rabbit_chx.topology.planning.plan_value import count_changes, no_change, order_facts
-from rabbit_chx.topology.reports.plan_report import changes_table
-from rabbit_chx.words import plural
 
-if TYPE_CHECKING:
-    from rabbit_chx.broker import Broker
-
-#: The result of an application.
-ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]
-_CODES: dict[ApplyState, int] = {
-    "applied": ExitCode.DONE,
-    "unchanged": ExitCode.DONE,
-    "refused": ExitCode.REFUSED,
-    "partly": ExitCode.PARTLY,
-}
 #: The version of a plan file.
 _PLAN_VERSION = 2
 #: The largest --drain, in seconds: one day.
 _MAX_DRAIN_S = 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyReport:
-    """The result of applying a plan.
-
-    Attributes:
-        applied: the completed changes; None if nothing was changed.
-        refusals: the reasons to refuse the plan.
-        problem: the error, in words; None without an error.
-    """
-
-    state: ApplyState
-    plan: Plan
-    applied: Applied | None = None
-    refusals: Sequence[Finding] = ()
-    problem: str | None = None
-
-    def document(self) -> Document:
-        """Return the completed changes. The plan is printed before it."""
-        applied, plan = self.applied, self.plan
-        slots: dict[str, object] = {}
-        if applied is not None and (applied.handed_over or applied.unparked):
-            slots = {
-                "handed_over": [
-                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
-                ],
-                "unparked": applied.unparked,
-                "overtaken": applied.overtaken,
-            }
-        rings = applied.rings if applied and self.state == "applied" else {}
-        fields = {
-            "state": self.state,
-            "checksum": plan.checksum,
-            "planned": len(plan.changes),
-            "changes": applied.changes if applied else (),
-            "rings": [{"exchange": name, "ring": ring} for name, ring in rings.items()],
-            "refusals": refusals_as_json(self.refusals),
-            "message": self.problem,
-            **slots,
-        }
-        return Document("apply", [Data(fields), *self._shown()])
-
-    def _shown(self) -> Iterator[Block]:
-        if self.applied is None:
-            if self.state == "unchanged":
-                resumes = self.plan.resumes
-                yield Facts(
-                    [
-                        *([("resumes", str(resumes))] if resumes else []),
-                        ("applied", f"nothing: {no_change(self.plan)}"),
-                        *order_facts(self.plan),
-                        ("checksum", self.plan.checksum),
-                    ]
-                )
-            return
-        changes, planned = self.applied.changes, plural(len(self.plan.changes), "change")
-        slots = list(_slot_facts(self.applied))
-        if self.state == "applied":
-            counted = (
-                f"{planned}: {count_changes(changes)}" if changes else f"no changes: {no_change(self.plan)}"
-            )
-            rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
-            yield Facts([("applied", counted), *slots, *rings])
-        else:
-            done = f"{len(changes):,} of {planned}"
-            left = len(changes) < len(self.plan.changes)
-            following = [("next", "apply the same file again: it makes the other changes")] if left else []
-            yield Facts([("done", done), *slots, *following])
-            if changes:
-                yield Section("Done", [changes_table(changes, whole=False)])
-
-
-def _slot_facts(applied: Applied) -> Iterator[tuple[str, str]]:
-    if applied.handed_over:
-        yield "slots", f"{plural(len(applied.handed_over), 'slot')} with another queue"
-    if applied.unparked:
-        yield "parked", f"{plural(applied.unparked, 'message')} published again"
-    for sentence in applied.overtaken:
-        yield "overtaken", sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,26 +157,14 @@ def apply(
         if asks and not ask(plan):
             declined = ApplyReport("refused", plan, problem=DECLINED)
             return Outcome(declined.document() if output == "json" else None, code=ExitCode.REFUSED)
-        done = _apply(at, opened, plan, given, output)
-        return Outcome(done.document(), _CODES[done.state])
-
-
-def _apply(at: BrokerAddresses, opened: Broker, plan: Plan, given: ApplyOptions, output: str) -> ApplyReport:
-    try:
-        applied = apply_shown(
+        done = apply_plan(
             at,
             opened,
             plan,
+            output,
             verbose=given.verbose,
-            **given.permissions.arguments(),
+            **allowed,
             hand_over=given.hand_over,
             drain_s=given.drain,
         )
-    except ApplyError as error:
-        say(str(error))
-        return ApplyReport("partly", plan, error.applied, problem=str(error))
-    except PlanRefusedError as error:
-        if output != "json" or isinstance(error, PlanOutdatedError):
-            raise
-        return ApplyReport("refused", plan, refusals=error.refusals, problem=str(error))
-    return ApplyReport("applied", plan, applied)
+        return Outcome(done.document(), done.code)

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.report_parts import ring_text
+from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms
-from rabbit_chx.cli.command import option, say
+from rabbit_chx.cli.command import ExitCode, option, say
 from rabbit_chx.cli.printed import in_words
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE, ValueKind
-from rabbit_chx.rendering import ConsoleOutput, Document, MarkdownOutput, sign_of_life
+from rabbit_chx.rendering import (
+    Block,
+    ConsoleOutput,
+    Data,
+    Document,
+    Facts,
+    MarkdownOutput,
+    Section,
+    sign_of_life,
+)
 from rabbit_chx.topology import Plan
 from rabbit_chx.topology.live.applying import Applied
+from rabbit_chx.topology.planning.plan_value import count_changes, no_change, order_facts
+from rabbit_chx.topology.reports.plan_report import changes_table
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -67,20 +82,119 @@ class Permissions:
         return {name: value for name, value in given.items() if name != without}
 
 
+#: The result of an application; ``planned`` is a dry run.
+ApplyState: TypeAlias = Literal["planned", "applied", "unchanged", "refused", "partly"]
+_CODES: dict[ApplyState, int] = {
+    "planned": ExitCode.DIFFERENCE,
+    "applied": ExitCode.DONE,
+    "unchanged": ExitCode.DONE,
+    "refused": ExitCode.REFUSED,
+    "partly": ExitCode.PARTLY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """The result of applying a plan.
+
+    Attributes:
+        applied: the completed changes; None if nothing was changed.
+        refusals: the reasons to refuse the plan.
+        problem: the error, in words; None without an error.
+    """
+
+    state: ApplyState
+    plan: Plan
+    applied: Applied | None = None
+    refusals: Sequence[Finding] = ()
+    problem: str | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return _CODES[self.state]
+
+    def document(self) -> Document:
+        """Return the completed changes. The plan is printed before it."""
+        return Document("apply", [Data(self._fields()), *self._shown()])
+
+    def _fields(self) -> dict[str, object]:
+        """Return the names and values for programs."""
+        applied, plan = self.applied, self.plan
+        slots: dict[str, object] = {}
+        if applied is not None and (applied.handed_over or applied.unparked):
+            slots = {
+                "handed_over": [
+                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
+                ],
+                "unparked": applied.unparked,
+                "overtaken": applied.overtaken,
+            }
+        rings = applied.rings if applied and self.state == "applied" else {}
+        return {
+            "state": self.state,
+            "checksum": plan.checksum,
+            "planned": len(plan.changes),
+            "changes": applied.changes if applied else (),
+            "rings": [{"exchange": name, "ring": ring} for name, ring in rings.items()],
+            "refusals": refusals_as_json(self.refusals),
+            "message": self.problem,
+            **slots,
+        }
+
+    def _shown(self, again: str = "apply the same file again") -> Iterator[Block]:
+        """Yield what people see; `again` is what makes the changes that are left."""
+        if self.applied is None:
+            if self.state == "unchanged":
+                resumes = self.plan.resumes
+                yield Facts(
+                    [
+                        *([("resumes", str(resumes))] if resumes else []),
+                        ("applied", f"nothing: {no_change(self.plan)}"),
+                        *order_facts(self.plan),
+                        ("checksum", self.plan.checksum),
+                    ]
+                )
+            return
+        changes, planned = self.applied.changes, plural(len(self.plan.changes), "change")
+        slots = list(_slot_facts(self.applied))
+        if self.state == "applied":
+            counted = (
+                f"{planned}: {count_changes(changes)}" if changes else f"no changes: {no_change(self.plan)}"
+            )
+            rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
+            yield Facts([("applied", counted), *slots, *rings])
+        else:
+            done = f"{len(changes):,} of {planned}"
+            left = len(changes) < len(self.plan.changes)
+            following = [("next", f"{again}: it makes the other changes")] if left else []
+            yield Facts([("done", done), *slots, *following])
+            if changes:
+                yield Section("Done", [changes_table(changes, whole=False)])
+
+
+def _slot_facts(applied: Applied) -> Iterator[tuple[str, str]]:
+    if applied.handed_over:
+        yield "slots", f"{plural(len(applied.handed_over), 'slot')} with another queue"
+    if applied.unparked:
+        yield "parked", f"{plural(applied.unparked, 'message')} published again"
+    for sentence in applied.overtaken:
+        yield "overtaken", sentence
+
+
 #: The problem of a plan that the user declined.
 DECLINED = "the answer was no"
 
 
-def apply_shown(
+def _apply_shown(
     at: BrokerAddresses,
     opened: Broker,
     plan: Plan,
     *,
     verbose: bool = False,
-    seen: Callable[[int], None] = lambda _: None,
     **permissions: Any,
 ) -> Applied:
-    """Apply a plan, and show its progress. `seen` receives each number of completed changes."""
+    """Apply a plan, and show its progress."""
     size, done = len(plan.changes), 0
     if alarms := disk_alarms():
         hint = ": once its disk is full, RabbitMQ 4.3 refuses every login after a change"
@@ -93,7 +207,6 @@ def apply_shown(
             nonlocal done
             checking.close()
             before, done = done, count  # first, since an interruption may come while this writes
-            seen(count)
             for number, change in enumerate(plan.changes[before:count], before + 1) if verbose else ():
                 say(f"done {number:,} of {size:,}: {change}")
             counting(count)
@@ -110,6 +223,20 @@ def apply_shown(
     for note in applied.unrecorded:
         say(note)
     return applied
+
+
+def apply_plan(at: BrokerAddresses, opened: Broker, plan: Plan, output: str, **given: Any) -> ApplyReport:
+    """Apply a plan, and show its progress; `given` are the arguments of `_apply_shown`."""
+    try:
+        applied = _apply_shown(at, opened, plan, **given)
+    except ApplyError as error:
+        say(str(error))
+        return ApplyReport("partly", plan, error.applied, problem=str(error))
+    except PlanRefusedError as error:
+        if output != "json" or isinstance(error, PlanOutdatedError):
+            raise
+        return ApplyReport("refused", plan, refusals=error.refusals, problem=str(error))
+    return ApplyReport("applied", plan, applied)
 
 
 def ask(plan: Plan) -> bool:

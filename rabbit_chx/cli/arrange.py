@@ -204,7 +204,7 @@ def arrange(
     With --keys the slots move so that no queue has too much of the load of a sample: RabbitMQ does not count the messages of
     slots.
 
-    The exit code is 3 if a list is not written, such as one whose order divides an entry with variables; stderr has it. It is 1 if the target of the load is not reached.
+    The exit code is 3 if the order of a live ring is not known, or a list is not written, such as one whose order divides an entry with variables; stderr has it. It is 1 if the target of the load is not reached.
     """
     if write and file == STDIN:
         raise InputError("stdin cannot be written: leave --write out, or pass a file")
@@ -227,7 +227,9 @@ def arrange(
         members[balanced.exchange] = _members_with_slots(balanced, given)
     done = rearrange(given.text, members, given.variables)
     slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
+    is_known = True
     for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):
+        is_known &= not (ring.before.buckets and ring.before.ground.is_assumed)
         order = better[ring.exchange][1] if ring.exchange in better else None
         _report_moves(ring, order, read.live.facts.means)
     pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
@@ -242,9 +244,14 @@ def arrange(
         if done.text != given.text:
             _replace(Path(file), done.text)
         say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
-    code = ExitCode.PARTLY if done.unwritten else ExitCode.DONE
+    code = ExitCode.DONE if is_known and not done.unwritten else ExitCode.PARTLY
     text = None if write else done.text
-    fields: dict[str, object] = {"rings": _shares(better.values()), "pinned": pinned, "text": text}
+    fields: dict[str, object] = {
+        "rings": _shares(better.values()),
+        "pinned": pinned,
+        "determined": is_known,
+        "text": text,
+    }
     parts: list[Part] = [] if text is None else [Verbatim(text)]
     if balanced is not None:
         say(f"{balanced.exchange}: {result_text(balanced.made)}")

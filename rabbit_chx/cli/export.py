@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Verbatim, sign_of_life
+from rabbit_chx.result_fields import Likely
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
@@ -96,7 +97,17 @@ def export(
         say(Fix(about, remedy))
     code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
     text = _with_choices(written.to_toml(), written, guessed)
-    return Outcome(Document("topology", [Data(lambda: tomllib.loads(text)), Verbatim(text)]), code)
+    return Outcome(Document("topology", [Data(lambda: _fields(text, guessed)), Verbatim(text)]), code)
+
+
+def _fields(text: str, guessed: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a topology file; a ring whose order is `guessed` is a guess."""
+    fields = tomllib.loads(text)
+    for exchange in fields.get("exchanges", ()):
+        if exchange["name"] in guessed:
+            name = "ring" if "ring" in exchange else "members"
+            exchange[name] = Likely(exchange[name])
+    return ({"determined": False} if guessed else {}) | fields
 
 
 def _expressible(topology: Topology) -> tuple[Topology, list[str]]:

@@ -17,6 +17,7 @@ from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.rendering import Document
 from rabbit_chx.topology import Plan
 from rabbit_chx.topology.live.recording import why_not_resumable
 
@@ -43,24 +44,15 @@ def plan(
 
     The exit code is also 1 if messages are parked, and 3 without changes if the order of a ring is not known.
     """
-    at, allowed = broker.live(), permissions.arguments()
+    at = broker.live()
+    permissions.arguments()  # refuses contradictions before the broker is asked
     given = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
     with at.open() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
         say_unrecorded_rings(live.live)
     if note := why_not_resumable(live.plan, live.live):
         say(note)
-    remaining = live.refused(permissions)
-    live = replace(live, plan=replace(live.plan, refusals=remaining))
-    made, permitting = live.plan, options_to_permit(remaining)
-    ending = []
-    if not given.is_definitions and file != "-" and _can_move_less(made):
-        ending.append(Fix("Move less by:  ", to_type("arrange", file, write=True)))
-    if (made.changes or made.parked_messages) and permitting is not None:
-        # apply cannot ask if stdin is the file
-        reviewed = {"checksum": made.checksum} if file == STDIN else {}
-        ending.append(Fix("Apply it with: ", to_type("apply", file, **allowed | permitting, **reviewed)))
-    report = live.report(whole=whole, ending=ending)
+    made, report = report_plan(live, file, permissions, whole=whole)
     if plan_out is not None:
         try:
             text = json.dumps(report.as_json(in_words), ensure_ascii=False)
@@ -76,6 +68,23 @@ def plan(
         else unknown_order(made, live.live) or ExitCode.DONE
     )
     return Outcome(report, code)
+
+
+def report_plan(
+    live: LivePlan, file: str, permissions: Permissions, *, whole: bool = False
+) -> tuple[Plan, Document]:
+    """Return the plan of a file with the refusals that are not permitted, and its report with the commands that follow."""
+    remaining, allowed = live.refused(permissions), permissions.arguments()
+    live = replace(live, plan=replace(live.plan, refusals=remaining))
+    made, permitting = live.plan, options_to_permit(remaining)
+    ending = []
+    if not live.file.is_definitions and file != STDIN and _can_move_less(made):
+        ending.append(Fix("Move less by:  ", to_type("arrange", file, write=True)))
+    if (made.changes or made.parked_messages) and permitting is not None:
+        # apply cannot ask if stdin is the file
+        reviewed = {"checksum": made.checksum} if file == STDIN else {}
+        ending.append(Fix("Apply it with: ", to_type("apply", file, **allowed | permitting, **reviewed)))
+    return made, live.report(whole=whole, ending=ending)
 
 
 def _can_move_less(plan: Plan) -> bool:

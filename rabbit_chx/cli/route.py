@@ -164,12 +164,14 @@ def _find_keys(
             raise RabbitChxError(f"none of the keys reaches {reaching}: pass others")
 
     fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
-    return Outcome(Document("keys", [Data(fields), Lines(found(), key="keys")]), code_of(given))
+    keys_found = Lines(found(), key="keys", is_guess=not given.is_determined)
+    return Outcome(Document("keys", [Data(fields), keys_found]), code_of(given))
 
 
 def _is_lost(answer: Answer, given: RingInput) -> bool:
-    """Return True if the message of an answer reaches no queue, or its slot is not bound to exactly one."""
-    return bool(answer.fault) or given.loses([answer.place])
+    """Return True if the message of an answer reaches no queue, or its slot is not bound to exactly one; a guess shows neither."""
+    is_known = given.is_determined or given.is_accepted
+    return is_known and (bool(answer.fault) or given.loses([answer.place]))
 
 
 def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]) -> Iterator[Batch]:
@@ -177,11 +179,10 @@ def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter
     shared = {
         **({"provenance": ground.origin} if given.source.hashing.has_order else {}),
         **({"doubt": ground.doubt} if ground.doubt else {}),
-        "determined": given.is_determined,
     }
     for batch in batches:
         lost.update(_is_lost(answer, given) for answer in batch)
-        yield answers_batch(batch, shared)
+        yield answers_batch(batch, shared, is_determined=given.is_determined)
 
 
 def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, Rules, argument, command, option, options, say
+from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
@@ -77,21 +77,25 @@ def show(
     ConsumerGroup sets identify the members of a group; its journal has the time of the last switch. Values of the
     management API are up to 5 s old; if a queue has consumers but none is active, the command retries for 6 s.
 
-    Nothing is changed. If no exchange hashes, the exit code is 2, and stderr says whether the plugin, the vhost or
+    Nothing is changed. The exit code is 3 if the order of a ring is not known, or the user does not see all consumers. If no exchange hashes, it is 2, and stderr says whether the plugin, the vhost or
     a permission is missing.
     """
     _refuse_rings(exchanges)
     if group.consumers:
         from rabbit_chx.cli.show_consumers import consumers_report
 
-        return Outcome(
+        return _outcome(
             consumers_report(broker.live(streams=group.stream_group is not None), exchanges, group)
         )
     at = broker.live()
     if not exchanges:
-        return Outcome(_list_exchanges(at, all_vhosts=all_vhosts))
-    shown = {name: _read(at, name, keys, has_history=history) for name in exchanges}
-    return Outcome(show_report(shown))
+        return _list_exchanges(at, all_vhosts=all_vhosts)
+    report = show_report({name: _read(at, name, keys, has_history=history) for name in exchanges})
+    return _outcome(replace(report, about=f"{at.address}, vhost {at.settings.vhost}"))
+
+
+def _outcome(report: Document) -> Outcome:
+    return Outcome(report, ExitCode.DONE if report.is_determined else ExitCode.PARTLY)
 
 
 def _refuse_rings(names: Sequence[str]) -> None:
@@ -161,15 +165,18 @@ def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | N
         return opened.sharding(live.name)
 
 
-def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Document:
+def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[Sequence[object]] = []
     moduli: list[tuple[str, str, int, int]] = []
     unrecorded: list[str] = []
+    is_known = True
     for vhost in vhosts:
         with live.in_vhost(vhost).open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
-        rings += list_rings(vhost, topology)
+        rows = [*list_rings(vhost, topology)]
+        rings += rows
+        is_known &= all(is_determined for *_, is_determined, _ in rows)
         say_doubts(topology.rings)
         if names := read_without_record(topology):
             where = {"vhost": vhost} if all_vhosts else {}
@@ -177,4 +184,5 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Document:
         moduli += list_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")
-    return list_report(vhosts, rings, moduli, unrecorded=unrecorded, all_vhosts=all_vhosts)
+    report = list_report(vhosts, rings, moduli, unrecorded=unrecorded, all_vhosts=all_vhosts)
+    return Outcome(report, ExitCode.DONE if is_known else ExitCode.PARTLY)

@@ -1,9 +1,4 @@
-"""Open a connection with aio-pika; translate aiormq's errors, and decode what pamqp does not.
-
-A text that is not UTF-8 (a routing key, a property, the name of a header) and a time after the year 9999 (as of microseconds) are an error of
-pamqp, which ends the connection of each consumer that gets the message, again and again until the broker drops it, and good ones with it.
-So the bytes of such a text are surrogate escapes, and such a time is its number.
-"""
+"""Open a connection with aio-pika, and translate aiormq's errors."""
 
 from __future__ import annotations
 
@@ -16,7 +11,6 @@ from typing import Any
 
 import aio_pika
 from aiormq import exceptions as aiormq_errors
-from pamqp import decode
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.replies import error_for
@@ -31,6 +25,7 @@ from rabbit_chx.connection.failures import (
     raise_if_cancelled,
     vhost_error,
 )
+from rabbit_chx.connection.pamqp_decoding import decode_all
 from rabbit_chx.connection.tokens import log_in_async
 from rabbit_chx.errors import RabbitChxError
 
@@ -73,43 +68,6 @@ _FAILURES: tuple[ClientFailure, ...] = (
 )
 
 
-# -- what pamqp (4.0.1, decode.py) does not decode
-
-
-def _short_string(value: bytes) -> tuple[int, str]:
-    try:
-        return decode.short_str(value)
-    except UnicodeDecodeError:
-        end = value[0] + 1
-        return end, value[1:end].decode(errors="surrogateescape")
-
-
-def _timestamp(value: bytes) -> tuple[int, Any]:
-    try:
-        return decode.timestamp(value)
-    except (ValueError, OverflowError, OSError):
-        return 8, int.from_bytes(value[:8])
-
-
-def _table(value: bytes) -> tuple[int, Any]:
-    try:
-        return decode.field_table(value)
-    except UnicodeDecodeError:
-        end, at, table = 4 + int.from_bytes(value[:4]), 4, {}
-        while at < end:
-            size, name = _short_string(value[at:end])
-            consumed, table[name] = decode.embedded_value(value[at + size : end])
-            at += size + consumed
-        return end, table
-
-
-decode.METHODS.update(shortstr=_short_string, timestamp=_timestamp, table=_table)
-decode.TABLE_MAPPING.update({b"T": _timestamp, b"F": _table})
-
-
-# -- connections
-
-
 async def open_aio_pika(settings: ConnectionSettings) -> Any:  # aio-pika's own type
     """Open a connection with aio-pika, without automatic reconnects; raise an InputError for a setting that aio-pika does not support.
 
@@ -120,6 +78,7 @@ async def open_aio_pika(settings: ConnectionSettings) -> Any:  # aio-pika's own 
         # aiormq logs the bytes of each frame that it sends, at DEBUG.
         logging.getLogger("aiormq.connection").addFilter(_has_no_token)
     connection, settings = await log_in_async(settings, _open)
+    decode_all(connection.transport.connection._reader_task.task)  # noqa: SLF001  # aiormq has no other name for it (7.2.4)
     if password.is_token:
         renewal = asyncio.create_task(_renew_tokens(connection, settings, password))
         connection.transport.connection.closing.add_done_callback(lambda _: renewal.cancel())

@@ -45,6 +45,7 @@ from rabbit_chx.amqp.frames import (
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, renewal_error
 from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.connection.pamqp_decoding import unmarshal
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 from rabbit_chx.version import __version__
 
@@ -245,12 +246,12 @@ class Session:
         if int.from_bytes(payload[:4], "big") == METHOD_RETURN:
             self._on_return(payload)
             return
-        _, _, method = frame.unmarshal(frame_bytes)
+        _, _, method = unmarshal(frame_bytes)
         handler = self._handlers.get(method.name)
         if handler is not None:
             handler(method)
         else:
-            self.reply = method  # type: ignore[assignment]  # a method frame always contains a method
+            self.reply = method  # a method frame always contains a method
 
     def _send(self, method: Method, channel: int) -> None:
         self.output.append(ControlBytes(frame.marshal(method, channel)))

@@ -11,7 +11,17 @@ from typing import Any, TypeAlias
 
 from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.rendering.table import TableColumn
-from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
+from rabbit_chx.result_fields import (
+    Likely,
+    Shown,
+    described,
+    document,
+    is_empty,
+    json_row,
+    likely_or_not,
+    likely_text,
+    to_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +33,15 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sentence or two; a renderer breaks them into lines."""
+    """A sentence or two; a renderer breaks them into lines.
+
+    Attributes:
+        text: the sentences.
+        of_rest: True if it is about rows that only a form that folds shows, which leaves it out.
+    """
 
     text: str
+    of_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +51,12 @@ class Lines:
     Attributes:
         texts: the lines.
         key: their name in JSON; None: only people read them.
+        is_guess: True if they depend on an order that is not known.
     """
 
     texts: Iterable[str]
     key: str | None = None
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +81,7 @@ class Table:
         rows: cells, as many per row as there are columns.
         total: cells of a last row, set apart.
         narrow: a narrower form of the table, for where this one does not fit.
+        whole: the table with the rows that `rows` leaves out, for a form that folds.
         key: its name in JSON; None: only people read it.
         value: makes its value in JSON.
         pictures: makes pictures of it, for a form that can draw.
@@ -72,6 +91,7 @@ class Table:
     rows: Sequence[Sequence[object]]
     total: Sequence[object] = ()
     narrow: Table | None = None
+    whole: Table | None = None
     key: str | None = None
     value: Callable[[], Any] = list
     pictures: Callable[[], Sequence[Picture]] = tuple
@@ -114,10 +134,26 @@ class Table:
         ]
         return cls(
             [TableColumn(named[at][1].label or "", named[at][1].number) for at in seen],
-            [[named[at][1].form(row[at]) for at in seen] for row in cells[:most]],
+            [[likely_or_not(named[at][1].form, row[at]) for at in seen] for row in cells[:most]],
             sums if total else (),
             key=key,
             value=lambda: [json_row(named, row) for row in cells],
+        )
+
+    def as_guess(self, first: int) -> Table:
+        """Return the table as one that depends on an order which is not known: its cells from column `first` on are guesses."""
+
+        def marked(row: Sequence[object]) -> list[object]:
+            return [*row[:first], *(likely_text(str(cell)) if cell != "" else "" for cell in row[first:])]
+
+        narrow = None if self.narrow is None else self.narrow.as_guess(len(self.narrow.columns) - 1)
+        return replace(
+            self,
+            rows=[*map(marked, self.rows)],
+            total=marked(self.total) if self.total else (),
+            narrow=narrow,
+            value=lambda: Likely(self.value()),
+            pictures=tuple,
         )
 
     def for_people(self, reason: object) -> Table:
@@ -179,11 +215,17 @@ class Document:
         name: the name of its format, which is ``rabbit-chx/NAME`` in JSON; empty: the JSON does not name its format.
         parts: its parts, in the order of both people and programs.
         gauges: its metrics, each name once.
+        title: what a page of it is called.
+        about: the broker and the time, which a page shows below its title.
+        lead: the sentence with which a page begins.
     """
 
     name: str
     parts: Sequence[Part]
     gauges: Sequence[Gauge] = ()
+    title: str = ""
+    about: str = ""
+    lead: str = ""
 
     def as_json(self, words: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the document for programs, in JSON types; `words` makes texts those of the reader."""
@@ -192,6 +234,11 @@ class Document:
             document(self.name, **fields) if self.name else to_json(fields), words
         )
         return found
+
+    @property
+    def is_determined(self) -> bool:
+        """False if a part says that it depends on something which is not known."""
+        return _is_determined(self.parts)
 
     def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
         """Yield what people see, in order; `words` makes texts those of the reader, and leaves files alone."""
@@ -228,8 +275,17 @@ def _fields(parts: Iterable[Part]) -> dict[str, object]:
         elif isinstance(part, Table) and part.key is not None:
             found[part.key] = part.value()
         elif isinstance(part, Lines) and part.key is not None:
-            found[part.key] = list(part.texts)
+            found[part.key] = Likely(list(part.texts)) if part.is_guess else list(part.texts)
     return found
+
+
+def _is_determined(parts: Iterable[Part]) -> bool:
+    return all(
+        _is_determined(part.parts)
+        if isinstance(part, Section)
+        else not isinstance(part, Data) or callable(part.values) or part.values.get("determined", True)
+        for part in parts
+    )
 
 
 def _worded(value: Any, words: Callable[[str], str]) -> Any:
@@ -243,9 +299,10 @@ def _worded(value: Any, words: Callable[[str], str]) -> Any:
 def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Block]:
     for part in parts:
         if isinstance(part, Line):
-            yield Line(words(part.text))
+            yield replace(part, text=words(part.text))
         elif isinstance(part, Lines):
-            yield Lines(map(words, part.texts))
+            texts = map(words, part.texts)
+            yield Lines(map(likely_text, texts) if part.is_guess else texts)
         elif isinstance(part, Facts):
             yield replace(part, pairs=[(name, words(value)) for name, value in part.pairs])
         elif isinstance(part, Section):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 #: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
-KeyMapKind: TypeAlias = Literal["x-consistent-hash", "slots", "x-modulus-hash", "super-stream"]
+KeyMapKind: TypeAlias = ExchangeType | Literal["slots"]
 #: The document of ``rabbit-chx show`` about an exchange, which has the fields of its map.
 SHOW_FORMAT = "rabbit-chx/show"
 _FORMAT_VERSION = 1
@@ -495,6 +495,7 @@ class KeyMap:
                 f"this JSON is not {what} that can be read here: it has format version {read.get('format_version')!r}, this library reads "
                 f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
             )
+        read |= read.get("likely") or {}  # a ring whose order is a guess, as `show` wrote it
         try:
             places = read[cls._hash.json_buckets]
             if not isinstance(places, list):

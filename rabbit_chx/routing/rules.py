@@ -11,6 +11,7 @@ of rabbitmq-server.
 
 from __future__ import annotations
 
+from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule, Spans
 
 _CHX_ERL = "rabbit_exchange_type_consistent_hash.erl"
@@ -160,15 +161,15 @@ RESTART_KEEPS = Rule(
 # -- x-modulus-hash: in which order bindings are counted -------------------------------------------------------------
 
 MODULUS_BY_BINDING_KEY = Rule(
-    "x-modulus-hash", "bindings are sorted by binding key, kind and name",
+    MODULUS_EXCHANGE, "bindings are sorted by binding key, kind and name",
     _before("4.3.0"), f"{_MODULUS_ERL} route/3; rabbit_router.erl match_routing_key/2", "mnesia",
 )
 MODULUS_UNORDERED = Rule(
-    "x-modulus-hash", "bindings are in an order that cannot be computed, and in another one after a restart",
+    MODULUS_EXCHANGE, "bindings are in an order that cannot be computed, and in another one after a restart",
     _between("3.13.0", "4.3.0"), f"{_MODULUS_ERL} route/3; rabbit_khepri.erl, projections of routes", "khepri",
 )
 MODULUS_BY_NAME = Rule(
-    "x-modulus-hash", "destinations are sorted by kind and name; binding keys do not count",
+    MODULUS_EXCHANGE, "destinations are sorted by kind and name; binding keys do not count",
     _since("4.3.0"), f"{_MODULUS_ERL} route/3, #15849",
 )
 

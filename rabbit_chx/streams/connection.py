@@ -287,11 +287,8 @@ class StreamConnection:
                 f"{self.where}: {super_stream!r} is not a super stream, but a stream: pass it as stream",
                 queue=super_stream,
             ) from None
-        route = name_field(_UNBOUND_KEY, "the routing key") + name_field(
-            super_stream, "the super stream name"
-        )
         with suppress(AccessRefusedError):
-            if self._request(Key.ROUTE, route, frames.read_names, action.format(super_stream), super_stream):
+            if self.routes(super_stream, _UNBOUND_KEY):
                 raise InputError(
                     f"{self.where}: {super_stream!r} is not a super stream, but an exchange that takes any key: pass the exchange with its "
                     "ring",
@@ -302,13 +299,8 @@ class StreamConnection:
     def routes(self, super_stream: str, key: str) -> tuple[str, ...]:
         """Return the partitions that are bound with a routing key."""
         route = name_field(key, "the routing key") + name_field(super_stream, "the super stream name")
-        return self._request(
-            Key.ROUTE,
-            route,
-            frames.read_names,
-            f"find the route of {key!r:.60} in {{!r}}".format(super_stream),
-            super_stream,
-        )
+        action = f"find the route of {key!r:.60} in {super_stream!r}"
+        return self._request(Key.ROUTE, route, frames.read_names, action, super_stream)
 
     def binding_keys(self, super_stream: str, streams: Sequence[str]) -> tuple[str | None, ...]:
         """Return the binding key of each partition, None where it is not found.
@@ -446,9 +438,7 @@ class StreamConnection:
 
     def give_credit(self, subscription_id: int, chunks: int) -> None:
         """Let the broker send more chunks. If the subscription does not exist, a `CreditRefused` arrives."""
-        with self._lock:
-            self._enqueue(frames.credit(subscription_id, chunks))
-            self._poll(0)
+        self._tell(frames.credit(subscription_id, chunks))
 
     def events(self, wait_s: float) -> list[Event]:
         """Return the unsolicited messages in their order; wait for one for at most `wait_s` seconds."""
@@ -472,9 +462,7 @@ class StreamConnection:
         The broker sends the update of the next consumer after the answer of the one before, and closes a connection that has not answered
         within 60 s (rabbitmq-server v4.3.6, rabbit_stream_reader.erl, ``ensure_outstanding_requests_timer/1``).
         """
-        with self._lock:
-            self._enqueue(frames.reply_to_consumer_update(correlation_id, start))
-            self._poll(0)
+        self._tell(frames.reply_to_consumer_update(correlation_id, start))
 
     def store_offset(self, reference: str, stream: str, offset: int) -> None:
         """Store an offset under a name in the stream. Any node passes it to the leader.
@@ -483,9 +471,7 @@ class StreamConnection:
         """
         check_whole("offset", offset, 0, (1 << 63) - 1)
         content = name_field(reference, "the reader's name") + name_field(stream) + offset.to_bytes(8)
-        with self._lock:
-            self._enqueue(frames.frame(Key.STORE_OFFSET, content))
-            self._poll(0)
+        self._tell(frames.frame(Key.STORE_OFFSET, content))
 
     def query_offset(self, reference: str, stream: str) -> int | None:
         """Return the offset that the leader has for a name; None if nothing is stored."""
@@ -543,6 +529,12 @@ class StreamConnection:
             self._heartbeat_thread.join(within_s)
 
     # -- requests
+
+    def _tell(self, frame: bytes) -> None:
+        """Send a frame that has no reply, as far as the socket takes it now."""
+        with self._lock:
+            self._enqueue(frame)
+            self._poll(0)
 
     def _request_ok(self, key: Key, content: bytes, action: str, name: str | None = None) -> None:
         """Send a request whose reply has only a code, and raise an error for another code than OK."""

@@ -379,29 +379,20 @@ def _publish_errors(fields: Fields) -> PublishErrors:
     return PublishErrors(publisher_id, errors["id"].astype(np.uint64), errors["code"].astype(np.uint16))
 
 
-def _stream_changed(fields: Fields) -> StreamChanged:
-    code = fields.integer(2)
-    return StreamChanged(fields.text(), code)
-
-
-def _credit_refused(fields: Fields) -> CreditRefused:
-    code = fields.integer(2)
-    return CreditRefused(fields.integer(1), code)
-
-
-def _consumer_update(fields: Fields) -> ConsumerUpdate:
-    correlation_id = fields.integer(4)
-    return ConsumerUpdate(fields.integer(1), bool(fields.integer(1)), correlation_id)
-
-
 #: Readers of unsolicited messages by command. A refused credit has the key of a reply, and no correlation id.
 _COMMANDS: Final[dict[int, Callable[[Fields], Message]]] = {
     Key.DELIVER: lambda fields: DeliveredChunk(fields.integer(1), fields.rest()),
     Key.PUBLISH_CONFIRM: lambda fields: Confirms(fields.integer(1), fields.numbers(_ID).astype(np.uint64)),
     Key.PUBLISH_ERROR: _publish_errors,
-    Key.METADATA_UPDATE: _stream_changed,
-    _REPLY_BIT | Key.CREDIT: _credit_refused,
-    Key.CONSUMER_UPDATE: _consumer_update,
+    Key.METADATA_UPDATE: lambda fields: StreamChanged(code=fields.integer(2), stream=fields.text()),
+    _REPLY_BIT | Key.CREDIT: lambda fields: CreditRefused(
+        code=fields.integer(2), subscription_id=fields.integer(1)
+    ),
+    Key.CONSUMER_UPDATE: lambda fields: ConsumerUpdate(
+        correlation_id=fields.integer(4),
+        subscription_id=fields.integer(1),
+        is_active=bool(fields.integer(1)),
+    ),
     Key.TUNE: lambda fields: Tune(fields.integer(4), fields.integer(4)),
     Key.CLOSE: lambda fields: Closing(fields.integer(4), fields.integer(2), fields.text()),
     Key.HEARTBEAT: lambda _: Heartbeat(),

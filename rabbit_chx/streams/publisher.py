@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
-from rabbit_chx.checks import bytes_of, check_name, check_whole, is_whole, shown
+from rabbit_chx.checks import bytes_of, check_name, is_whole, shown
 from rabbit_chx.connection.failures import unknown_outcome
 from rabbit_chx.connection.usage_guard import FINALIZER_S, Guarded, UsageGuard, one_thread
 from rabbit_chx.errors import (
@@ -37,7 +37,7 @@ from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting, are_names
-from rabbit_chx.streams.chunks import NO_CODEC, Codec, has_codec
+from rabbit_chx.streams.chunks import NO_CODEC, has_codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
 from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
@@ -169,14 +169,14 @@ class StreamPublisher(Guarded):
 
     @takes(WriterOptions)
     def __init__(self, options: WriterOptions) -> None:
-        stream, super_stream, name = options.stream, options.super_stream, options.name
-        self._guard = UsageGuard(f"the StreamPublisher of {stream or super_stream or options.exchange!r}")
+        super_stream, name, limits = options.super_stream, options.name, options.limits
+        target = options.stream or super_stream or options.exchange
+        self._guard = UsageGuard(f"the StreamPublisher of {target!r}")
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
         self._name, self._filter_value = name, options.filter_value
         self._sub_entry_rows, self._compression = options.sub_entry_rows, options.compression
         settings = read_secretly(partial(settings_of, credentials=options.credentials), options.url)
-        limits = options.limits
         management = _check_stream_options(options)
         self._placement: KeyMap | None = None if options.ring is None else check_stream_ring(options.ring)
         self._exchange = (super_stream or "") if options.exchange is None else options.exchange
@@ -195,8 +195,8 @@ class StreamPublisher(Guarded):
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = limits.confirm_timeout_s
             if options.create:
-                _create_missing(connection, stream, super_stream, options.create)
-            self.streams = self._find_streams(connection, stream, super_stream, options.routing)
+                _create_missing(connection, options)
+            self.streams = self._find_streams(connection, options)
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
@@ -212,45 +212,33 @@ class StreamPublisher(Guarded):
             for destination in self.streams
         ]
 
-    def _find_streams(
-        self,
-        connection: StreamConnection,
-        stream: str | None,
-        super_stream: str | None,
-        routing: StreamRouting | None,
-    ) -> tuple[str, ...]:
+    def _find_streams(self, connection: StreamConnection, options: WriterOptions) -> tuple[str, ...]:
         """Return the streams after checking that they exist; keep what the broker can."""
         self._no_filters = connection.no_filters
         self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
-        if self._name is not None and self._sub_entry_rows is not None and self._frame_max < ENTRY_BYTES:
+        if options.name is not None and options.sub_entry_rows and self._frame_max < ENTRY_BYTES:
             raise InputError(
                 f"sub-entries with a name have up to {ENTRY_BYTES:,} bytes, and a frame of this broker {self._frame_max:,}: raise the broker's "
                 "stream.frame_max, or leave sub_entry_rows out"
             )
         self._check_filters(self._filter_value)
-        ring = self._placement
-        if super_stream is not None:
-            self._placement = _super_stream(connection, super_stream, routing)
-        streams = _streams_of(self._placement, stream)
+        if options.super_stream is not None:
+            self._placement = _super_stream(connection, options.super_stream, options.routing)
+        streams: tuple[str, ...] = (str(options.stream),)
+        if self._placement is not None:
+            streams = tuple(map(str, self._placement.destinations))
         try:
             connection.metadata(streams)
         except NotFoundError as cause:
-            raise (
-                InputError(f"{cause}. Each destination of the ring must be a stream")
-                if ring is not None
-                else cause
-            ) from None
+            if options.ring is None:
+                raise
+            raise InputError(f"{cause}. Each destination of the ring must be a stream") from None
         return streams
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -344,17 +332,15 @@ class StreamPublisher(Guarded):
         return self._report(rows, began)
 
     def _report(self, rows: RowColumns, began: float, unknown: int = 0) -> StreamReport:
-        counts = [writer.counts for writer in self._writers]
+        counts = Counter[str]()
+        for writer in self._writers:
+            counts.update(vars(writer.counts))
         return StreamReport(
             rows=len(rows.keys),
-            confirmed=sum(each.confirmed for each in counts),
             streams={writer.stream: writer.counts.confirmed for writer in self._writers},
-            known=sum(each.known for each in counts),
-            resent=sum(each.resent for each in counts),
-            repaired=sum(each.repaired for each in counts),
-            reconnects=sum(each.reconnects for each in counts),
             seconds=time.monotonic() - began,
             unknown=unknown,
+            **counts,
         )
 
     def _validate_rows(
@@ -535,14 +521,14 @@ def _check_stream_options(options: WriterOptions) -> ManagementUrl | None:
     management = (
         None if limits.management_url is None else read_secretly(ManagementUrl.of, limits.management_url)
     )
-    _check_target(options.stream, options.super_stream, options.ring, options.routing, options.exchange)
-    _check_create(options.create, options.stream, options.super_stream)
-    _check_rows(options.name, options.filter_value, options.sub_entry_rows, options.compression)
+    _check_target(options)
+    _check_rows(options)
     return management
 
 
-def _check_rows(name: object, filter_value: object, rows: int | None, compression: Codec) -> None:
+def _check_rows(options: WriterOptions) -> None:
     """Check the arguments for ids, filter values and sub-entries."""
+    name, filter_value, compression = options.name, options.filter_value, options.compression
     if name is not None and not (
         isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
     ):
@@ -551,7 +537,7 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         raise InputError(
             f"filter_value is {filter_value!r:.60}: pass 'key', or a function of the key; a column is filter_values= of publish_many"
         )
-    if rows is None:
+    if options.sub_entry_rows is None:
         if compression != "none":
             raise InputError(f"compression is {compression!r}: pass sub_entry_rows, too, such as 100")
         return
@@ -561,34 +547,25 @@ def _check_rows(name: object, filter_value: object, rows: int | None, compressio
         raise InputError(_FILTERED_SUB_ENTRIES)
 
 
-def _check_target(
-    stream: str | None,
-    super_stream: str | None,
-    ring: KeyMap | None,
-    routing: StreamRouting | None,
-    exchange: str | None,
-) -> None:
-    if [stream, super_stream, ring].count(None) != 2:
+def _check_target(options: WriterOptions) -> None:
+    """Check the arguments for the streams of the rows, and those that create them."""
+    stream, super_stream, create = options.stream, options.super_stream, options.create
+    if [stream, super_stream, options.ring].count(None) != 2:
         raise InputError("pass one of stream, super_stream and ring: it determines where the rows are stored")
     if stream is not None:
         check_name(stream, "stream")
-    check_super_stream(super_stream, routing)
-    if ring is not None and exchange is None:
+    check_super_stream(super_stream, options.routing)
+    if options.ring is not None and options.exchange is None:
         raise InputError("a ring does not contain the name of its exchange: pass its name with exchange=")
-
-
-def _check_create(create: int, stream: str | None, super_stream: str | None) -> None:
-    check_whole("create", create, 0)
     if create and super_stream is None and (stream is None or create > 1):
         raise InputError(
             f"create is {create}: pass 1 for a stream, or super_stream= and its number of partitions; `Broker.declare` creates those of a ring"
         )
 
 
-def _create_missing(
-    connection: StreamConnection, stream: str | None, super_stream: str | None, count: int
-) -> None:
+def _create_missing(connection: StreamConnection, options: WriterOptions) -> None:
     """Create the stream or super stream if it does not exist. Another client may create it at the same time."""
+    stream, super_stream, count = options.stream, options.super_stream, options.create
     try:
         if stream is not None:
             connection.metadata([stream])
@@ -622,8 +599,7 @@ class _Routes:
 
     def indices(self, keys: Column) -> NDArray[np.int32]:
         """Return the number of the partition of each key; -1 for a key without one, and for all that are unknown behind it."""
-        coded: Column = keys.dictionary_encode()
-        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+        coded: Column = as_single_array(keys.dictionary_encode())
         distinct = coded.dictionary.to_pylist()
         if any(key not in self._known for key in distinct):
             self._ask(key for key in distinct if key not in self._known)
@@ -643,10 +619,6 @@ class _Routes:
                 if not bound:
                     return  # the caller refuses its row
                 self._known[key] = streams.index(bound[0])
-
-
-def _streams_of(placement: KeyMap | None, stream: str | None) -> tuple[str, ...]:
-    return (str(stream),) if placement is None else tuple(map(str, placement.destinations))
 
 
 def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:

@@ -105,11 +105,6 @@ class StreamReader:
         self.end_offset = progress.end
 
     @property
-    def bytes_read(self) -> int:
-        """The received bytes of chunks, without those that find the range."""
-        return self._reading.subscription.bytes_received
-
-    @property
     def schema(self) -> pa.Schema:
         """The schema of each batch."""
         return schema_of(self._include)

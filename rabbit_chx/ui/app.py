@@ -10,12 +10,14 @@ from urllib.parse import urlencode
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from rabbit_chx.analysis.wording import moment_text
+from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
+from rabbit_chx.cli.plan import report_plan
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.show_consumers import consumers_report
 from rabbit_chx.cli.stream_options import GroupOptions
@@ -23,17 +25,17 @@ from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, Not
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, Line
 from rabbit_chx.rendering.html import TEMPLATES, body_of, environment
-from rabbit_chx.topology import plan as planned
 from rabbit_chx.ui.guards import Guards
 from rabbit_chx.ui.pages import (
     Page,
     Question,
     consumers_choices,
+    exchange_links,
     exchange_page,
     findings_page,
     index_page,
 )
-from rabbit_chx.ui.shared_reading import SharedReading, tell_crash
+from rabbit_chx.ui.shared_reading import Seen, SharedReading, tell_crash
 from rabbit_chx.ui.state import BrokerState, read_state
 
 if TYPE_CHECKING:
@@ -67,9 +69,10 @@ class Pages:
     ) -> None:
         self._at, self._file, self._variables, self._every_s = at, file, variables, every_s
         self._state = SharedReading(lambda: read_state(at), every_s)
+        self._planned = SharedReading(self._read_plan, every_s)
         self._groups: dict[tuple[str, str], SharedReading[Document]] = {}
 
-    def app(self, hosts: Iterable[str] | None, token: str | None) -> ASGIApp:
+    def app(self, hosts: Iterable[str] | None, token: str | None, allowed: Iterable[str] = ()) -> ASGIApp:
         """Return the application behind its guards; see `Guards`."""
         pages: dict[str, Callable[[BrokerState, Request], Page]] = {
             "/": lambda state, _: index_page(state),
@@ -82,7 +85,7 @@ class Pages:
         routes = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in pages.items()]
         routes.append(Route("/static/{name}", _static, methods=["GET"]))
         handlers = {HTTPException: self._on_http_error}
-        return Guards(Starlette(routes=routes, exception_handlers=handlers), hosts, token)
+        return Guards(Starlette(routes=routes, exception_handlers=handlers), hosts, token, allowed)
 
     # -- pages
 
@@ -118,10 +121,7 @@ class Pages:
             raise NotFoundError(
                 f"there is no exchange {exchange!r:.80} in vhost {vhost!r:.80}", exchange=exchange
             )
-        seen = self._group(vhost, exchange).look()
-        if seen.value is None:
-            raise InputError(seen.error)
-        return Page(f"Consumers of {exchange}", seen.value, values=values)
+        return Page(f"Consumers of {exchange}", _value_of(self._group(vhost, exchange)), values=values)
 
     def _group(self, vhost: str, exchange: str) -> SharedReading[Document]:
         found = self._groups.pop((vhost, exchange), None)
@@ -135,16 +135,18 @@ class Pages:
             del self._groups[next(iter(self._groups))]
         return found
 
-    def _plan(self, state: BrokerState, _: Request) -> Page:
+    def _plan(self, _: BrokerState, __: Request) -> Page:
         if self._file is None:
             raise InputError(Fix("no file is given: start with ", to_type("ui", file="topology.toml")))
+        return Page(f"Plan of {self._file}", _value_of(self._planned))
+
+    def _read_plan(self) -> Document:
+        assert self._file is not None
         vhost = self._at.settings.vhost
         given = read_topology(self._file, vhost, variables=self._variables, is_compared=True)
-        live = state.vhost(vhost).topology
-        made = LivePlan(given, live, planned(given.topology, live), vhost)
-        command = Fix("Apply it with: ", to_type("apply", self._file))
-        ending = [command] if made.plan.changes and not made.plan.refusals else []
-        return Page(f"Plan of {self._file}", made.report(whole=False, ending=ending))
+        with self._at.broker() as opened:
+            live = LivePlan.read(opened, given, vhost)
+        return report_plan(live, self._file, Permissions(allow=()))[1]
 
     # -- answers
 
@@ -160,8 +162,11 @@ class Pages:
     def _answer(self, page: Callable[[BrokerState, Request], Page], request: Request) -> Response:
         seen = self._state.look()
         is_json = request.query_params.get("format") == "json"
-        if seen.value is None:
-            return self._problem(request, seen.error, 503)
+        if seen.value is None or seen.error:
+            return self._problem(request, seen.error, 503, seen)
+        links = exchange_links(seen.value)
+        if request.url.path == "/" and not is_json and len(links) == 1:
+            return RedirectResponse(links[0][0])
         try:
             made = page(seen.value, request)
             if is_json:
@@ -180,19 +185,23 @@ class Pages:
             made.template,
             **{**made.values, **bodies, **report},
             title=made.title,
-            error=seen.error,
-            age_s=seen.age_s(),
+            error="",
             address=self._at.address,
             read_at=moment_text(seen.value.time_s),
             json_address=f"?{urlencode([*query, ('format', 'json')])}",
         )
 
-    def _problem(self, request: Request, message: str, status: int) -> Response:
+    def _problem(
+        self, request: Request, message: str, status: int, last: Seen[BrokerState] | None = None
+    ) -> Response:
+        """Answer with a sentence; of the last state that was read only the names of the exchanges are shown, with its age."""
         if request.query_params.get("format") == "json":
             return JSONResponse({"error": message}, status)
-        return self._html(
-            request, "base.html", status, title="Not shown", error=message, age_s=None, blocks=[], look={}
-        )
+        named = [] if last is None or last.value is None else exchange_links(last.value)
+        title = {503: "Cannot read the broker", 404: "Not found"}.get(status, "Cannot answer")
+        age_s = round(last.age_s()) if last and named else None
+        shown = {"title": title, "error": message, "age_s": age_s, "choices": named}
+        return self._html(request, "base.html", status, **shown, blocks=[], look={})
 
     def _html(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         links = [("/", "Exchanges"), ("/findings", "Findings"), ("/consumers", "Consumers")]
@@ -207,6 +216,14 @@ class Pages:
             f"there is no page {request.url.path!r:.80}: see the links above" if status == 404 else str(error)
         )
         return self._problem(request, text, status)
+
+
+def _value_of(reading: SharedReading[Document]) -> Document:
+    """Return a document of now."""
+    seen = reading.look()
+    if seen.value is None or seen.error:
+        raise InputError(seen.error)
+    return seen.value
 
 
 def _static(request: Request) -> Response:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from rabbit_chx.cli.app import say_traceback, unexpected
@@ -23,12 +23,14 @@ class Seen(Generic[_T]):
     Attributes:
         value: the last value; None if there was none.
         read_at: when it was read, on the monotonic clock.
-        error: why the last reading failed; empty if it did not.
+        error: why the last reading failed, or that it has not ended in time; empty if the value is of now.
+        took_s: how long its reading took, in seconds.
     """
 
     value: _T | None = None
     read_at: float = 0.0
     error: str = ""
+    took_s: float = 0.0
 
     def age_s(self) -> float:
         """Return the age of the value in seconds."""
@@ -42,7 +44,7 @@ class SharedReading(Generic[_T]):
         read: returns the value; blocks.
         every_s: the least time in seconds between the beginnings of two calls.
         first_s: how long a viewer waits for the first value, in seconds.
-        next_s: how long a viewer waits for a newer one, before the last one is shown with its age.
+        next_s: how long a viewer waits for a newer one, before the last one is shown. One that is older than two readings has an error.
     """
 
     def __init__(
@@ -59,24 +61,31 @@ class SharedReading(Generic[_T]):
         """Return the value, or the last one and the error."""
         with self._lock:
             now = time.monotonic()
+            is_first = self._ended is None and (self._seen.value is None or self._is_old())
             if self._ended is None and now - self._began >= self._every_s:
                 self._began, self._ended = now, threading.Event()
                 # A daemon: a broker that does not answer does not keep the program from ending.
                 run = copy_context().run  # for --debug
                 threading.Thread(target=run, args=(self._run, self._ended), daemon=True).start()
             ended = self._ended
-            wait_s = self._first_s if self._seen.value is None else self._next_s
-        if ended is not None and not ended.wait(wait_s) and self._seen.value is None:
-            return Seen(error=f"the broker has not answered for {wait_s:g} s")
+            wait_s = self._first_s if is_first or self._seen.value is None else self._next_s
+        if ended is not None and not ended.wait(wait_s) and self._is_old():
+            age_s = wait_s if self._seen.value is None else round(self._seen.age_s())
+            return replace(self._seen, error=f"the broker has not answered for {age_s:g} s")
         return self._seen
+
+    def _is_old(self) -> bool:
+        seen = self._seen
+        return seen.value is None or seen.age_s() > 2 * (self._every_s + seen.took_s) + self._next_s
 
     def _run(self, ended: threading.Event) -> None:
         try:
-            self._seen = Seen(self._read(), time.monotonic())
+            value = self._read()
+            self._seen = Seen(value, time.monotonic(), took_s=time.monotonic() - self._began)
         except RabbitChxError as error:
-            self._seen = Seen(self._seen.value, self._seen.read_at, str(error))
+            self._seen = replace(self._seen, error=str(error))
         except Exception as error:  # noqa: BLE001  # its text may have a password
-            self._seen = Seen(self._seen.value, self._seen.read_at, tell_crash(error))
+            self._seen = replace(self._seen, error=tell_crash(error))
         finally:
             with self._lock:
                 self._ended = None

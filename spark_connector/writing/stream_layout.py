@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from http.client import NOT_FOUND
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -133,27 +132,25 @@ def plan_layout(
             f"the driver looks at the streams before the write, and needs the password: {cause}"
         ) from None
 
-    def ask() -> StreamLayout:
-        with closing(open_any(settings_of(addresses))) as connection:
-            if options.super_stream:
-                placing: KeyMap = _super_stream(connection, options)
-            else:
-                placing = check_stream_ring(options.ring, "pass ringVia, such as 'docker exec NAME'")
-            layout = StreamLayout.of(placing, schema, options.order_by)
-            notes = _check_streams(connection, layout, options, _types(schema)) if checks_streams else ()
-            frame_max = connection.frame_max or DEFAULT_FRAME_MAX
-            return replace(layout, frame_max=frame_max, notes=tuple(notes))
+    def find(connection: StreamConnection) -> StreamLayout:
+        if options.super_stream:
+            placing: KeyMap = _super_stream(connection, options)
+        else:
+            placing = check_stream_ring(options.ring, "pass ringVia, such as 'docker exec NAME'")
+        layout = StreamLayout.of(placing, schema, options.order_by)
+        notes = _check_streams(connection, layout, options, _types(schema)) if checks_streams else ()
+        frame_max = connection.frame_max or DEFAULT_FRAME_MAX
+        return replace(layout, frame_max=frame_max, notes=tuple(notes))
 
-    layout = call_with_retry(ask, options.reconnect_timeout_s if patient else 0.0)
+    layout = ask_any(find, lambda: addresses, options.reconnect_timeout_s if patient else 0.0)
     if checks_streams and options.exactly_once and options.management_url is not None:
         name = layout.name(options.app_id or "the query")
         try:
             for stream in layout.streams:
                 check_references(options.management_url, addresses[0], stream, name)
         except BrokerRefusedError as cause:
-            if (
-                cause.reply_code != NOT_FOUND or options.super_stream
-            ):  # of an exchange, the API may be for its record alone
+            # Of an exchange, the API may be for its record alone.
+            if cause.reply_code != NOT_FOUND or options.super_stream:
                 raise
             note = (
                 "publisher names were not counted, which needs RabbitMQ 3.13 with rabbitmq_stream_management"
@@ -305,19 +302,29 @@ def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collec
     assert options.app_id is not None  # `check_mode`
     assert options.version is not None
     name = layout.name(options.app_id)
-    for partition, stream in enumerate(layout.streams):
-        if partition not in partitions:
-            last = call_with_retry(
-                partial(last_id, options.brokers.resolve(), stream, name), options.reconnect_timeout_s
-            )
-            if last >> ROW_BITS == options.version:
-                check_end(stream, name, options.version, 0, last)
+    absent = [stream for number, stream in enumerate(layout.streams) if number not in partitions]
+
+    def last_ids(connection: StreamConnection) -> list[int]:
+        return [connection.publisher_sequence(name, stream) for stream in absent]
+
+    last = ask_any(last_ids, options.brokers.resolve, options.reconnect_timeout_s) if absent else ()
+    for stream, last_id in zip(absent, last, strict=True):
+        if last_id >> ROW_BITS == options.version:
+            check_end(stream, name, options.version, 0, last_id)
 
 
-def last_id(addresses: Sequence[ConnectionSettings], stream: str, name: str) -> int:
-    """Return the last id of a name that a stream has seen; 0 for none."""
-    with closing(open_any(settings_of(addresses))) as connection:
-        return connection.publisher_sequence(name, stream)
+def ask_any(
+    ask: Callable[[StreamConnection], _T],
+    addresses: Callable[[], Sequence[ConnectionSettings]],
+    timeout_s: float,
+) -> _T:
+    """Return the result of a function of a connection to any node, as `call_with_retry`; each attempt has a connection of its own."""
+
+    def attempt() -> _T:
+        with closing(open_any(settings_of(addresses()))) as connection:
+            return ask(connection)
+
+    return call_with_retry(attempt, timeout_s)
 
 
 def call_with_retry(ask: Callable[[], _T], timeout_s: float) -> _T:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,18 +19,17 @@ import pyarrow.compute as pc
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
-from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.publisher import FILTER_OVERHEAD, row_overhead
 from rabbit_chx.streams.rows import ROW_BITS, SUB_ENTRY
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
 from spark_connector.writing.stream_layout import (
+    ask_any,
     call_with_retry,
     check_end,
     check_form,
     check_version,
-    last_id,
     store_form,
 )
 from spark_connector.writing.tasks import Task, TaskCounter
@@ -40,11 +38,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.streams.connection import StreamConnection
     from spark_connector.writing.messages import Messages
     from spark_connector.writing.write_plan import WritePlan
 
 _T = TypeVar("_T")
 
+#: The column of filter values, in a table of rows.
+_FILTER = "filter"
 #: Rows and bytes that are published at once.
 _PIECE_ROWS = 1 << 15
 _PIECE_BYTES = 32 << 20
@@ -130,7 +131,7 @@ class StreamTaskWriter:
             **ring,
         ) as publisher:
             for piece in chain((first,), pieces):
-                self._add(publisher.publish_many(piece.keys, piece.bodies, filter_values=piece.filter_values))
+                self._send(publisher, piece)
 
     def _publish_once(self, batches: Iterable[pa.RecordBatch]) -> None:
         partition, streams = self._task.partition, self._layout.streams
@@ -143,7 +144,7 @@ class StreamTaskWriter:
                 )
             return
         stream, name, version = streams[partition], self._name(), self._version()
-        before = self._last_id(stream, name)
+        before = self._ask(lambda connection: connection.publisher_sequence(name, stream))
         if self._options.skip_stale and before >> ROW_BITS > version:
             self._counter.skipped = self._counter.rows = sum(batch.num_rows for batch in batches)
             self._counter.notes += (
@@ -160,7 +161,9 @@ class StreamTaskWriter:
         )
         piece = next(pieces, None)
         if piece is not None:
-            form = self._retry(lambda: self._check_form(name, version))
+            form = self._ask(
+                lambda connection: check_form(connection, self._layout, name, version, self._options)
+            )
             exchange, proof = self._options.target, self._options.verify != "off"
             with self._open(
                 stream=stream,
@@ -173,17 +176,16 @@ class StreamTaskWriter:
                 # An earlier release may have ended a sub-entry where an input was cut: a call that ends there makes the same one.
                 done = before - first + 1 if before >> ROW_BITS == version and entries else 0
                 for some, publisher.compares_known in _mark_last(_split(chain((piece,), pieces), done)):
-                    keys, bodies = some.keys, some.bodies
                     self._check_rows(some, rows)
                     if not rows and entries:
-                        self._retry(lambda: self._store_form(stream, name, form))
-                    ids = np.arange(first + rows, first + rows + len(keys))
-                    self._add(publisher.publish_many(keys, bodies, ids=ids, filter_values=some.filter_values))
-                    rows += len(keys)
+                        self._ask(lambda connection: store_form(connection, stream, name, form))
+                    self._send(publisher, some, np.arange(first + rows, first + rows + some.num_rows))
+                    rows += some.num_rows
                     if is_full:
-                        hashes.frombytes(row_hashes(keys, bodies).tobytes())
-            self._retry(lambda: self._check_form_again(stream, name, version))
-        check_end(stream, name, version, rows, self._last_id(stream, name))
+                        hashes.frombytes(row_hashes(some["key"], some["value"]).tobytes())
+            self._check_form_again(stream, name, version)
+        last_id = self._ask(lambda connection: connection.publisher_sequence(name, stream))
+        check_end(stream, name, version, rows, last_id)
         if is_full and rows:
             given = np.frombuffer(hashes, np.int64).reshape(-1, 2)
             stored = self._retry(
@@ -221,32 +223,24 @@ class StreamTaskWriter:
             )
         return self._task.batch_id + 1
 
-    def _last_id(self, stream: str, name: str) -> int:
-        return self._retry(lambda: last_id(self._addresses(), stream, name))
-
-    def _check_form(self, name: str, version: int) -> int:
-        with closing(open_any(settings_of(self._addresses()))) as connection:
-            return check_form(connection, self._layout, name, version, self._options)
-
-    def _store_form(self, stream: str, name: str, form: int) -> None:
-        with closing(open_any(settings_of(self._addresses()))) as connection:
-            store_form(connection, stream, name, form)
-
     def _check_form_again(self, stream: str, name: str, version: int) -> None:
         """Raise a MismatchError if two jobs have written a version at the same time, each after it had looked for the other."""
-        with closing(open_any(settings_of(self._addresses()))) as connection:
-            try:
-                check_form(connection, self._layout, name, version, self._options, streams=[stream])
-            except InputError as refusal:
-                raise MismatchError(
-                    f"another job has written version {version} of {name!r} meanwhile, so rows may be twice in stream {stream!r}: {refusal}",
-                    queue=stream,
-                ) from None
+        try:
+            self._ask(
+                lambda connection: check_form(
+                    connection, self._layout, name, version, self._options, streams=[stream]
+                )
+            )
+        except InputError as refusal:
+            raise MismatchError(
+                f"another job has written version {version} of {name!r} meanwhile, so rows may be twice in stream {stream!r}: {refusal}",
+                queue=stream,
+            ) from None
 
-    def _check_rows(self, piece: _Piece, before: int) -> None:
+    def _check_rows(self, piece: pa.Table, before: int) -> None:
         """Check that rows are those of the task's stream, in the order of each attempt; the `before` rows before them were sent."""
         partition, streams = self._task.partition, self._layout.streams
-        indices = destination_indices(self._layout.placing, piece.keys)
+        indices = destination_indices(self._layout.placing, piece["key"])
         if (indices != partition).any():
             row = int(np.argmax(indices != partition))
             where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
@@ -255,11 +249,11 @@ class StreamTaskWriter:
                 f"{streams[partition]!r}, by the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}): "
                 f"{_PLACE_NOW}{_new_version_remedy(before)}"
             )
-        if before + len(piece.keys) >= 1 << ROW_BITS:
+        if before + piece.num_rows >= 1 << ROW_BITS:
             raise InputError(
                 f"stream {streams[partition]!r} gets 2^{ROW_BITS} rows or more: write them in several versions"
             )
-        columns = piece.sort_columns
+        columns = [piece[name] for name in _order_of(piece)]
         unsorted = _first_unsorted(columns)
         if self._last_row is not None and tuple(column[0].as_py() for column in columns) < self._last_row:
             unsorted = 0
@@ -274,24 +268,20 @@ class StreamTaskWriter:
             )
         self._last_row = tuple(column[-1].as_py() for column in columns)
 
-    def _sort(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Piece]:
+    def _sort(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield all rows of a task of a micro-batch at once, sorted."""
-        held: list[Messages] = []
-        size = 0
+        held, size = list[pa.Table](), 0
         for messages in self._counter.messages(batches):
-            size += messages.keys.nbytes + messages.bodies.nbytes
+            held.append(_table_of(messages))
+            size += held[-1].nbytes
             if size > _MOST_SORTED:
                 raise InputError(
                     f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: "
                     "read fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
                 )
-            held.append(messages)
         if held:
-            piece = _Piece.of(held)
-            names = [str(number) for number, _ in enumerate(piece.sort_columns)]
-            table = pa.table(piece.sort_columns, names=names)
-            places = pc.sort_indices(table, [(name, "ascending") for name in names])
-            yield _Piece(*(None if column is None else column.take(places) for column in piece))
+            rows = pa.concat_tables(held)
+            yield rows.sort_by([(name, "ascending") for name in _order_of(rows)])
 
     def _open(self, *, proof: bool = True, **arguments: Any) -> StreamPublisher:  # of the publisher
         options = self._options
@@ -310,6 +300,9 @@ class StreamTaskWriter:
             )
         )
 
+    def _ask(self, ask: Callable[[StreamConnection], _T]) -> _T:
+        return ask_any(ask, self._addresses, self._options.reconnect_timeout_s)
+
     def _retry(self, ask: Callable[[], _T]) -> _T:
         return call_with_retry(ask, self._options.reconnect_timeout_s)
 
@@ -318,7 +311,12 @@ class StreamTaskWriter:
         addresses = self._options.brokers.resolve(self._task.partition)
         return [replace(address, connection_name=name) for address in addresses]
 
-    def _add(self, report: StreamReport) -> None:
+    def _send(
+        self, publisher: StreamPublisher, piece: pa.Table, ids: NDArray[np.int64] | None = None
+    ) -> None:
+        """Publish rows, and add the counts of their report."""
+        filter_values = piece[_FILTER] if _FILTER in piece.column_names else None
+        report = publisher.publish_many(piece["key"], piece["value"], ids=ids, filter_values=filter_values)
         self._total = add_fields(self._total, report)
         self._counter.on_progress(_publish_report_of(self._total))
 
@@ -333,10 +331,10 @@ def _mark_last(items: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
     yield held, True
 
 
-def _split(pieces: Iterable[_Piece], at_row: int) -> Iterator[_Piece]:
+def _split(pieces: Iterable[pa.Table], at_row: int) -> Iterator[pa.Table]:
     """Yield pieces, of which the one with this row inside is two."""
     for piece in pieces:
-        rows = len(piece.keys)
+        rows = piece.num_rows
         if 0 < at_row < rows:
             yield piece.slice(0, at_row)
             piece = piece.slice(at_row)  # noqa: PLW2901  # its end
@@ -357,63 +355,37 @@ def _new_version_remedy(rows: int) -> str:
     )
 
 
-class _Piece(NamedTuple):
-    """Rows of a task, as chunked arrays of Arrow, which has no types; None for a column that the write does not have."""
-
-    keys: Any
-    bodies: Any
-    filter_values: Any
-    order: Any
-
-    @classmethod
-    def of(cls, held: Sequence[Messages]) -> _Piece:
-        """Return the rows of messages."""
-        columns = [(each.keys, each.bodies, each.filter_values, each.order) for each in held]
-        return cls(
-            *(
-                None if column[0] is None else pa.chunked_array(column)
-                for column in zip(*columns, strict=True)
-            )
-        )
-
-    @classmethod
-    def joined(cls, pieces: Sequence[_Piece]) -> _Piece:
-        """Return the rows of pieces."""
-        columns = zip(*pieces, strict=True)
-        return cls(
-            *(
-                None
-                if column[0] is None
-                else pa.chunked_array([chunk for each in column for chunk in each.chunks])
-                for column in columns
-            )
-        )
-
-    def slice(self, start: int, rows: int | None = None) -> _Piece:
-        """Return so many rows from `start` on, or all."""
-        return _Piece(*(None if column is None else column.slice(start, rows) for column in self))
-
-    @property
-    def sort_columns(self) -> list[Any]:
-        """The columns that order the rows, the first one first."""
-        return [*([] if self.order is None else [self.order]), self.keys, self.bodies]
+def _table_of(messages: Messages) -> pa.Table:
+    """Return rows as a table: first the columns that order them, in their order, then the filter values."""
+    columns = {
+        "order": messages.order,
+        "key": messages.keys,
+        "value": messages.bodies,
+        _FILTER: messages.filter_values,
+    }
+    return pa.table({name: column for name, column in columns.items() if column is not None})
 
 
-def _pieces(messages: Iterator[Messages], multiple: int = 1) -> Iterator[_Piece]:
+def _order_of(rows: pa.Table) -> list[str]:
+    """Return the names of the columns that order the rows, the first one first."""
+    return [name for name in rows.column_names if name != _FILTER]
+
+
+def _pieces(messages: Iterator[Messages], multiple: int = 1) -> Iterator[pa.Table]:
     """Yield the rows in pieces of a multiple of rows, the last one excepted: sub-entries do not depend on the batches of Arrow."""
-    held: list[_Piece] = []
+    held = list[pa.Table]()
     rows = size = 0
     for some in messages:
-        held.append(_Piece.of([some]))
-        rows += len(some)
-        size += some.keys.nbytes + some.bodies.nbytes
+        held.append(_table_of(some))
+        rows += held[-1].num_rows
+        size += held[-1].nbytes
         if (rows >= _PIECE_ROWS or size >= _PIECE_BYTES) and rows >= multiple:
-            piece, end = _Piece.joined(held), rows - rows % multiple
+            piece, end = pa.concat_tables(held), rows - rows % multiple
             yield piece.slice(0, end)
             held, rows = [piece.slice(end)], rows - end
-            size = held[0].keys.nbytes + held[0].bodies.nbytes
+            size = held[0].nbytes
     if rows:
-        yield _Piece.joined(held)
+        yield pa.concat_tables(held)
 
 
 def _first_unsorted(columns: Sequence[Any]) -> int | None:  # Arrow has no types

@@ -32,13 +32,11 @@ def test_a_dry_run_changes_nothing_and_a_repair_restores_the_order_of_the_record
     there = live_ring(orders)
     command = ("repair", "orders", *orders.live, *orders.via)
     document = answer(*command, "--dry-run", code=1)
-    assert (document["state"], document["done"], document["longest_gap"]["seconds"]) == ("planned", 0, None)
+    assert (document["state"], document["changes"]) == ("planned", [])
     assert document["plan"]["rings"][0]["moved"] == there.share_moved(before)
     assert live_ring(orders) == there
     applied = answer(*command, "--yes")
     assert (applied["state"], applied["left"]) == ("applied", [])
-    assert applied["longest_gap"]["operations"] >= 1
-    assert 0 < applied["longest_gap"]["seconds"] < 60
     assert live_ring(orders) == before
     assert answer(*command, "--yes")["state"] == "unchanged"
 

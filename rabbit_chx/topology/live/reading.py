@@ -56,6 +56,7 @@ from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPE,
@@ -645,7 +646,7 @@ class LiveExchange:
     @property
     def alternate(self) -> str | None:
         """The alternate exchange, by argument or policy; None if it has none."""
-        name = self._arguments.get("alternate-exchange") or self.policy_definition.get("alternate-exchange")
+        name = self._arguments.get(ALTERNATE_EXCHANGE) or self.policy_definition.get(ALTERNATE_EXCHANGE)
         return name if isinstance(name, str) else None
 
     def check_type(self) -> None:

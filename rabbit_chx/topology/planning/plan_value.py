@@ -23,7 +23,8 @@
 
 `rings` also has an entry for each ``x-modulus-hash`` exchange. Its ``before`` and ``after`` are
 ``{"exchange": "bills", "release": ..., "destinations": ["bills.1", ...]}``: one destination for each binding, in the order of the broker's
-numbers. If that order is not known, the matrix is null, and the shares are the largest possible ones.
+numbers. If the order of a ring or of these numbers is not known, the entry has ``"determined": false``, the matrix and both shares are null,
+and ``at_most`` has the largest possible shares. The buckets of a map whose order is a guess are null, and stand under ``likely``.
 
 A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` have the format of
 `HashRing.to_json`, or with slots of `SlotTable.to_json`. Of more than 100 cells a matrix has the largest 100, those that change the
@@ -46,6 +47,7 @@ from typing import Any
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.report_parts import map_as_json
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
@@ -216,11 +218,13 @@ def plan_as_json(plan: Plan) -> str:
 
 def _ring_json(change: KeyMapPlan) -> dict[str, Any]:
     matrix = change.matrix()
+    shares: dict[str, object] = {"moved": change.moved, "moved_at_worst": change.moved_at_worst}
+    if change.unknown:
+        shares = {"determined": False, **dict.fromkeys(shares), "at_most": shares}
     before, after = ({}, {}) if change.slots is None else (view.owners for view in change.slots)
     return {
         "exchange": change.exchange,
-        "moved": change.moved,
-        "moved_at_worst": change.moved_at_worst,
+        **shares,
         "proposals": list(map(_proposal, change.proposals)),
         "before": _key_map(change.before, before),
         "after": _key_map(change.after, after),
@@ -256,12 +260,12 @@ def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
                 {"exchange": key_map.name, "release": key_map.release, "destinations": key_map.destinations}
             )
         )
-    slots = {
+    slots: dict[str, object] = {
         place.name: queue if isinstance(queue := owners[place], str) else None
         for place in key_map.destinations
         if isinstance(place, ExchangeRef) and place in owners
     }
-    return {**to_json(key_map), "slots": slots} if slots else to_json(key_map)
+    return map_as_json(key_map) | ({"slots": slots} if slots else {})
 
 
 def _matrix(matrix: Flows) -> dict[str, Any]:

@@ -193,7 +193,7 @@ class _Score:
     def __init__(self, live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> None:
         import numpy as np
 
-        self._live, self._wanted = live, wanted
+        self._live = live
         self._number = {member: n for n, member in enumerate(wanted)}
         self._weight = np.array([member.weight for member in wanted], np.int64)
         destinations = [member.destination for member in wanted]

@@ -25,6 +25,7 @@ from rabbit_chx.topology.objects.changes import (
     TopologyObject,
 )
 from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
     BROKERS_OWN,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -81,7 +82,7 @@ _POLICY_KEYS = {
         "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
         "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delivery-limit", "x-max-age",
         "x-stream-max-segment-size-bytes", "x-queue-leader-locator", "x-queue-mode", "x-consumer-timeout",
-        "alternate-exchange",
+        ALTERNATE_EXCHANGE,
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
     hashes_text,
     heaviest_keys,
+    map_as_json,
     name_or_none,
     rate_text,
     ring_text,
@@ -27,7 +28,7 @@ from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown, to_json
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.checking.check import check
@@ -59,8 +60,9 @@ from rabbit_chx.words import listed, percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
-#: Traffic above this multiple of the exact share is more, if it is so many standard deviations above it.
-_MORE, _SIGMAS = 1.2, 3
+#: Traffic above this multiple of the exact share is more, if it is so many standard deviations above it: of the number of messages, and of the
+#: number of keys, which is estimated from few queues.
+_MORE, _SIGMAS, _KEY_SIGMAS = 1.2, 3, 5
 
 
 def exchange_facts(
@@ -164,9 +166,14 @@ class ShownExchange:
             means=topology.facts.means,
         )
 
+    @property
+    def is_determined(self) -> bool:
+        """True unless the order of its map is a guess."""
+        return self.map is None or not self.map.ground.is_assumed
+
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
-        of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
+        of_map = {} if self.map is None else map_as_json(self.map)
         sample, sharding = self.sample, self.sharding
         released = sharding if self.map is None else self.map
         release = None if released is None else released.release
@@ -179,6 +186,7 @@ class ShownExchange:
             {
                 **{name: value for name, value in of_map.items() if not name.startswith("format")},
                 **({} if release is None else {"release": release}),
+                "determined": self.is_determined,
                 "exchange": self.name,
                 "vhost": self.vhost,
                 "cluster": self.cluster,
@@ -192,11 +200,9 @@ class ShownExchange:
         members = list(self._members())
         slots = None if self.map is None or self.map.slots is None else self.map
         columns = _MEMBERS if slots is None else _SLOTS
-        known = None if self.map is None or self._possible_shares() is not None else self.map
         table = Table.of(columns, members, key="members").for_people(members)
-        yield (
-            table if known is None else replace(table, pictures=lambda: draw_map(known, self.traffic or None))
-        )
+        key_map, traffic = self.map, self.traffic or None
+        yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
         if slots is not None:
             load = None if sample is None else sample.load.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
@@ -205,8 +211,6 @@ class ShownExchange:
             yield Table.of(_ENDS, self._ends(self.map), key="queues")
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
-            for found in uneven_traffic(self.name, self.map, self.rates) if self.rates.backlogs else ():
-                yield Facts([(found.kind, found.message), ("fix", found.fix)])
         if self.history is not None:
             yield from _history_parts(self.history)
         if sharding is not None:
@@ -296,10 +300,30 @@ class ShownExchange:
         if self.map is None or not self.traffic:
             return ""
         queue, share = max(self.traffic.items(), key=lambda each: each[1])
+        if not self.is_determined:
+            return f"{queue} has {percent(share, 1)} of the traffic"
         found = uneven_traffic(self.name, self.map, self.rates)
         more = ", more than its share" if any(queue in each.names for each in found) else ""
         keys = percent(self.map.shares().get(queue, 0.0), 1)
         return f"{queue} has {percent(share, 1)} of the traffic and {keys} of the keys{more}"
+
+    @property
+    def sentence(self) -> str:
+        """What the exchange is and does, in a sentence or two."""
+        if self.map is None:
+            return f"{self.name} does not hash."
+        ground = self.map.ground
+        order = (
+            f"in an order that is not known ({ground.doubt})"
+            if ground.is_assumed
+            else f"in an order that is {ground.text}"
+        )
+        order = f", {order}" if self.map.beneath.hashing.has_order else ""
+        through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
+        said = f"{plural(len(self.map.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
+        if not self.rates.exchange:
+            return said
+        return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
 
     def _figures(self, place: Place, places: Sequence[Place] | None) -> tuple[object, ...]:
         """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
@@ -330,6 +354,8 @@ def _traffic(key_map: KeyMap, rates: PublishRates) -> dict[str, float]:
 def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Iterator[Finding]:
     """Yield a finding for each queue that got more of the last minute's messages than its share, beyond what chance explains.
 
+    Few keys of equal rate spread unevenly, too: how far the other queues are from their shares shows about how many keys there are.
+
     Args:
         exchange: the exchange.
         key_map: what maps its keys.
@@ -344,9 +370,24 @@ def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Itera
     )
     for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
         share = shares.get(queue, 0.0)
-        if got > _MORE * share and (got - share) * messages > _SIGMAS * math.sqrt(share * messages):
+        others = [(amount, shares.get(name, 0.0)) for name, amount in traffic.items() if name != queue]
+        chance = max(
+            _SIGMAS * math.sqrt(share / messages),
+            _KEY_SIGMAS * math.sqrt(share * (1 - share) * _spread(others)),
+        )
+        if got > _MORE * share and got - share > chance:
             message = f"{queue} got {percent(got, 1)} of the messages of the last minute, and has {percent(share, 1)} of the keys"
             yield Finding("uneven-traffic", message, fix, exchange=exchange, names=(queue,))
+
+
+def _spread(queues: Sequence[tuple[float, float]]) -> float:
+    """Return the relative variance of the traffic of queues, each with its share of the keys: 1/n with n keys of equal rate."""
+    shared = [(amount, share) for amount, share in queues if share]
+    got, shares = (sum(pair[side] for pair in shared) for side in (0, 1))
+    if len(shared) < 2 or not got:
+        return 0.0
+    parts = [(amount / got, share / shares) for amount, share in shared]
+    return sum((part - share) ** 2 / (share * (1 - share)) for part, share in parts) / (len(parts) - 1)
 
 
 def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap:
@@ -477,9 +518,10 @@ _QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=T
 def show_report(exchanges: Mapping[str, ShownExchange]) -> Document:
     """Return what is known about some exchanges; in JSON those of several are by name."""
     if len(exchanges) == 1:
-        return Document("show", [part for shown in exchanges.values() for part in shown.parts()])
+        ((name, shown),) = exchanges.items()
+        return Document("show", list(shown.parts()), title=name, lead=shown.sentence)
     sections = [Section(name, list(shown.parts()), key=name) for name, shown in exchanges.items()]
-    return Document("show", [Section("", sections, key="exchanges")])
+    return Document("show", [Section("", sections, key="exchanges")], title=", ".join(exchanges))
 
 
 def _verdict(findings: tuple[str, ...] | None) -> str:
@@ -493,6 +535,7 @@ _RINGS = {
     "buckets": Shown("buckets", number=True),
     "slots": Shown("slots", lambda count: count or "", number=True),
     "provenance": Shown("ring"),
+    "determined": Shown(),
     "findings": Shown("findings", _verdict),
 }
 _MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
@@ -511,7 +554,7 @@ def list_report(
     Args:
         vhosts: the vhosts.
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
-            its ring; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
+            its ring, and whether that is not a guess; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
         moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
         unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
@@ -572,6 +615,7 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
             len(ring.buckets),
             len(slots),
             ring.provenance,
+            not ring.ground.is_assumed,
             found,
         )
 

@@ -164,7 +164,7 @@ def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Blo
         facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the peak"))
     yield Facts(facts)
     if matrix is not None and ring.moved:
-        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
+        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES, is_guess=ring.before.ground.is_assumed)
     if over:
         yield _slots_table(over, whole=whole)
     yield from _proposal_blocks(ring)

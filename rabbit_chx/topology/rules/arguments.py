@@ -24,6 +24,7 @@ from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentVal
 from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject, fields_between
 from rabbit_chx.topology.objects.kinds import FLAG, STRING, Fault, Kind, choice, whole_number
 from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPES,
@@ -157,7 +158,7 @@ FEDERATION_SETTINGS = ("federation-upstream", "federation-upstream-pattern", "fe
 _POLICY_RULES = (
     *(
         _Rule(name, (3, 7, 0), _ALL, STRING)
-        for name in ("alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key")
+        for name in (ALTERNATE_EXCHANGE, "dead-letter-exchange", "dead-letter-routing-key")
     ),
     *(_Rule(name, (3, 7, 0), _ALL, STRING) for name in FEDERATION_SETTINGS),
     _Rule("shards-per-node", (3, 7, 0), _ALL, _SHARDS),
@@ -307,7 +308,7 @@ def _exchange_faults(exchange: ExchangeDefinition, release: Release) -> Iterator
     if since is not None and release.numbers < since:
         message = f"RabbitMQ {release.version} does not have exchanges of this type"
         yield Found("type", exchange.type, message, exchange_type_remedy(exchange.type))
-    kinds = {"alternate-exchange": STRING}
+    kinds = {ALTERNATE_EXCHANGE: STRING}
     if exchange.type == "x-recent-history":
         kinds |= {"x-recent-history-length": _FROM_1}
     if exchange.type == HASH_EXCHANGE:
@@ -492,7 +493,7 @@ def _effective_of_exchange(exchange: ExchangeDefinition) -> tuple[str, ...] | No
         if further is None:
             return None
         own += further
-    return ("alternate-exchange", *own)
+    return (ALTERNATE_EXCHANGE, *own)
 
 
 def _effective_of_queue(queue: QueueDefinition, release: Release) -> Collection[str] | None:

@@ -17,6 +17,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.mark import MARK
 from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     ExchangeDefinition,
     PolicyDefinition,
@@ -87,7 +88,7 @@ def setting_of(
 
 def alternate_of(exchange: ExchangeDefinition, policies: Iterable[PolicyDefinition]) -> str | None:
     """Return the alternate exchange, by argument or policy; None if neither names one."""
-    name = setting_of(exchange, "alternate-exchange", policies)
+    name = setting_of(exchange, ALTERNATE_EXCHANGE, policies)
     return name if isinstance(name, str) else None
 
 

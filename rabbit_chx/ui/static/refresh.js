@@ -7,8 +7,9 @@ async function refresh() {
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
-    const next = page.getElementById(part.id);
-    if (next && next.innerHTML !== part.innerHTML && !part.contains(document.activeElement)) {
+    // A page that says what is wrong has no other parts: what they said may not hold any more.
+    const next = page.getElementById(part.id) ?? document.createElement("div");
+    if (next.innerHTML !== part.innerHTML && !part.contains(document.activeElement)) {
       const open = [...part.querySelectorAll("details")].map((each) => each.open);
       part.replaceChildren(...next.childNodes);
       part.querySelectorAll("details").forEach((each, n) => { each.open = open[n] ?? each.open; });
@@ -17,6 +18,6 @@ async function refresh() {
 }
 
 setInterval(() => refresh().catch(() => {
-  const state = document.getElementById("state");
-  if (state) state.textContent = "rabbit-chx ui does not answer any more: this is the last state";
+  for (const part of document.querySelectorAll("[data-live]")) part.replaceChildren();
+  document.getElementById("state").textContent = "rabbit-chx ui does not answer any more: start it again";
 }), every);

@@ -8,11 +8,11 @@ import pytest
 from command_line import Stored
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.cli.repair import RepairReport, RepairState
+from rabbit_chx.cli.applying import ApplyState
+from rabbit_chx.cli.repair import RepairReport
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import Topology, plan
 from rabbit_chx.topology.live.applying import Applied
-from rabbit_chx.topology.live.member_gaps import MemberGaps
 
 WANTED = Topology.from_toml(
     '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n[[queues]]\nname = "q{0..3}"\n'
@@ -23,30 +23,28 @@ PLAN = plan(WANTED, LIVE)
 ABOUT = (("exchange", "orders"),)
 
 
-def report(state: RepairState, **more: Any) -> RepairReport:
-    return RepairReport(state, "orders", ABOUT, PLAN, MemberGaps(PLAN, "orders").longest, **more)
+def report(state: ApplyState, **more: Any) -> RepairReport:
+    return RepairReport(state, PLAN, exchange="orders", about=ABOUT, **more)
 
 
 @pytest.mark.parametrize(
     ("state", "code"), [("planned", 1), ("unchanged", 0), ("refused", 4), ("applied", 0), ("partly", 3)]
 )
-def test_the_exit_code_is_that_of_the_state(state: RepairState, code: int) -> None:
+def test_the_exit_code_is_that_of_the_state(state: ApplyState, code: int) -> None:
     assert report(state).code == code
 
 
-def test_a_dry_run_shows_steps_movement_and_gap_of_the_members_alone(stored: Stored) -> None:
+def test_a_dry_run_shows_steps_and_movement_of_the_members_alone(stored: Stored) -> None:
     """The queue q0 is no matter of this repair."""
     stored("repair-planned", report("planned").document())
 
 
-def test_applied_changes_are_reported_with_the_time_without_a_bucket(stored: Stored) -> None:
+def test_applied_changes_are_reported_as_those_of_an_apply_with_a_check(stored: Stored) -> None:
     left = Finding("transient-destination", "q1 is exclusive", exchange="orders", destination="q1")
-    stored(
-        "repair-applied",
-        report("applied", applied=Applied(PLAN.changes, {"orders": RING}, ""), gap_s=0.0123).document(),
-    )
-    stored("repair-applied-with-finding", report("applied", left=[left]).document())
-    stored("repair-partly", report("partly").document())
+    done = Applied(PLAN.changes, {"orders": RING}, "")
+    stored("repair-applied", report("applied", applied=done).document())
+    stored("repair-applied-with-finding", report("applied", applied=done, left=[left]).document())
+    stored("repair-partly", report("partly", applied=Applied(PLAN.changes[:1], {}, "")).document())
 
 
 def test_a_repair_that_cannot_help_does_not_call_the_ring_sound(stored: Stored) -> None:

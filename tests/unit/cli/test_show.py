@@ -152,7 +152,8 @@ def test_what_needs_no_order_is_shown_without_it(ran: Ran, modelled: ModelledCom
     modelled.has_source = False
     code, out, _ = ran(*at, "-o", "json")
     report = json.loads(out)
-    assert (code, report["provenance"]) == (0, "assumed")
+    assert (code, report["provenance"], report["determined"]) == (3, "assumed", False)
+    assert (report["buckets"], report["likely"]) == (None, {"buckets": ["q2", "q2", "q2", "q1"]})
     members = {member["destination"]: member for member in report["members"]}
     assert [*members] == ["q1", "q2"]
     assert [members[name]["weights"] for name in ("q1", "q2")] == [["1"], ["3"]]

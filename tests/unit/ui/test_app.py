@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from unittest.mock import Mock
+from urllib.parse import quote
 
 import pytest
 from modelled_commands import ModelledCommands
@@ -13,6 +15,7 @@ from rabbit_chx import Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.inputs import VariableOptions
+from rabbit_chx.errors import UnreachableError
 from rabbit_chx.ui.app import Pages
 
 URL = "amqp://guest:canary-password@model"
@@ -39,13 +42,22 @@ name = "{HOSTILE}"
 
 
 @pytest.fixture
-def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    modelled = ModelledCommands(tmp_path / "unused.toml", monkeypatch)
-    modelled.holds(Topology.from_toml(FILE))
+def modelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelledCommands:
+    made = ModelledCommands(tmp_path / "unused.toml", monkeypatch)
+    made.holds(Topology.from_toml(FILE))
+    return made
+
+
+@pytest.fixture
+def browser(modelled: ModelledCommands, tmp_path: Path) -> TestClient:  # noqa: ARG001  # the broker that it reads
     file = tmp_path / "topology.toml"
     file.write_text(FILE.replace("q{1..3}", "q{2..3}", 1))
+    return opened(file)
+
+
+def opened(file: Path, every_s: float = 60) -> TestClient:
     at = BrokerAddresses(URL, ConnectionSettings.from_uri(URL), "http://model:15672", None)
-    pages = Pages(at, str(file), VariableOptions(assigned=()), every_s=60)
+    pages = Pages(at, str(file), VariableOptions(assigned=()), every_s)
     return TestClient(pages.app(("testserver",), None))
 
 
@@ -91,6 +103,96 @@ def test_the_key_and_the_question_are_in_the_address(browser: TestClient) -> Non
 
 def test_the_plan_names_the_command_that_applies_it(browser: TestClient) -> None:
     assert "of all keys move" in browser.get("/plan").text
+
+
+def test_a_plan_that_no_option_permits_has_no_command(browser: TestClient, tmp_path: Path) -> None:
+    """As the command `plan`: an exclusive queue would end with the command that declares it."""
+    file = tmp_path / "topology.toml"
+    file.write_text(f'{file.read_text()}[[queues]]\nname = "mine"\nexclusive = true\ndurable = false\n')
+    shown = browser.get("/plan").text
+    assert "queue mine is exclusive" in shown
+    assert "Apply it with" not in shown
+    assert browser.get("/plan?format=json").json()["refusals"]
+
+
+def test_the_pages_have_one_count_of_findings(browser: TestClient, modelled: ModelledCommands) -> None:
+    modelled.model.queues.pop("q3")
+    findings = browser.get("/findings?format=json").json()["findings"]
+    assert findings
+    assert f">{len(findings)} findings in 2 rings (" in browser.get("/").text
+    shown = [
+        browser.get(f"/exchange/{quote(name, safe='')}").text
+        for name in ("orders", f"a/b {HOSTILE}", "bills")
+    ]
+    counts = [
+        int(found)
+        for page in shown
+        for found in re.findall(r"<dt>findings</dt><dd>(\d+)", "".join(page.split()))
+    ]
+    assert sum(counts) == len([finding for finding in findings if finding["exchange"]])
+    assert f"<dt>findings</dt><dd>{len(findings)}</dd>" in " ".join(browser.get("/findings").text.split())
+
+
+def test_one_exchange_opens_at_once(modelled: ModelledCommands, tmp_path: Path) -> None:
+    modelled.holds(Topology.from_toml('[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = []\n'))
+    answer = opened(tmp_path / "none.toml").get("/")
+    assert (answer.url.path, "<h1>x</h1>" in answer.text) == ("/exchange/x", True)
+    assert opened(tmp_path / "none.toml").get("/?format=json").json()["format"] == "rabbit-chx/rings"
+
+
+def test_the_page_of_an_exchange_begins_with_what_it_is(browser: TestClient) -> None:
+    page = browser.get("/exchange/orders?key=user-1&add=q9%3D2").text
+    places = [
+        page.index(text)
+        for text in ("<h1>orders", "vhost /, read ", "4 members share the keys", '<figure class="strip">', '<ul class="legend">',
+                     '<figure class="bars">', "Where does a key go?", "</strong> gets user-1", "What would move?", "of all keys move",
+                     ">Findings</h2>")
+    ]  # fmt: skip
+    assert places == sorted(places)
+
+
+#: What no page says of a ring whose order is not known, or of a broker that does not answer.
+CERTAIN = re.compile(
+    r'class="good"|No findings|>no findings<|<dd>none<|<figure class="(?:strip|shares|flows|bars)|Apply it with|\brecorded\b'
+)
+
+
+def test_what_is_not_known_is_not_drawn_and_not_green(
+    browser: TestClient, modelled: ModelledCommands
+) -> None:
+    modelled.has_source = False
+    home = browser.get("/").text
+    assert home.count("order not determined") == 2, "the third exchange needs no order"
+    cards = home.split('<section class="card">')
+    assert [card for card in cards if "not determined" in card and CERTAIN.search(card)] == []
+    for question in ("", "?key=user-1", "?add=q9%3D2"):
+        page = browser.get(f"/exchange/orders{question}").text
+        assert CERTAIN.findall(page) == []
+        assert "not determined" in page
+        document = browser.get(f"/exchange/orders{question or '?'}&format=json").json()
+        assert document.get("determined", False) is False
+    assert "<strong>likely " in browser.get("/exchange/orders?key=user-1").text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_broker_that_is_gone_leaves_nothing_certain(
+    modelled: ModelledCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    assert modelled.has_source
+    (tmp_path / "topology.toml").write_text(FILE)
+    browser = opened(tmp_path / "topology.toml", every_s=0)
+    assert browser.get(path).status_code == 200
+    gone = Mock(side_effect=UnreachableError("the broker does not answer"))
+    monkeypatch.setattr(BrokerAddresses, "management", gone)
+    monkeypatch.setattr("rabbit_chx.broker.facade._Connected", gone)
+    browser.get(path)  # a reading that ends in the error
+    answer = browser.get(path)
+    assert (answer.status_code, "the broker does not answer" in answer.text) == (503, True)
+    assert "s ago" in answer.text
+    assert ">orders<" in answer.text, "the names that were there"
+    assert CERTAIN.findall(answer.text) == []
+    document = browser.get(f"{path}{'&' if '?' in path else '?'}format=json")
+    assert (document.status_code, document.json().keys()) == (503, {"error"})
 
 
 @pytest.mark.parametrize(

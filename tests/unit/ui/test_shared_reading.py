@@ -75,6 +75,23 @@ def test_a_slow_reading_shows_the_last_value() -> None:
     gate.set()
 
 
+def test_a_broker_that_stops_answering_is_an_error_before_its_reading_ends() -> None:
+    gate, frozen = threading.Event(), [False]
+
+    def read() -> int:
+        if frozen[0]:
+            gate.wait(20)
+        return 1
+
+    shared = SharedReading(read, every_s=0.05, first_s=0.2, next_s=0.05)
+    assert shared.look().error == ""
+    frozen[0] = True
+    time.sleep(0.5)
+    seen = shared.look()
+    assert (seen.value, seen.error.startswith("the broker has not answered for ")) == (1, True)
+    gate.set()
+
+
 HIDDEN = "canary-password"
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -81,7 +82,11 @@ def test_a_write_into_streams_without_rows_has_zero_counts() -> None:
 
 def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark runs no task for a frame without rows."""
-    monkeypatch.setattr(stream_layout, "last_id", lambda *_: (1 << rows.ROW_BITS) + 3)
+    closed: list[bool] = []
+    connection = SimpleNamespace(
+        publisher_sequence=lambda _name, _stream: (1 << rows.ROW_BITS) + 3, close=lambda: closed.append(True)
+    )
+    monkeypatch.setattr(stream_layout, "open_any", lambda _settings: connection)
     once = {"superStream": "s", "delivery": "exactly-once", "appId": "load", "version": "1"}
     plan = WritePlan.parse({"url": "amqp://h", **once}, SCHEMA)
     layout = stream_layout.StreamLayout.of(SuperStream(["s0", "s1"]), SCHEMA)
@@ -89,6 +94,7 @@ def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: 
         MismatchError, match=r"stream 's1' has 3 rows of version 1 .*, and this run gives 0"
     ) as caught:
         commit_write(replace(plan, layout=layout), [replace(DONE, streams=StreamCounts())])
+    assert closed == [True]
     assert vars(caught.value)["report"].confirmed == 5
     assert '"confirmed": 5' in caught.value.__notes__[0], "Spark shows only texts"
 

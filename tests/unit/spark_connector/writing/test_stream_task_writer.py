@@ -17,7 +17,7 @@ from rabbit_chx.routing import SuperStream
 from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
 from spark_connector.writing.stream_layout import StreamLayout
-from spark_connector.writing.stream_task_writer import StreamTaskWriter, _Piece
+from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.tasks import Task
 from spark_connector.writing.write_plan import WritePlan
 
@@ -41,9 +41,10 @@ def column(texts: Sequence[str]) -> Any:
     return pa.chunked_array([pa.array([text.encode()], pa.binary()) for text in texts], pa.binary())
 
 
-def piece(keys: Sequence[str], values: Sequence[str], order: Sequence[int] | None = None) -> _Piece:
+def piece(keys: Sequence[str], values: Sequence[str], order: Sequence[int] | None = None) -> pa.Table:
     """The rows of a task."""
-    return _Piece(column(keys), column(values), None, None if order is None else pa.chunked_array([order]))
+    first: dict[str, Any] = {} if order is None else {"order": pa.chunked_array([order])}
+    return pa.table({**first, "key": column(keys), "value": column(values)})
 
 
 def test_rows_in_order_may_be_equal() -> None:
@@ -94,7 +95,7 @@ def test_rows_of_a_micro_batch_are_sorted_by_a_column_first(values: list[Any]) -
     made = writer(schema=with_column(kind), orderBy="at")
     batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["1", "2", "3"], "at": values})
     (some,) = made._sort([batch])
-    assert some.keys.to_pylist() == [b"b", b"c", b"a"]
+    assert some["key"].to_pylist() == [b"b", b"c", b"a"]
     missing = batch.slice(0, 1).set_column(2, "at", pa.nulls(1, batch["at"].type))
     with pytest.raises(RowError, match="row 3: column 'at' is null"):
         list(made._sort([missing]))
@@ -105,8 +106,8 @@ def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     keys, values = zip(*rows, strict=True)
     batches = [pa.record_batch([pa.array(keys), pa.array(values)], names=["key", "value"])] * 2
     (found,) = writer()._sort(batches)
-    assert found.filter_values is None
-    assert list(zip(found.keys.to_pylist(), found.bodies.to_pylist(), strict=True)) == sorted(
+    assert found.column_names == ["key", "value"]
+    assert list(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True)) == sorted(
         (key.encode(), value.encode()) for key, value in rows * 2
     )
     monkeypatch.setattr(stream_task_writer, "_MOST_SORTED", 10)
@@ -120,7 +121,7 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
         with monkeypatch.context() as bounded:
             bounded.setattr(stream_task_writer, bound, most)
             pieces = stream_task_writer._pieces(writer()._counter.messages([batch] * 5))
-            assert [len(keys) for keys, *_ in pieces] == [20, 20, 10]
+            assert [piece.num_rows for piece in pieces] == [20, 20, 10]
 
 
 @pytest.mark.parametrize("name", ["region", "Region", "type", "key"])
@@ -133,11 +134,11 @@ def test_filter_values_stay_with_their_rows(name: str) -> None:
     made = writer(schema=schema, filterValueColumn=name.lower())
     batch = pa.RecordBatch.from_pydict(columns)
     (found,) = made._sort([batch])
-    assert found.keys.to_pylist() == [b"a", b"b", b"c"]
-    assert found.filter_values.to_pylist() == ([b"a", b"b", b"c"] if name == "key" else [b"", b"eu", b"us"])
+    assert found["key"].to_pylist() == [b"a", b"b", b"c"]
+    assert found["filter"].to_pylist() == ([b"a", b"b", b"c"] if name == "key" else [b"", b"eu", b"us"])
     (found,) = stream_task_writer._pieces(made._counter.messages([batch]))
-    assert found.keys.to_pylist() == [b"b", b"a", b"c"]
-    assert found.filter_values.to_pylist() == ([b"b", b"a", b"c"] if name == "key" else [b"eu", b"", b"us"])
+    assert found["key"].to_pylist() == [b"b", b"a", b"c"]
+    assert found["filter"].to_pylist() == ([b"b", b"a", b"c"] if name == "key" else [b"eu", b"", b"us"])
 
 
 def test_a_null_key_has_the_last_partition() -> None:
