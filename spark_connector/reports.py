@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.result_fields import to_json
+from rabbit_chx.result_fields import json_fields, shown, to_json
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -182,12 +184,12 @@ class TaskReport(PublishedCounts):
     batch_id: int | None = None
     rows: int = 0
     skipped: int = 0
-    publish_report: PublishReport = field(default=PublishReport())
+    publish_report: PublishReport = field(default=PublishReport(), metadata=shown(json=None))
     predicted: dict[str, int] = field(default_factory=dict)
     samples: tuple[RowSample, ...] = ()
     task_id: int | None = None
     notes: tuple[str, ...] = ()
-    keys: bytes = field(default=b"", repr=False)
+    keys: bytes = field(default=b"", repr=False, metadata=shown(json=None))
     streams: StreamCounts | None = None
 
     @property
@@ -197,7 +199,8 @@ class TaskReport(PublishedCounts):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as flat JSON: the counts are on the level of the other fields."""
-        return {name: to_json(getattr(self, name)) for name in _TASK_JSON}
+        counts = {name: getattr(self, name) for name in (*_PUBLISHED, "seconds")}
+        return {**to_json(json_fields(self)), **counts}
 
 
 #: The sums over the tasks, in the order in which they are shown.
@@ -210,10 +213,6 @@ _STREAM_TOTALS = (
 _JSON = (
     "exchange", "queue", "write_id", "batch_id", "failed", "unfinished", *_TOTALS, "seconds", "predicted",
     "ring_provenance", "notes",
-)  # fmt: skip
-_TASK_JSON = (
-    "partition", "attempt", "write_id", "batch_id", "rows", "skipped", *_PUBLISHED[:-2], "bytes_sent", "seconds",
-    "blocked_seconds", "predicted", "samples", "task_id", "notes", "streams",
 )  # fmt: skip
 #: The first bytes of `WriteReport.to_json`.
 REPORT_START = b'{\n  "exchange": '
@@ -357,20 +356,16 @@ def describe_left_rows(report: WriteReport) -> str:
     if not finished and unfinished is None:
         return "no finished task is known, and rows of any task may be in the queues"
     if finished:
-        rows, tasks = _number(report.confirmed, "row"), _number(finished, "finished task")
+        rows, tasks = plural(report.confirmed, "row"), plural(finished, "finished task")
         known = f"at least {rows} of {tasks} are in the queues and stay there"
     else:
         known = "no task finished"
     if unfinished == 0:
         return known
     others = (
-        "the other tasks" if unfinished is None else _number(unfinished, "other task" if finished else "task")
+        "the other tasks" if unfinished is None else plural(unfinished, "other task" if finished else "task")
     )
     return f"{known}; rows of {others} may be in the queues{' as well' if finished else ''}"
-
-
-def _number(number: int, things: str) -> str:
-    return f"{number:,} {things}{'' if number == 1 else 's'}"
 
 
 def _row_of_task(task: TaskReport, streams: int) -> tuple[object, ...]:
@@ -395,33 +390,26 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
     """
     if text is None:
         return
+    path, why = Path(text), ""
     try:
-        why = _make_room(text, streaming=streaming)
+        if streaming or text.endswith("/"):
+            if path.is_file():
+                a_file = "there is a file of that name"
+                why = "a stream has a report for each batch, so pass a folder" if streaming else a_file
+            else:
+                path.mkdir(exist_ok=True)
+        elif path.exists() and not path.is_dir():
+            previous = _previous(path)
+            if _is_ours(path) and (_is_ours(previous) or not previous.exists()):
+                path.replace(previous)
+            else:
+                why = f"that file, or the one with {_PREVIOUS} appended, is not a report: name another, or remove it yourself"
     except OSError as cause:
         raise InputError(
             f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}: {cause.strerror}): name another"
         ) from None
-    if why is not None:
+    if why:
         raise InputError(f"option 'reportPath' is {text!r}: {why}")
-
-
-def _make_room(text: str, *, streaming: bool) -> str | None:
-    """Return why the report cannot be written to this path; None if it can."""
-    path = Path(text)
-    if streaming or text.endswith("/"):
-        if path.is_file():
-            return (
-                "a stream has a report for each batch, so pass a folder"
-                if streaming
-                else "there is a file of that name"
-            )
-        path.mkdir(exist_ok=True)
-    elif path.exists() and not path.is_dir():
-        previous = _previous(path)
-        if not _is_ours(path) or (previous.exists() and not _is_ours(previous)):
-            return f"that file, or the one with {_PREVIOUS} appended, is not a report: name another, or remove it yourself"
-        path.replace(previous)
-    return None
 
 
 def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:
@@ -438,11 +426,16 @@ def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> No
             path /= f"{name}.json"
         if streaming and _is_ours(path):  # the batch is repeated
             path.replace(_previous(path))
-        part = path.with_name(f"{path.name}.part")
-        part.write_text(report.to_json(), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, report.to_json())
     except Exception:  # noqa: BLE001  # raising here would call a write failed that is done
         _log.exception("the report could not be written")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that has all of the text, or what it had before."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 def _previous(path: Path) -> Path:

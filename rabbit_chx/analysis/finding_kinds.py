@@ -43,6 +43,10 @@ CHECK_KINDS = _by_name(
     ),
     FindingKind("silent-binding", "a bound destination without keys"),
     FindingKind(
+        "starved-destination",
+        "a queue that gets no key, as its exchange is behind another one that hashes the same value",
+    ),
+    FindingKind(
         "transient-destination",
         "an exclusive, auto-delete or non-durable queue; the share moves when it ends",
     ),

@@ -22,7 +22,7 @@ _OTHERS, _ELSEWHERE, _STAYS = "others", "others that move", "what stays"
 
 
 def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:
-    """Return the buckets in the order of the ring, and the shares, the largest first; nothing of a guess.
+    """Return the buckets in the order of the ring, and the shares, the most traffic or the largest first; nothing of a guess.
 
     Args:
         key_map: the ring, its slots, or another map.
@@ -33,19 +33,15 @@ def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[
     places = [key_map.queue_of(place) for place in key_map.beneath.buckets]
     shares = simulate(key_map).places
     notes = {_name(part.place): f"{percent(part.share)} of all keys" for part in shares}
+    traffic = {part.place: None if real is None else real.get(_name(part.place), 0.0) for part in shares}
     bars = [
-        Bar(
-            _name(part.place),
-            part.share,
-            part.ideal,
-            None if real is None else real.get(_name(part.place), 0.0),
-        )
-        for part in sorted(shares, key=lambda part: -part.share)
+        Bar(_name(part.place), part.share, part.ideal, traffic[part.place])
+        for part in sorted(shares, key=lambda part: (-(traffic[part.place] or 0.0), -part.share))
     ]
     strip = Strip(
         f"{plural(len(places), key_map.hashing.part)} in order", [_name(place) for place in places], notes
     )
-    return strip, Bars("share of all keys", bars)
+    return strip, Bars("share of all keys" if real is None else "share of all keys, and of the traffic", bars)
 
 
 def draw_slots(slots: KeyMap, load: Mapping[Destination, float] | None = None) -> Grid:
@@ -85,7 +81,7 @@ def draw_movement(matrix: flows.Flows, of: str = "all keys") -> Flows:
         moved = matrix.moved / total
         amounts[_OTHERS, _ELSEWHERE] = max(0.0, moved - sum(amounts.values()))
         amounts[_STAYS, _STAYS] = 1.0 - moved
-    share = percent(matrix.moved / total)
+    share = percent(matrix.moved / total, 1)
     return Flows("movement between the destinations", (share, f"of {of} move"), amounts)
 
 

@@ -19,7 +19,7 @@ from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
-_MOST_COLUMNS = 12
+_MOST_COLUMNS = 8
 _MOST_MOVES = 50
 _HEAVIEST = 5
 
@@ -166,10 +166,16 @@ def moved_keys(
         "before": Shown("before", outcome_text),
         "after": Shown("after", outcome_text),
     }
-    table = Table.of(columns, moves, key="moves", most=shown)
-    yield (table if is_known else table.as_guess(1)).for_people(moves)
-    if len(moves) > shown:
-        yield Line(f"and {plural(len(moves) - shown, 'more key')}")
+
+    def table(most: int | None) -> Table:
+        made = Table.of(columns, moves, key="moves", most=most)
+        return made if is_known else made.as_guess(1)
+
+    if len(moves) <= shown:
+        yield table(None).for_people(moves)
+    else:
+        yield replace(table(shown), whole=table(None))
+        yield Line(f"and {plural(len(moves) - shown, 'more key')}", of_rest=True)
 
 
 def slot_name(place: Place) -> str | None:

@@ -59,18 +59,18 @@ class Answer:
         key: str,
         source: KeyMap,
         place: Place,
+        end: Place,
         faults: Mapping[ExchangeRef, str],
+        *,
         explanation: Explanation | None = None,
     ) -> Answer:
-        """Return the answer for a key whose destination in the ring is known; `faults` are those of its exchanges."""
-        fault = faults.get(place) if isinstance(place, ExchangeRef) else None
-        if source.slots is None:
-            return cls(key, place, fault=fault, explanation=explanation)
-        queue = source.queue_of(place)
+        """Return the answer for a key whose destination in the ring is `place`, and that ends at `end`; `faults` are those of its exchanges."""
         if not isinstance(place, ExchangeRef):
-            return cls(key, queue, "", explanation=explanation)
-        is_slot = queue != place or bool(fault)
-        return cls(key, queue, place.name if is_slot else "", fault, explanation)
+            return cls(key, end, None if source.slots is None else "", explanation=explanation)
+        fault = faults.get(place)
+        if source.slots is None:
+            return cls(key, end, None, fault, explanation)
+        return cls(key, end, place.name if fault or place in source.slots else "", fault, explanation)
 
     def as_guess(self) -> Answer:
         """Return the answer of a ring that is a guess, or for a value that is one."""

@@ -161,12 +161,11 @@ def simulate(
         InputError: a value of the sample cannot be sent, or `ring` does not map keys.
     """
     check_key_map(ring)
-    buckets, count = Counter(ring.buckets), ring.bucket_count
-    shares = ring.shares()
-    places = tuple(
-        PlaceShare(place, buckets[place], share, 0.0 if place is None else buckets[place] / count)
-        for place, share in shares.items()
-    )
+    ideals, shares = ring.ideals(), ring.shares()
+    places = []
+    for place, share in shares.items():
+        buckets, ideal = ideals.get(place, (ring.buckets.count(None), 0.0))
+        places.append(PlaceShare(place, buckets, share, ideal))
     hashing = hashing or Hashing()
     change = None
     if changed is not None:
@@ -174,14 +173,14 @@ def simulate(
         is_alike = hashing.hash_header is None or ring.release == changed.release
         change = Change(changed, ring.flows(changed) if is_alike else None)
     if values is None:
-        return Simulation(ring, places, None, change)
+        return Simulation(ring, tuple(places), None, change)
 
     streamed = isinstance(values, Iterator)
     counting = _Counting(ring, changed, hashing, MOST_DISTINCT if streamed else None)
     for batch in values if streamed else [SampleBatch(cast("Sequence[Any]", values))]:
         counting.add(batch)
     sample = counting.counts(shares, heaviest)
-    return Simulation(ring, places, sample, change and counting.change(change))
+    return Simulation(ring, tuple(places), sample, change and counting.change(change))
 
 
 def movement(before: KeyMap, after: KeyMap) -> Flows:

@@ -138,11 +138,13 @@ class SlotLoad:
         messages: the messages of each destination that has any.
         nowhere: the messages that have no destination, or that the broker refuses.
         keys: the heaviest keys, the heaviest first.
+        ends: the messages of each end behind other exchanges that hash; empty without them.
     """
 
     messages: Mapping[Destination, float] = field(hash=False)
     nowhere: int = 0
     keys: tuple[KeyLoad, ...] = ()
+    ends: Mapping[Place, float] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of_keys(
@@ -165,20 +167,21 @@ class SlotLoad:
             InputError: a value cannot be sent, or `key_map` is none.
         """
         check_key_map(key_map)
-        ring = key_map.beneath
         hashing = hashing or Hashing()
         messages: Counter[Place] = Counter()
+        ends: Counter[Place] = Counter()
         sketch = KeySketch(counters)
-        for key, place, count in chain.from_iterable(
-            _route_distinct(ring, batch, hashing) for batch in batches
+        for key, place, end, count in chain.from_iterable(
+            _route_distinct(key_map, batch, hashing) for batch in batches
         ):
             messages[place] += count
+            ends[end] += count if key_map.is_nested else 0
             sketch.add((key, place), count)
         nowhere = messages.pop(None, 0)
         heaviest = sketch.heaviest(_HEAVIEST)
         keys = tuple(KeyLoad(count.key[0], count.key[1], count.least, count.most) for count in heaviest)
         counted = {place: count for place, count in messages.items() if place is not None}
-        return cls(counted, nowhere, keys)
+        return cls(counted, nowhere, keys, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +204,9 @@ class SlotSample:
 
 
 def _route_distinct(
-    ring: KeyMap, batch: Sequence[Any] | SampleBatch, hashing: Hashing
-) -> Iterable[tuple[Hashable, Place, int]]:
-    """Return each distinct value, where it goes, and how often it occurs; the most frequent first."""
+    key_map: KeyMap, batch: Sequence[Any] | SampleBatch, hashing: Hashing
+) -> Iterable[tuple[Hashable, Place, Place, int]]:
+    """Return each distinct value, where it goes, where it ends, and how often it occurs; the most frequent first."""
     values, messages, _ = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
     values_by_identity: dict[Hashable, Any] = {}
     counts: Counter[Hashable] = Counter()
@@ -213,6 +216,9 @@ def _route_distinct(
         values_by_identity.setdefault(identity, value)
         counts[identity] += count
     ordered = [counted for counted in counts.most_common() if counted[1]]
-    places = hashing.route_all([values_by_identity[identity] for identity, _ in ordered], ring)
-    for (identity, count), place in zip(ordered, places, strict=True):
-        yield identity, None if isinstance(place, Refused) else place, count
+    distinct = [values_by_identity[identity] for identity, _ in ordered]
+    places = hashing.route_all(distinct, key_map.beneath)
+    ends = hashing.route_all(distinct, key_map) if key_map.is_nested else places
+    for (identity, count), *found in zip(ordered, places, ends, strict=True):
+        place, end = (None if isinstance(each, Refused) else each for each in found)
+        yield identity, place, end, count

@@ -22,11 +22,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -246,8 +248,11 @@ def _shown(outcome: Outcome) -> int:
     output = FORMATS[outcome.output].output()
     for batch in outcome.batches or ():
         output.show_each(batch)
-    if outcome.report is not None:
-        output.show(outcome.report, in_words)
+    if (report := outcome.report) is not None:
+        from rabbit_chx.analysis.wording import moment_text  # the command has loaded it
+
+        about = ", ".join(filter(None, (report.about, moment_text(time.time()))))
+        output.show(replace(report, about=about), in_words)
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()

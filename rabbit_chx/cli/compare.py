@@ -114,13 +114,22 @@ def compare(
         raise InputError(
             f"--allow moved={allow[0]:g} is a limit of what a change moves: pass --add, --remove, --to or --to-release, too"
         )
-    return _compared(sides, hashed, keys, is_change=bool(added or removed), allow=allow)
+    changes = [f"+ {text.partition('=')[0]}" for text in added] + [
+        f"- {text.partition('=')[0]}" for text in removed
+    ]
+    changes += [f"to {text}" for text in (to, to_release) if text]
+    about = of_ring.broker.live().address if first.is_live else ""
+    title = ": ".join(filter(None, (ring, ", ".join(changes))))
+    outcome = _compared(sides, hashed, keys, title, is_change=bool(added or removed), allow=allow)
+    assert outcome.report is not None
+    return replace(outcome, report=replace(outcome.report, about=about))
 
 
 def _compared(
     sides: Sequence[RingInput],
     hashed: HashingOptions,
     keys: KeySource | None,
+    title: str,
     *,
     is_change: bool,
     allow: Sequence[float],
@@ -147,6 +156,7 @@ def _compared(
         is_determined=all(side.is_determined for side in sides),
         least=_least_moved(ring, changed) if is_change else None,
         rules=_rules(ring, change, hashing) if change and change.shares is None else (),
+        title=title,
     )
     is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
     code = code_of(*sides, is_lost=is_lost)

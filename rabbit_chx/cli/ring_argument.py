@@ -335,7 +335,8 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     topology, exchange = file.topology, exchange_in(file, name)
     modulo = modulo_map_of(exchange, topology.bindings, topology.release)
     if modulo is not None:
-        return RingInput(modulo, {}, exchange=exchange.name).under(rules)
+        followed = topology.nesting().follow(exchange.name, modulo)
+        return RingInput(followed, {}, exchange=exchange.name).under(rules)
     source = topology.key_map(exchange.name, rules)
     doubt: str = ""
     say_unpinned(file, exchange)
@@ -415,12 +416,10 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
         if live.type != HASH_EXCHANGE:
             source = live.key_map()
             if source.ground.is_assumed:
-                doubt = Fix(
-                    f"exchange {exchange!r} is {source.ground}: ", know_rings({exchange: source}, means)
-                )
+                doubt = Fix(f"exchange {exchange!r} is {source.ground}: ", know_rings(source.guesses, means))
             return RingInput(source, {}, is_live=True, doubt=doubt, alternate=alternate, exchange=exchange)
-        ring, source, faults = live.ring, live.slots.key_map(), live.slots.faults | live.dead_ends
-        means = live.means if ring.ground.is_assumed else means
+        ring, source, faults = live.ring, live.key_map(), live.slots.faults | live.dead_ends
+        means = live.means if source.ground.is_assumed else means
         arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, alternate)
         say_unrecorded(live)
         for fault in faults.values():
@@ -428,9 +427,9 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
     unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
-    if ring.ground.is_assumed:
-        remedy = know_rings({exchange: ring}, means)
-        doubt = Fix(f"the ring of exchange {exchange!r} is {ring.ground}: ", remedy)
+    if source.ground.is_assumed:
+        remedy = know_rings(source.guesses if source.is_nested else {exchange: ring}, means)
+        doubt = Fix(f"the ring of exchange {exchange!r} is {source.ground}: ", remedy)
     return RingInput(
         source,
         arguments,

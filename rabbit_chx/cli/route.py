@@ -118,7 +118,8 @@ def route(
         message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
         explanation = ring_exchange.explain(**message) if explain and ring_exchange else None
         place = explanation.destination if explanation else exchange.route(**message)
-        return Answer.of(key, source, place, given.faults, explanation)
+        end = source.end_of(place, message, is_whole=bool(message_parts))
+        return Answer.of(key, source, place, end, given.faults, explanation=explanation)
 
     if sample is None:
         answers = [answer(key) for key in keys or ("",)]
@@ -127,7 +128,7 @@ def route(
             route_report(source, answers, is_determined=given.is_determined, ending=given.about_past),
             code_of(given, is_lost=is_lost),
         )
-    one_by_one = explain or message_parts or ring_exchange is None
+    one_by_one = explain or message_parts or ring_exchange is None or source.is_nested
     batches = (
         _route_one_by_one(sample, answer)
         if one_by_one
@@ -210,7 +211,7 @@ def _route_in_batches(
         except InputError:
             places = []
         answers = [
-            Answer.of(key, given.source, place, given.faults)
+            Answer.of(key, given.source, place, ring.queue_of(place), given.faults)
             for key, place in zip(batch.keys, places, strict=False)
             if not isinstance(place, Refused)
         ]

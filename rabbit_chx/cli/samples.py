@@ -254,7 +254,7 @@ class StreamedSample:
         for batch in self.keys.sample():
             self._batch = batch
             values = [hashed_value(self.hashing, key) for key in batch.keys]
-            yield SampleBatch(values, batch.messages, batch.keys)
+            yield self.hashing.select_arriving(SampleBatch(values, batch.messages, batch.keys), self.source)
 
     @contextmanager
     def name_errors(self) -> Iterator[None]:

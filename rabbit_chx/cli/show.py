@@ -92,7 +92,8 @@ def show(
     at = broker.live()
     if not exchanges:
         return _list_exchanges(at, all_vhosts=all_vhosts)
-    return _outcome(show_report({name: _read(at, name, keys, has_history=history) for name in exchanges}))
+    report = show_report({name: _read(at, name, keys, has_history=history) for name in exchanges})
+    return _outcome(replace(report, about=f"{at.address}, vhost {at.settings.vhost}"))
 
 
 def _outcome(report: Document) -> Outcome:

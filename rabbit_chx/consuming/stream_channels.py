@@ -20,13 +20,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from rabbit_chx.checks import check_whole, shown
 from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.consuming.ownership import DeliveredMessage
+from rabbit_chx.consuming.settings import GroupReading
 from rabbit_chx.consuming.waits import LoopWatch, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
@@ -36,6 +36,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
+from rabbit_chx.options import check_options
 from rabbit_chx.streams.chunks import Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
@@ -71,9 +72,10 @@ CONNECTION_NAME = "rabbit-chx.stream-group."
 
 @dataclass
 class StreamReading:
-    """How the streams of a group are read. `StreamGroup` documents the attributes.
+    """How the streams of a group are read. An InputError if `given` has an invalid value.
 
     Attributes:
+        given: where to start, the columns, and the size of a batch.
         missing: the missing rows of each stream.
         damaged: the reads of a damaged chunk of each stream.
         failed_starts: how often `on_gained` has failed for each stream since it last succeeded.
@@ -82,10 +84,7 @@ class StreamReading:
 
     settings: deque[ConnectionSettings]
     group: str
-    start: OffsetSpec = "first"
-    include: str | tuple[str, ...] = ()
-    on_missing: Literal["raise", "count"] = "raise"
-    batch_rows: int = BATCH_ROWS
+    given: GroupReading = field(default_factory=GroupReading)
     addresses: Mapping[str, str] | None = None
     missing: Counter[str] = field(default_factory=Counter)
     damaged: dict[str, DamagedReads] = field(default_factory=dict)
@@ -93,10 +92,10 @@ class StreamReading:
     loop_watch: LoopWatch = field(default_factory=LoopWatch)
 
     def __post_init__(self) -> None:
-        check_range(self.start, None, None)
-        if self.on_missing not in ("raise", "count"):
-            raise InputError(f"on_missing is {shown(self.on_missing)}: pass 'raise' or 'count'")
-        check_whole("batch_rows", self.batch_rows, 1)
+        check_range(self.given.start, None, None)
+        check_options(self.given)
+        include = self.given.include
+        self.include = include if isinstance(include, str) else tuple(include)
         schema_of(self.include)  # raises for unknown columns
 
     def open_any(self) -> StreamConnection:
@@ -198,7 +197,7 @@ class Feed:
 
     def _begin(self, start: OffsetSpec) -> None:
         """Expect the first rows at `start`; if it is not an offset, at the first chunk."""
-        self.progress = Progress(self._stream, count_missing=self._reading.on_missing == "count")
+        self.progress = Progress(self._stream, count_missing=self._reading.given.on_missing == "count")
         self.progress.end = NEVER
         self._is_placed = isinstance(start, int)  # otherwise the first chunk tells the offset
         if isinstance(start, int):
@@ -390,21 +389,17 @@ class StreamChannel:
                 self._read()
         except RabbitChxError as cause:
             error = cause
-            if isinstance(cause, NotFoundError) and self.subscribed.done():
-                error = ConnectionLostError(
-                    f"{cause}: subscribing again", queue=self.stream
-                )  # it was deleted
+            if isinstance(cause, NotFoundError) and self.subscribed.done():  # it was deleted
+                error = ConnectionLostError(f"{cause}: subscribing again", queue=self.stream)
         except Exception as cause:  # noqa: BLE001  # a bug, which must not leave the stream without a reader
             _log.exception("stream %s: reading failed", self.stream, extra={"queue": self.stream})
-            error = ConnectionLostError(
-                f"stream {self.stream!r}: reading failed: {typed_error_text(cause)}", queue=self.stream
-            )
+            error = self._lost(f"reading failed: {typed_error_text(cause)}")
         call_in(self._loop, self._on_ended, error)
 
     def _read(self) -> None:
         properties = {"single-active-consumer": "true", "name": self._reading.group}
         with closing(Feed(self._reading, self.stream, "next", properties)) as feed:
-            call_in(self._loop, self._on_subscribed)
+            call_in(self._loop, _set_done, self.subscribed)
             update = self._await_election(feed)
             if update is None:
                 return
@@ -416,10 +411,6 @@ class StreamChannel:
                 self._deliver_batches(feed)
             finally:
                 self._store_at_end(feed.connection)
-
-    def _on_subscribed(self) -> None:
-        if not self.subscribed.done():
-            self.subscribed.set_result(None)
 
     def _await_election(self, feed: Feed) -> ConsumerUpdate | None:
         """Return the update that makes this consumer active; None if the thread must end."""
@@ -445,7 +436,7 @@ class StreamChannel:
     def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
         log_start, is_unstored, origin = 0, start is None and self._stored is None, "as on_gained returned"
         if start is None:
-            start = self._reading.start if self._stored is None else self._stored + 1
+            start = self._reading.given.start if self._stored is None else self._stored + 1
             origin = "as the group begins" if is_unstored else "after the offset that is stored for the group"
         what = "its leader to tell its end: look whether a majority of its nodes is up"
         with (
@@ -480,7 +471,7 @@ class StreamChannel:
         return offset
 
     def _deliver_batches(self, feed: Feed) -> None:
-        tag = 0
+        tag, most = 0, self._reading.given.batch_rows
         while not self._stop.is_set():
             self._check_loop()
             feed.poll(LOOK_S)
@@ -489,9 +480,9 @@ class StreamChannel:
             self._store_if_due(feed.connection)
             if rows is None:
                 continue
-            for first in range(0, rows.num_rows, self._reading.batch_rows):
-                batch = StreamBatch(self.stream, self, rows.slice(first, self._reading.batch_rows))
-                last = rows["offset"][min(first + self._reading.batch_rows, rows.num_rows) - 1].as_py()
+            for first in range(0, rows.num_rows, most):
+                batch = StreamBatch(self.stream, self, rows.slice(first, most))
+                last = rows["offset"][min(first + most, rows.num_rows) - 1].as_py()
                 tag += 1
                 call_in(self._loop, self._take, DeliveredMessage(tag, "", batch))
                 del batch
@@ -504,9 +495,7 @@ class StreamChannel:
     def _check_active(self, feed: Feed) -> None:
         if feed.updates:
             feed.connection.answer_consumer_update(feed.updates.popleft().correlation_id, None)
-            raise ConnectionLostError(
-                f"stream {self.stream!r}: the broker has made another member active", queue=self.stream
-            )
+            raise self._lost("the broker has made another member active")
 
     def _next_command(self, feed: Feed) -> _Begin | _Done | None:
         """Return the next command of the event loop, and look after the connection and its requests to confirm meanwhile."""
@@ -534,9 +523,10 @@ class StreamChannel:
                 watch.timeout_s,
                 extra={"queue": self.stream},
             )
-            raise ConnectionLostError(
-                f"stream {self.stream!r}: the event loop does not answer", queue=self.stream
-            )
+            raise self._lost("the event loop does not answer")
+
+    def _lost(self, why: str) -> ConnectionLostError:
+        return ConnectionLostError(f"stream {self.stream!r}: {why}", queue=self.stream)
 
     def _store_if_due(self, connection: StreamConnection) -> None:
         if self._handled is None or self._handled == self._stored:
@@ -552,9 +542,8 @@ class StreamChannel:
 
     def _store_at_end(self, connection: StreamConnection) -> None:
         """Store the last offset, and wait until the leader has it: the next member reads it there."""
-        with suppress(
-            RabbitChxError
-        ):  # a lost connection: the next member repeats the rows after the stored offset
+        # If the connection is lost, the next member repeats the rows after the stored offset.
+        with suppress(RabbitChxError):
             for _ in range(_STORED_CHECKS):
                 if self._handled is None:
                     return

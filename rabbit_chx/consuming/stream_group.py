@@ -99,14 +99,8 @@ class StreamGroup(Group):
             )
             for one in settings
         )
-        include = options.reading.include
-        columns = include if isinstance(include, str) else tuple(include)
-        self._reading = stream_channels.StreamReading(
-            deque(named),
-            name,
-            **vars(options.reading) | {"include": columns},
-            addresses=options.addresses and node_addresses(options.addresses),
-        )
+        addresses = options.addresses and node_addresses(options.addresses)
+        self._reading = stream_channels.StreamReading(deque(named), name, options.reading, addresses)
         super().__init__(settings[0], member)
         self._reading.loop_watch = self._loop_watch
         self._on_gained = options.on_gained

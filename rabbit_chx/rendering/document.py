@@ -33,9 +33,15 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sentence or two; a renderer breaks them into lines."""
+    """A sentence or two; a renderer breaks them into lines.
+
+    Attributes:
+        text: the sentences.
+        of_rest: True if it is about rows that only a form that folds shows, which leaves it out.
+    """
 
     text: str
+    of_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ class Table:
         rows: cells, as many per row as there are columns.
         total: cells of a last row, set apart.
         narrow: a narrower form of the table, for where this one does not fit.
+        whole: the table with the rows that `rows` leaves out, for a form that folds.
         key: its name in JSON; None: only people read it.
         value: makes its value in JSON.
         pictures: makes pictures of it, for a form that can draw.
@@ -84,6 +91,7 @@ class Table:
     rows: Sequence[Sequence[object]]
     total: Sequence[object] = ()
     narrow: Table | None = None
+    whole: Table | None = None
     key: str | None = None
     value: Callable[[], Any] = list
     pictures: Callable[[], Sequence[Picture]] = tuple
@@ -207,11 +215,17 @@ class Document:
         name: the name of its format, which is ``rabbit-chx/NAME`` in JSON; empty: the JSON does not name its format.
         parts: its parts, in the order of both people and programs.
         gauges: its metrics, each name once.
+        title: what a page of it is called.
+        about: the broker and the time, which a page shows below its title.
+        lead: the sentence with which a page begins.
     """
 
     name: str
     parts: Sequence[Part]
     gauges: Sequence[Gauge] = ()
+    title: str = ""
+    about: str = ""
+    lead: str = ""
 
     def as_json(self, words: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the document for programs, in JSON types; `words` makes texts those of the reader."""
@@ -285,7 +299,7 @@ def _worded(value: Any, words: Callable[[str], str]) -> Any:
 def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Block]:
     for part in parts:
         if isinstance(part, Line):
-            yield Line(words(part.text))
+            yield replace(part, text=words(part.text))
         elif isinstance(part, Lines):
             texts = map(words, part.texts)
             yield Lines(map(likely_text, texts) if part.is_guess else texts)

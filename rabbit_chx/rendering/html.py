@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering.document import Batch, Document, Facts, Table
 from rabbit_chx.rendering.output import find_commands, unfold, write_utf8
-from rabbit_chx.rendering.pictures import MOST_BARS
+from rabbit_chx.rendering.pictures import MOST_BANDS, MOST_BARS
 from rabbit_chx.rendering.table import printable
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class HtmlOutput:
             words: makes its texts those of the reader.
         """
         page = environment().get_template("page.html")
-        title = f"rabbit-chx {document.name}".strip()
-        write_utf8(self._stream, page.render(title=title, style=_style(), **body_of(document, words)))
+        title = document.title or f"rabbit-chx {document.name}".strip()
+        head = {"title": title, "about": document.about, "lead": words(document.lead)}
+        write_utf8(self._stream, page.render(**head, style=_style(), **body_of(document, words)))
 
     def show_each(self, batch: Batch) -> None:
         """Raise a TypeError: the incremental results of a `batch` do not have a page."""
@@ -107,7 +108,7 @@ def environment(*folders: Path) -> Environment:
         "cell": _cell,
         "printable": printable,
     }
-    made.globals |= {"MOST_BARS": MOST_BARS, "MOST_NAMES": _MOST_NAMES}
+    made.globals |= {"MOST_BARS": MOST_BARS, "MOST_BANDS": MOST_BANDS, "MOST_NAMES": _MOST_NAMES}
     return made
 
 

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 #: The most bars, and the most places on a side of flows. The table has them all.
 MOST_BARS = 40
-#: The most flows.
-MOST_FLOWS = 200
+#: The most flows, and the most moving ones that are drawn.
+MOST_FLOWS, MOST_BANDS = 200, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,11 @@ class Band:
     share: float
     top: float
     bottom: float
+
+    @property
+    def is_kept(self) -> bool:
+        """True if it stays where it is."""
+        return self.source == self.target
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeGuard
 
@@ -86,6 +87,14 @@ class KeyHash(ABC):
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two maps of this hash."""
 
+    def values(self, bucket_counts: Iterable[int]) -> tuple[NDArray[np.uint32], int]:
+        """Return the values that maps with so many buckets tell apart, and how many the hash has."""
+        raise NotImplementedError
+
+    def buckets_of(self, values: NDArray[np.uint32], buckets: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the bucket of each of these values, of so many buckets."""
+        raise NotImplementedError
+
     def indices(
         self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
     ) -> NDArray[np.int32]:
@@ -142,6 +151,8 @@ class KeyMap:
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
     bucket_count: int = field(init=False, compare=False)
     index_of_bucket: array[int] = field(init=False, compare=False)
+    #: True if exchanges that hash are behind it or before it.
+    is_nested: ClassVar[bool] = False
     _repr_html_ = shown_by("rabbit_chx.analysis.compare_report", "map_report")
 
     def __init__(
@@ -220,6 +231,31 @@ class KeyMap:
         """The map as the broker has it: the ring of a slot table, otherwise the map itself."""
         return self
 
+    @property
+    def outer(self) -> KeyMap:
+        """The map of the exchange itself, without the exchanges behind it."""
+        return self
+
+    @property
+    def sources(self) -> Sequence[KeyMap]:
+        """The maps of the exchanges from which all its messages come; none if any message may come."""
+        return ()
+
+    @property
+    def behind(self) -> Mapping[ExchangeRef, KeyMap]:
+        """The maps of the exchanges among its destinations that hash, too."""
+        return {}
+
+    @property
+    def guesses(self) -> Mapping[str, KeyMap]:
+        """The assumed maps on the way of its keys, by the names of their exchanges."""
+        return {self.name: self} if self.ground.is_assumed else {}
+
+    @property
+    def members(self) -> KeyMap:
+        """The map to the destinations of the bindings, whose shares are of the keys that reach the exchange."""
+        return self.beneath
+
     def queue_of(self, place: Place) -> Place:
         """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
 
@@ -227,6 +263,23 @@ class KeyMap:
             place: a destination of `beneath`, or None for a hole.
         """
         return place
+
+    def end_of(self, place: Place, message: Mapping[str, Any], *, is_whole: bool) -> Place:  # noqa: ARG002  # for `NestedMap`
+        """Return where a message ends that the exchange sends to a place.
+
+        Args:
+            place: a destination of `beneath`, or None for a hole.
+            message: the arguments of `HashExchange.route`.
+            is_whole: True if the message has nothing else; False if only the value that this exchange hashes is known.
+        """
+        return self.queue_of(place)
+
+    def ideals(self) -> dict[Place, tuple[int, float]]:
+        """Return the number of buckets of each destination, and its share by that number."""
+        counts = Counter(self.buckets)
+        return {
+            place: (count, count / self.bucket_count) for place, count in counts.items() if place is not None
+        }
 
     def destination_for(self, key: str | bytes) -> Place:
         """Return the destination of a routing key; None if it is a hole, or if no partition is bound with the key.
@@ -308,7 +361,11 @@ class KeyMap:
             NotDeterminedError: one of the releases orders the bindings of an ``x-modulus-hash`` exchange unpredictably.
         """
         check_comparable(self, after)
-        return self.hashing.flows(self, after)
+        return (after if after.is_nested else self).flows_between(self, after)
+
+    def flows_between(self, before: KeyMap, after: KeyMap) -> Flows:
+        """Return the flows of two maps, of which this is one."""
+        return self.hashing.flows(before, after)
 
     def shares(self) -> dict[Any, float]:
         """Return the exact share of the hashes of each destination, in ring order; holes, if keys reach any, under None. {} without buckets.

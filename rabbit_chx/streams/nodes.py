@@ -13,10 +13,10 @@ from ipaddress import IPv6Address
 from urllib.parse import unquote
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.settings import parse_stream_uri
+from rabbit_chx.amqp.settings import parse_stream_uri, read_secretly
 from rabbit_chx.checks import shown
 from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.errors import InputError, UnreachableError, UriError
+from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.retry import Retry, jitter
 from rabbit_chx.streams.connection import REQUEST_TIMEOUT_S, StreamConnection
 from rabbit_chx.streams.frames import LARGEST_FRAME, Node, StreamMetadata
@@ -40,12 +40,9 @@ def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
         stream_port = 5551 if url.tls else 5552
         return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
     try:
-        return parse_stream_uri(url)
-    except UriError as cause:  # without the traceback: with local variables it would show the password
-        error = cause.with_traceback(None)
+        return read_secretly(parse_stream_uri, url)
     finally:
-        del url
-    raise error
+        del url  # no variable of a frame of an error has a password
 
 
 def settings_of(

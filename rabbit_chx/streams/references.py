@@ -26,10 +26,12 @@ _LARGEST = 16 << 20  # bytes of the answer
 
 
 def check_references(
-    management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str, name: str
+    management_url: ManagementUrl, settings: ConnectionSettings, stream: str, name: str
 ) -> None:
     """Warn if a stream remembers many names; raise an InputError if a further name would exceed 250."""
-    count = len(_writers_of(management_url, settings, stream).keys() | {name})
+    url = management_url.with_login_of(settings)
+    writers = log_in_to_api(url, _TIMEOUT_S, lambda login: _writers(url, settings.vhost, stream, login))
+    count = len(writers.keys() | {name})
     told = f"stream {stream!r} remembers {count} publishers with {name!r}, of at most {MOST_REFERENCES}"
     if count > _TOO_MANY:
         raise InputError(
@@ -41,16 +43,8 @@ def check_references(
         _log.warning("%s; above %d publishing fails", told, _TOO_MANY)
 
 
-def _writers_of(
-    management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str
-) -> dict[str, int]:
-    """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management."""
-    url = management_url if isinstance(management_url, ManagementUrl) else ManagementUrl.of(management_url)
-    url = url.with_login_of(settings)
-    return log_in_to_api(url, _TIMEOUT_S, lambda login: _writers(url, settings.vhost, stream, login))
-
-
 def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict[str, int]:
+    """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management."""
     if url.tls is None:
         connection = http.client.HTTPConnection(url.host, url.port, timeout=_TIMEOUT_S)
     else:

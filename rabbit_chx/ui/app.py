@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from rabbit_chx.analysis.wording import moment_text
@@ -164,6 +164,9 @@ class Pages:
         is_json = request.query_params.get("format") == "json"
         if seen.value is None or seen.error:
             return self._problem(request, seen.error, 503, seen)
+        links = exchange_links(seen.value)
+        if request.url.path == "/" and not is_json and len(links) == 1:
+            return RedirectResponse(links[0][0])
         try:
             made = page(seen.value, request)
             if is_json:
@@ -195,7 +198,7 @@ class Pages:
         if request.query_params.get("format") == "json":
             return JSONResponse({"error": message}, status)
         named = [] if last is None or last.value is None else exchange_links(last.value)
-        title = "Cannot read the broker" if status == 503 else "Not shown"
+        title = {503: "Cannot read the broker", 404: "Not found"}.get(status, "Cannot answer")
         age_s = round(last.age_s()) if last and named else None
         shown = {"title": title, "error": message, "age_s": age_s, "choices": named}
         return self._html(request, "base.html", status, **shown, blocks=[], look={})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
-from rabbit_chx.analysis.compare_report import compare_report
+from rabbit_chx.analysis.compare_report import compare_report, moved_text
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import hashes_text, rate_text, ring_text
@@ -25,6 +25,7 @@ from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinitio
 from rabbit_chx.topology.planning.proposals import find_least_moved
 from rabbit_chx.topology.reports.check_report import CheckReport
 from rabbit_chx.topology.reports.exchange_report import (
+    ShownExchange,
     list_moduli,
     list_report,
     list_rings,
@@ -75,7 +76,7 @@ def index_page(state: BrokerState) -> Page:
         _row(name, vhost, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing
     ]
     values = {"rows": rows, "many": len(state.vhosts) > 1, "checked": _found(state, None, None).summary}
-    return Page("Exchanges that hash", document, "index.html", values)
+    return Page("Hash exchanges", document, "index.html", values)
 
 
 def exchange_links(state: BrokerState) -> list[tuple[str, str]]:
@@ -97,7 +98,6 @@ def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
     strip = next((each for each in draw_map(shown.map) if isinstance(each, Strip)), None)
     names = [] if strip is None else dict.fromkeys(filter(None, strip.names()))
     found = [finding.kind for finding in vhost.check.findings if finding.exchange == exchange]
-    is_checked = exchange in vhost.check.exchanges or exchange in vhost.check.without_ring
     return {
         "name": exchange,
         "vhost": name,
@@ -111,8 +111,15 @@ def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
         "findings": plural(len(found), "finding") + f": {listed(list(dict.fromkeys(found)))}"
         if found
         else "",
-        "unchecked": "" if is_checked and is_known else "the order" if is_checked else "anything",
+        "unchecked": _unchecked(vhost, shown),
     }
+
+
+def _unchecked(vhost: VhostState, shown: ShownExchange) -> str:
+    """Return what of an exchange is not checked; empty if all of it is."""
+    if shown.name not in (*vhost.check.exchanges, *vhost.check.without_ring):
+        return "the exchange"
+    return "the order" if shown.map is None or shown.map.ground.is_assumed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +154,20 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
     arguments, found = dict(shown.arguments or {}), _found(state, vhost, name)
     values: dict[str, Any] = {
         "vhost": vhost,
+        "where": f"vhost {vhost}",
         "asked": asked,
         "report": report,
+        "lead": shown.sentence,
+        "findings": f"{plural(len(found.findings), 'finding')}." if found.findings else "",
+        "unchecked": _unchecked(seen, shown),
         "types": FIELD_TYPES,
         "has_types": "hash-header" in arguments,
-        "hashes": f"a key: the {hashes_text(arguments)}",
-        "has_ring": shown.map.kind == HASH_EXCHANGE,
+        "hashes": hashes_text(arguments).capitalize(),
+        "has_slots": shown.map.slots is not None,
         "routed": None,
         "changed": None,
         "file": "",
-        "found": found.document() if found.findings else None,
+        "found": found.document(),
     }
     if any(asked.keys):
         document, answers = _route(shown.map, arguments, asked)
@@ -164,8 +175,8 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         places = [(answer.key, f"{guess}{place_text(answer.place)}") for answer in answers]
         values |= {"routed": document, "places": places}
     if any(asked.added) or any(asked.removed) or asked.to_release:
-        document, changed = _change(shown.map, asked)
-        values |= {"changed": document, "file": _file_lines(name, changed)}
+        document, changed, moved = _change(shown.map, asked)
+        values |= {"changed": document, "file": _file_lines(name, changed), "moved": moved}
     return Page(name, document, "exchange.html", values)
 
 
@@ -179,11 +190,12 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
         message = hashing.message(hashed_value(hashing, key))
         how = None if ring_exchange is None else ring_exchange.explain(**message)
         place = exchange.route(**message) if how is None else how.destination
-        answers.append(Answer.of(key, key_map, place, {}, how))
+        end = key_map.end_of(place, message, is_whole=False)
+        answers.append(Answer.of(key, key_map, place, end, {}, explanation=how))
     return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed), answers
 
 
-def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap]:
+def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap, str]:
     added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
     removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
     changed = change_map(key_map, removed, added)
@@ -191,7 +203,12 @@ def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap]:
     if (release := parse_release(asked.to_release or None)) is not None:
         changed = changed.with_release(release)
     simulation = simulate(key_map, changed=changed)
-    return compare_report(simulation, is_determined=not key_map.ground.is_assumed, least=least), changed
+    is_determined = not key_map.ground.is_assumed
+    return (
+        compare_report(simulation, is_determined=is_determined, least=least),
+        changed,
+        moved_text(simulation, is_determined=is_determined),
+    )
 
 
 def _file_lines(name: str, key_map: KeyMap) -> str:
@@ -219,7 +236,10 @@ def _found(
         return exchange in (None, finding.exchange) and (not kinds or finding.kind in kinds)
 
     checks = {
-        name: replace(seen.check, findings=tuple(filter(is_asked, seen.check.findings)))
+        name: replace(
+            seen.check.of(exchange) if exchange else seen.check,
+            findings=tuple(filter(is_asked, seen.check.findings)),
+        )
         for name, seen in state.vhosts.items()
         if vhost in (None, name)
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import describe_ring_change
@@ -89,30 +89,19 @@ class WatchedRing:
 
     Args:
         source: a ring, its JSON, or a function that reads it; None for no ring.
+        read: reads a ring again that was read before, perhaps in another process.
 
     `ring` is the last ring that was read; None without one.
     """
 
-    def __init__(self, source: GivenRing | None) -> None:
-        self._read = source if callable(source) else None
+    def __init__(self, source: GivenRing | None, read: Callable[[], Any] | None = None) -> None:
+        self._read = source if callable(source) else read
         self.ring = None if source is None else _ring_of(source() if callable(source) else source)
-
-    @classmethod
-    def since(cls, ring: KeyMap | None, read: Callable[[], Any]) -> Self:
-        """Return a ring that was read before, perhaps in another process, and the function that reads it again."""
-        watched = cls(ring)
-        watched._read = read
-        return watched
 
     @property
     def can_be_read(self) -> bool:
         """True if the caller has passed a function that reads the ring."""
         return self._read is not None
-
-    @property
-    def may_change_unseen(self) -> bool:
-        """True if keys may change queue without a lost connection, as with slots."""
-        return self.ring is not None and self.ring.slots is not None
 
     def read_again(self) -> KeyMap:
         """Read the ring, keep and return it; `can_be_read` is true. Raises what the function raises, or InputError."""
@@ -131,7 +120,7 @@ class WatchedRing:
             return f"the ring could not be read again, so it may have changed: {error_text(cause)}"
         if _same(before, now):
             return "the ring is the same as before" if report_unchanged else None
-        what = "the slots or the ring have" if self.may_change_unseen else "the ring has"
+        what = "the slots or the ring have" if now.slots is not None else "the ring has"
         moved = before.share_moved(now) if before.hashing == now.hashing else 1.0
         return (
             f"{what} changed, and {moved:.1%} of all keys changed queue during the write: rows by predicted "

@@ -49,7 +49,7 @@ def commit_write(
         MismatchError: a stream has rows of this version, and this write has none for it.
     """
     if read := plan.ring_reader:
-        ring = WatchedRing.since(plan.options.ring, read)
+        ring = WatchedRing(plan.options.ring, read)
     if ring is not None and plan.options.client_routing:
         _compare_rings(plan, tasks, batch_id, ring)
     try:

@@ -51,13 +51,10 @@ def inspect_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
         type_: the expected type; another one is found by another declare.
     """
     exchange_name(exchange)
-    where = f"{settings.masked_url}: exchange {exchange!r}"
     found, alternate_exchange = type_, False
     with contextlib.closing(Connection(settings)) as connection:
-        try:
-            connection.request(_DeclareAnyExchange(exchange=exchange, passive=True))
-        except NotFoundError as cause:
-            raise _absent(where, cause, exchange=exchange) from None
+        where = f"{settings.masked_url}: exchange {exchange!r}"
+        _look_up(connection, _DeclareAnyExchange(exchange=exchange, passive=True), where, exchange=exchange)
         try:
             connection.request(_DeclareAnyExchange(exchange=exchange, exchange_type=type_, durable=True))
         except AccessRefusedError:
@@ -79,24 +76,22 @@ def inspect_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
 
 def check_queue(settings: ConnectionSettings, queue: str) -> None:
     """Raise a NotFoundError if a queue does not exist. A user who may not ask may publish nevertheless."""
-    with contextlib.closing(Connection(settings)) as connection:
-        try:
-            connection.request(_DeclareAnyQueue(queue=queue, passive=True))
-        except NotFoundError as cause:
-            raise _absent(f"{settings.masked_url}: queue {queue!r}", cause, queue=queue) from None
-        except AccessRefusedError:
-            return
+    where = f"{settings.masked_url}: queue {queue!r}"
+    with contextlib.closing(Connection(settings)) as connection, contextlib.suppress(AccessRefusedError):
+        _look_up(connection, _DeclareAnyQueue(queue=queue, passive=True), where, queue=queue)
 
 
-def _absent(
-    where: str, cause: NotFoundError, exchange: str | None = None, queue: str | None = None
-) -> NotFoundError:
-    return NotFoundError(
-        f"{where} does not exist: check its name and the vhost, or declare it first",
-        exchange=exchange,
-        queue=queue,
-        reply_code=cause.reply_code,
-    )
+def _look_up(
+    connection: Connection, declaration: _DeclareAnyQueue | _DeclareAnyExchange, where: str, **what: str
+) -> None:
+    """Send a passive declaration; a NotFoundError with the remedy if nothing has that name."""
+    try:
+        connection.request(declaration)
+    except NotFoundError as cause:
+        remedy = "check its name and the vhost, or declare it first"
+        raise NotFoundError(
+            f"{where} does not exist: {remedy}", **what, reply_code=cause.reply_code
+        ) from None
 
 
 class _DeclareAnyQueue(commands.Queue.Declare):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +17,7 @@ from rabbit_chx.publishing.client_routing import ClientRouting
 from spark_connector.executor_functions import scratch_folder
 from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation, local_path
 from spark_connector.placing.rings import WatchedRing
-from spark_connector.reports import check_report_path
+from spark_connector.reports import check_report_path, write_whole
 from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.exchange_check import check_queue, inspect_exchange
 from spark_connector.writing.stream_layout import call_with_retry, plan_layout
@@ -129,12 +128,11 @@ def check_broker(
     notes: tuple[str, ...] = ()
     if facts.alternate_exchange:
         effect = (
-            "and routing=client goes past both"
+            ", and routing=client goes past both"
             if options.client_routing
-            else "what no queue takes goes there, and counts as confirmed"
+            else ": what no queue takes goes there, and counts as confirmed"
         )
-        separator = ", " if options.client_routing else ": "
-        notes = (f"exchange {options.exchange!r} has an alternate exchange{separator}{effect}",)
+        notes = (f"exchange {options.exchange!r} has an alternate exchange{effect}",)
     if cache is not None:
         cache.keep(notes)
     return notes
@@ -180,7 +178,7 @@ def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
         before = {**now, **json.loads(file.read_text(encoding="utf-8"))}
     except FileNotFoundError:
         with suppress(OSError):  # a folder that only Spark may write to
-            _write_whole(file, json.dumps(now))
+            write_whole(file, json.dumps(now))
     except (OSError, ValueError, TypeError) as cause:
         _log.warning("%s cannot be read, so the target of the checkpoint is not checked: %s", file, cause)
     if before != now:
@@ -189,12 +187,6 @@ def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
             f"publishes to {now['target']!r} in vhost {now['vhost']!r}, without the rows of earlier batches: pass another "
             f"checkpointLocation; or, to continue without these rows, delete {file}"
         )
-
-
-def _write_whole(file: Path, text: str) -> None:
-    part = file.with_suffix(f".{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(file)
 
 
 def _checkpoint_of(texts: Mapping[str, str]) -> str:
@@ -240,7 +232,7 @@ class PreflightCache:
         if self._path is not None:
             with suppress(OSError):
                 self._path.parent.mkdir(exist_ok=True)
-                _write_whole(self._path, json.dumps(notes))
+                write_whole(self._path, json.dumps(notes))
 
 
 def _with_ring(plan: WritePlan, ring: WatchedRing | None) -> WriteOptions:

@@ -1,6 +1,7 @@
 """`rabbit-chx ui` in a real Chromium, that of the system: what a person sees, with and without a mouse, a script, a broker.
 
-With RABBIT_CHX_PICTURES=FOLDER the pictures of docs/ui.md are written there.
+With RABBIT_CHX_PICTURES=FOLDER a picture of each page is written there. The pictures of docs/ui.md and the README are made anew where the
+templates have changed since (`support/ui_figures.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import pytest
+import ui_figures
 from exchange_types import CHX
 from programs import program
 from shop import Shop
@@ -29,7 +31,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 pytestmark = [pytest.mark.broker, pytest.mark.extended, pytest.mark.timeout(300)]
 
 HOSTILE = "<script>document.title='bad'</script>\"'&"
-WIDTHS = (380, 1200)
+WIDTHS = (380, 1280)
 PICTURES = os.environ.get("RABBIT_CHX_PICTURES")
 #: What a page may not have, as axe grades it.
 _SERIOUS = ("serious", "critical")
@@ -87,6 +89,12 @@ def address(shop: Shop, tmp_path: Path) -> Iterator[str]:
         yield found
 
 
+#: The tables and the lines that are cut, and marks that nobody can see on their ground.
+CUT = """[...document.querySelectorAll('.wide')].filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)
+  .concat([...document.querySelectorAll('.tick')].map((each) => getComputedStyle(each).stroke)
+    .filter((ink) => ink === getComputedStyle(document.body).backgroundColor))"""
+
+
 def through(url: str, proxy: Proxy) -> str:
     """The URL by way of a proxy."""
     parts = urlsplit(url)
@@ -122,6 +130,8 @@ def test_each_page_at_each_width_in_light_and_dark(
                 page.on("console", lambda message, found=problems: found.append(message.text))
                 assert page.goto(address + path).status == 200
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+                page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+                assert page.evaluate(CUT) == [], (name, width)
                 found = axe.Axe().run(page).response["violations"]
                 assert [
                     (each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in _SERIOUS
@@ -166,7 +176,9 @@ def test_the_keyboard_is_enough(chromium: Any, shop: Shop, address: str) -> None
     page.keyboard.type("user-7")
     page.keyboard.press("Enter")
     page.wait_for_url("**key=user-7**")
-    assert "user-7" in page.inner_text("main")
+    assert "gets user-7" in page.inner_text("main")
+    assert "phash2" not in page.inner_text("main"), "folded"
+    page.press("#routed summary", "Enter")
     assert "phash2" in page.inner_text("main")
     page.close()
 
@@ -179,7 +191,7 @@ def test_no_page_needs_a_script(chromium: Any, shop: Shop, address: str) -> None
         assert len(page.inner_text("main")) > 40
     page.goto(address + paths(shop)["exchange"].partition("&key")[0])
     page.fill("input[name=add]", "q9=2")
-    page.click("text=What would move?")
+    page.click("button:has-text('What would move?')")
     assert "of all keys move" in page.inner_text("main")
     context.close()
 
@@ -192,7 +204,7 @@ def test_an_open_page_follows_the_broker_and_keeps_what_is_typed(
     page.fill("input[name=key]", "half-typed")
     shop.channel.queue_declare("q-new", durable=True)
     shop.channel.queue_bind("q-new", "plain", "1")
-    page.wait_for_selector("#report td:has-text('q-new')", timeout=30_000)
+    page.wait_for_selector("#report .shares:has-text('q-new')", timeout=30_000)
     assert page.input_value("input[name=key]") == "half-typed"
     page.close()
 
@@ -242,3 +254,26 @@ def test_two_hundred_exchanges_and_a_thousand_members(chromium: Any, shop: Shop)
         assert page.evaluate("document.documentElement.scrollWidth") <= 380
         assert time.monotonic() - began < 60
         page.close()
+
+
+def test_the_figures_of_the_pages_are_those_of_these_templates(chromium: Any, shop: Shop) -> None:
+    """A ring of twelve queues, with a key that has a third of the traffic."""
+    if ui_figures.are_new():
+        return
+    channel, vhost = shop.channel, quote(shop.settings.vhost, safe="")
+    channel.exchange_declare("billing.events", CHX, durable=True)
+    for city in ["ams", "bcn", "cph", "dub", "fra", "hel", "lis", "mad", "nce", "osl", "vie", "zrh"]:
+        channel.queue_declare(f"billing.{city}", durable=True)
+        channel.queue_bind(f"billing.{city}", "billing.events", "10")
+    address_of = f"/exchange/billing.events?vhost={vhost}&key=customer-7&add=billing.par%3D10"
+    with served(*shop.live, *shop.via) as address, Publisher(shop.broker.url, "billing.events") as publisher:
+        page = chromium.new_page(viewport={"width": 900, "height": 800})
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and "more than its share" not in page.inner_text("body"):
+            keys = [f"customer-{number % 3000}" if number % 3 else "customer-42" for number in range(3000)]
+            publisher.publish_many(keys, [b"x"] * len(keys))
+            page.goto(address + address_of)
+        page.evaluate("document.getElementById('state').remove()")
+        ui_figures.make(page)
+        page.close()
+    assert ui_figures.are_new()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+import ui_figures
 from blocks import COMMAND_PAGES, PAGES, ROOT, page, run_doctest
 from usual_words import UNUSUAL
 
@@ -143,3 +144,8 @@ def test_every_command_in_a_sentence_is_understood() -> None:
             assert found is not None, command
             context = click.Context(found, parent=context)
         context.command.make_parser(context).parse_args(words)
+
+
+def test_the_pictures_of_the_browser_are_of_these_templates() -> None:
+    """`pytest tests/broker/test_ui.py -k figures` makes them anew."""
+    assert ui_figures.are_new()

@@ -7,8 +7,10 @@ pyarrow.
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds, list_hashes
 from rabbit_chx.routing.arrays.keys import hashes, is_null, murmur3_hashes, pieces
 from rabbit_chx.routing.arrays.modulo import ModuloFlows
+from rabbit_chx.routing.arrays.nested import nested_flows
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
+    all_seeds,
     buckets_of_seeds,
     counts_at,
     destinations_at,
@@ -22,6 +24,7 @@ __all__ = [
     "ExchangeSeeds",
     "ModuloFlows",
     "all_buckets",
+    "all_seeds",
     "buckets_of_seeds",
     "counts_at",
     "destinations_at",
@@ -33,5 +36,6 @@ __all__ = [
     "is_null",
     "list_hashes",
     "murmur3_hashes",
+    "nested_flows",
     "pieces",
 ]

@@ -107,9 +107,14 @@ def counts_at(indices: NDArray[np.int32], destinations: Sequence[Destination]) -
     return result | {None: holes} if holes else result
 
 
+def all_seeds() -> UInt32s:
+    """Return the 2^21 seeds."""
+    return np.arange(SEEDS, dtype=np.uint32)
+
+
 def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:
     """Return the bucket of each of the 2^21 seeds, read-only."""
-    cells = buckets_of_seeds(np.arange(SEEDS, dtype=np.uint32), buckets)
+    cells = buckets_of_seeds(all_seeds(), buckets)
     cells.flags.writeable = False
     return cells
 

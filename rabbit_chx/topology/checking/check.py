@@ -107,6 +107,17 @@ class TopologyCheck:
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
+    def of(self, exchange: str) -> TopologyCheck:
+        """Return what the check says of one exchange."""
+        return replace(
+            self,
+            findings=tuple(finding for finding in self.findings if finding.exchange == exchange),
+            exchanges=tuple(name for name in self.exchanges if name == exchange),
+            without_ring=tuple(name for name in self.without_ring if name == exchange),
+            rings={name: ring for name, ring in self.rings.items() if name == exchange},
+            unordered={name: why for name, why in self.unordered.items() if name == exchange},
+        )
+
     def of_provenance(self, provenance: Provenance) -> tuple[str, ...]:
         """Return the exchanges whose rings have an origin.
 
@@ -203,6 +214,15 @@ def _find_all(
         yield from _modulus_findings(name, context)
     for name in (*(ring.name for ring in rings), *moduli):
         yield from _find_transience(name, live, wanted)
+    for found in live.nesting().starved([*(ring.name for ring in rings), *moduli]):
+        yield Finding(
+            "starved-destination",
+            found.message,
+            found.fix,
+            exchange=found.exchange,
+            destination=found.queue,
+            share=0.0,
+        )
     yield from _find_dead_ends(context, rings, moduli)
     if not context.is_selected:
         yield from _find_copies_in_shards(live, wanted)

@@ -53,6 +53,7 @@ from rabbit_chx.topology.live.live_broker import (
 from rabbit_chx.topology.mark import MARK, Mark, Stamp, stamp_in
 from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
+from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
@@ -61,6 +62,7 @@ from rabbit_chx.topology.objects.objects import (
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
+    ObjectSet,
     PolicyDefinition,
     QueueDefinition,
 )
@@ -798,12 +800,50 @@ class LiveExchange:
         return ConsistentHashExchange(self.name, self.ring, arguments=self.hash_arguments)
 
     def key_map(self) -> KeyMap:
-        """Return what maps keys to destinations: the ring or its slots, the modulus exchange, or the super stream.
+        """Return what maps keys to queues: the ring or its slots, the modulus exchange, or the super stream.
+
+        Keys are followed through the exchanges behind it that hash, too, whose rings are then read.
 
         Raises:
             MismatchError: the exchange is of another type.
-            RingSourceError: the ring could not be read.
+            RingSourceError: a ring could not be read.
         """
+        own = self.own_map()
+        into = self._api.get_list(
+            "exchanges", self.vhost, self.name, "bindings", "destination", fields={"source?": str}
+        )
+        if not into and not any(isinstance(place, ExchangeRef) for place in own.destinations):
+            return own
+        objects = LiveObjects()
+        queues = (
+            self._api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields=_QUEUE) if into else ()
+        )
+        exchanges, bindings = self._behind
+        read = ObjectSet(
+            tuple(exchanges),
+            tuple(objects.read(QueueDefinition, map(_plain_queue, queues))),
+            tuple(bindings),
+            tuple(self._policies[0]),
+        )
+        maps: dict[str, KeyMap] = {self.name: own}
+        nesting = Nesting(read, maps.get)
+        maps |= self._read_maps([name for name in nesting.related(self.name) if name != self.name])
+        return nesting.follow(self.name, own)
+
+    def _read_maps(self, names: Sequence[str]) -> dict[str, KeyMap]:
+        """Read the maps of other exchanges that hash, with one call of the ring source."""
+        read_rings = self._read_rings
+        if read_rings is not None and names:
+            rings = read_rings(names, self.release)
+            read_rings = lambda wanted, _: {name: rings[name] for name in wanted if name in rings}  # noqa: E731
+        others = (
+            LiveExchange(self._api, self.vhost, name, self.release, read_rings, count=self._count)
+            for name in names
+        )
+        return {each.name: each.own_map() for each in others}
+
+    def own_map(self) -> KeyMap:
+        """Return the map of the exchange by itself; the errors are those of `key_map`."""
         if self.type == HASH_EXCHANGE:
             return self.slots.key_map()
         definition = ExchangeDefinition(self.name, self.type, arguments=self._arguments)

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
@@ -87,15 +86,28 @@ class CheckReport:
         rings = [ring for check in checks for ring in check.rings.values()]
         grounds = ", ".join(dict.fromkeys(ring.provenance for ring in rings))
         about = f" ({plural(sum(len(ring.buckets) for ring in rings), 'bucket')}, {grounds})" if rings else ""
-        parts = [plural(sum(len(check.exchanges) for check in checks), "ring") + about]
+        ringed = sum(len(check.exchanges) for check in checks)
+        others = sum(len(check.without_ring) for check in checks)
+        parts = [plural(ringed, "ring") + about] if ringed or not others else []
+        parts += [f"{plural(others, 'exchange')} without a ring"] if others else []
         if objects := sum(check.objects for check in checks):
             parts.append(plural(objects, "object"))
         return ", ".join(parts)
 
     @property
+    def _unknown(self) -> list[str]:
+        """The exchanges whose order is not known."""
+        return [name for check in self.ended.values() for name in check.of_provenance("assumed")]
+
+    @property
+    def _counted(self) -> str:
+        return plural(len(self.findings), "finding") if self.findings else "no findings"
+
+    @property
     def summary(self) -> str:
         """The number of the findings, and of what was checked."""
-        return f"{plural(len(self.findings), 'finding') if self.findings else 'no findings'} in {self._count_checked()}"
+        order = f"; the order of {listed(self._unknown)} is not known" if self._unknown else ""
+        return f"{self._counted} in {self._count_checked()}{order}"
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
@@ -128,7 +140,8 @@ class CheckReport:
 
         `words` makes findings those of the reader, before alike ones are folded.
         """
-        return Document("check", list(self._parts(words)) if self.ended else (), tuple(self._gauges()))
+        parts = list(self._parts(words)) if self.ended else ()
+        return Document("check", parts, tuple(self._gauges()), title=f"{self.address}: {self._counted}")
 
     def _parts(self, words: Callable[[str], str]) -> Iterator[Part]:
         findings = [
@@ -181,7 +194,7 @@ class CheckReport:
         ]
         for (vhost, name), ring in sorted(rings, key=lambda each: each[0] not in found)[:_MOST_SHOWN]:
             named = f"{name} in vhost {vhost}" if self.all_vhosts else name
-            for picture in draw_map(ring):
+            for picture in draw_map(ring)[:1]:
                 yield replace(picture, title=f"{named}: {picture.title}")
 
     def _gauges(self) -> Iterator[Gauge]:
@@ -262,9 +275,10 @@ def _finding_blocks(
         words: makes findings those of the reader.
     """
     lines = list(_fold_findings(findings, words))
-    for (name, exchange, fix), alike in groupby(
-        lines[:_MOST_SHOWN], key=lambda line: (line["vhost"], line["exchange"], line["fix"])
-    ):
+    by_fix: dict[tuple[str, str | None, str], list[dict[str, Any]]] = {}
+    for line in lines[:_MOST_SHOWN]:
+        by_fix.setdefault((line["vhost"], line["exchange"], line["fix"]), []).append(line)
+    for (name, exchange, fix), alike in by_fix.items():
         about = [] if place is None else [(place, name)]
         if exchange is not None:
             about.append(("exchange", exchange))

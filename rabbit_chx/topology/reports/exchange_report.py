@@ -56,7 +56,7 @@ from rabbit_chx.topology.ring_history import RingHistory
 from rabbit_chx.topology.ring_records import history_of, record_arguments, records_of
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
-from rabbit_chx.words import percent, percent_or_blank, plural
+from rabbit_chx.words import listed, percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
@@ -207,6 +207,8 @@ class ShownExchange:
             load = None if sample is None else sample.load.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
+        elif self.map is not None and self.map.behind:
+            yield Table.of(_ENDS, self._ends(self.map), key="queues")
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
         if self.history is not None:
@@ -220,6 +222,8 @@ class ShownExchange:
             yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.means)
         elif self.sharding is not None:
             yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
+        if self.map is not None and self.map.sources:
+            yield "keys", f"those that {listed([source.name for source in self.map.sources])} sends to it"
         if self.record:
             yield "record", self.record
         if self.rates.exchange is not None:
@@ -235,7 +239,7 @@ class ShownExchange:
         """Yield the members in the order of the ring; those without a bucket are last."""
         if self.map is None:
             return
-        buckets, shares = self.map.beneath.buckets, self.map.beneath.shares()
+        buckets, shares = self.map.beneath.buckets, self.map.members.shares()
         ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
         places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
         for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
@@ -266,6 +270,11 @@ class ShownExchange:
                 None if possible is None else possible(count),
                 *self._figures(queue, places),
             )
+
+    def _ends(self, key_map: KeyMap) -> Iterator[tuple[object, ...]]:
+        """Yield where keys end behind other exchanges that hash."""
+        for place, share in key_map.shares().items():
+            yield place, share if self._possible_shares() is None else None, None, *self._figures(place, None)
 
     def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
         """Return what `possible_shares` does; None if the order is known."""
@@ -298,13 +307,37 @@ class ShownExchange:
         keys = percent(self.map.shares().get(queue, 0.0), 1)
         return f"{queue} has {percent(share, 1)} of the traffic and {keys} of the keys{more}"
 
-    def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
-        """Return the load of a place, which has that of `places`, its messages per second, its state if it does not run, and its backlog."""
+    @property
+    def sentence(self) -> str:
+        """What the exchange is and does, in a sentence or two."""
+        if self.map is None:
+            return f"{self.name} does not hash."
+        ground = self.map.ground
+        order = (
+            f"in an order that is not known ({ground.doubt})"
+            if ground.is_assumed
+            else f"in an order that is {ground.text}"
+        )
+        order = f", {order}" if self.map.beneath.hashing.has_order else ""
+        through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
+        said = f"{plural(len(self.map.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
+        if not self.rates.exchange:
+            return said
+        return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
+
+    def _figures(self, place: Place, places: Sequence[Place] | None) -> tuple[object, ...]:
+        """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
+
+        It has the load of `places` in the ring; None: that of an end behind other exchanges.
+        """
         sample, rates, load = self.sample, self.rates, None
         if sample is not None:
-            load = rounded(
-                sum(sample.share(sample.load.messages.get(each, 0)) for each in places if each is not None)
+            counts = (
+                [sample.load.ends.get(place, 0)]
+                if places is None
+                else [sample.load.messages.get(each, 0) for each in places if each is not None]
             )
+            load = rounded(sum(map(sample.share, counts)))
         if isinstance(place, str):
             backlog = rates.backlogs.get(place, _NO_BACKLOG)
             traffic = self.traffic.get(place) if rates.backlogs else None
@@ -363,16 +396,18 @@ def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap
     Raises:
         MismatchError: it does not hash.
     """
+    found: KeyMap | None
     if exchange.type == HASH_EXCHANGE:
         ring = find_live_ring(topology, exchange, exchange.name).ring
-        return view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
-    found = modulo_map_of(exchange, topology.bindings, topology.release, "read")
+        found = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
+    else:
+        found = modulo_map_of(exchange, topology.bindings, topology.release, "read")
     if found is None:
         raise MismatchError(
             f"exchange {exchange.name!r} is of type {exchange.type}, which does not hash: pass another one",
             exchange=exchange.name,
         )
-    return found
+    return topology.nesting().follow(exchange.name, found)
 
 
 def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
@@ -383,7 +418,7 @@ def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | No
         if sharding is None or live.type == HASH_EXCHANGE:
             raise
         return None
-    if found.kind == HASH_EXCHANGE:
+    if found.kind == HASH_EXCHANGE and not found.is_nested:
         return with_sole_order(found, (destination for destination, _ in live.bindings))
     return found
 
@@ -407,8 +442,8 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
     yield Data({name: getattr(exchange, name) for name in fields})
     yield Facts(facts)
     yield Table.of(Shard, exchange.shards, key="shards")
-    listed = [finding_as_json(finding, shards=finding.names) for finding in findings]
-    yield Data({"missing": exchange.missing, "findings": listed})
+    found = [finding_as_json(finding, shards=finding.names) for finding in findings]
+    yield Data({"missing": exchange.missing, "findings": found})
     if findings:
         yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
 
@@ -476,15 +511,17 @@ _HISTORY = {
     "doubt": Shown("not determined before", lambda doubt: doubt or "", sparse=True),
 }
 _SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
+_ENDS = {"queue": Shown("queue", place_text), **_SHARED}
 _QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
 
 
 def show_report(exchanges: Mapping[str, ShownExchange]) -> Document:
     """Return what is known about some exchanges; in JSON those of several are by name."""
     if len(exchanges) == 1:
-        return Document("show", [part for shown in exchanges.values() for part in shown.parts()])
+        ((name, shown),) = exchanges.items()
+        return Document("show", list(shown.parts()), title=name, lead=shown.sentence)
     sections = [Section(name, list(shown.parts()), key=name) for name, shown in exchanges.items()]
-    return Document("show", [Section("", sections, key="exchanges")])
+    return Document("show", [Section("", sections, key="exchanges")], title=", ".join(exchanges))
 
 
 def _verdict(findings: tuple[str, ...] | None) -> str:

@@ -20,7 +20,7 @@ from rabbit_chx.rendering import (
     TableColumn,
     Verbatim,
 )
-from rabbit_chx.rendering.pictures import MOST_BARS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
+from rabbit_chx.rendering.pictures import MOST_BANDS, MOST_BARS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7*7 }}"
 
@@ -71,8 +71,8 @@ def test_a_table_has_headings_numbers_and_sums() -> None:
     columns = [TableColumn("name", numeric=False, code=True), TableColumn("n")]
     text = body(Table(columns, [("q1", 1000), ("", 2)], ("", 1002)))
     assert '<th scope="col">name</th><th scope="col" class="number">n</th>' in text
-    assert '<td><code>q1</code></td> <td class="number">1,000</td>' in text
-    assert '<tfoot><tr> <td></td><td class="number">1,002</td>' in text
+    assert '<td data-label="name"><code>q1</code></td> <td data-label="n" class="number">1,000</td>' in text
+    assert '<tfoot><tr> <td data-label="name"></td><td data-label="n" class="number">1,002</td>' in text
 
 
 def test_no_name_becomes_markup() -> None:
@@ -122,7 +122,7 @@ def test_one_name_has_one_colour_in_all_pictures_and_in_the_table() -> None:
 def test_bars_are_as_wide_as_their_shares_and_bounded() -> None:
     text = drawn(Bars("share", [Bar("a", 0.5, 0.25, 0.1), Bar("b", 0.0, 0.25)]))
     assert 'width="996.0" height="4"' in text
-    assert 'class="tick" x="498.0"' in text
+    assert 'class="tick" d="M498.0 0v10"' in text
     assert "50.000% of the keys, ideal 25.000%, 10.000% of the traffic" in text
     many = drawn(Bars("share", [Bar(f"q{n}", 0.1, 0.1) for n in range(MOST_BARS + 5)]))
     assert many.count('class="tick"') == MOST_BARS
@@ -136,6 +136,32 @@ def test_flows_show_what_moves_and_what_stays() -> None:
     assert "a to b: 25.000%" in text
     assert 'class="c1 moves"' in text
     assert 'class="c0 stays"' in text
+
+
+def test_flows_that_nobody_could_follow_are_a_number_and_a_list() -> None:
+    ways = {(f"a{n}", f"b{n % 7}"): 1 / (MOST_BANDS + 1) for n in range(MOST_BANDS + 1)}
+    text = drawn(Flows("movement", ("100%", "of all keys move"), ways))
+    assert "<strong>100%</strong> of all keys move" in text
+    assert "<path" not in text
+
+
+def test_a_table_with_pictures_and_rows_that_are_left_out_are_folded() -> None:
+    columns = [TableColumn("key", numeric=False)]
+    table = Table(columns, [("k1",)], whole=Table(columns, [("k1",), ("k2",)]))
+    text = body(table, Line("and 1 more key", of_rest=True))
+    assert "<summary>2 rows: key</summary>" in text
+    assert text.count("k2") == 1
+    assert "more key" not in text
+    assert "<summary>1 row: name</summary>" in drawn(Grid("slots", []))
+
+
+def test_a_page_is_called_after_its_subject_and_begins_with_a_sentence() -> None:
+    stream = io.StringIO()
+    HtmlOutput(stream).show(Document("given", [], title=HOSTILE, about="rabbit:5672, today", lead="It is."))
+    text = stream.getvalue()
+    assert text.count("&lt;script&gt;") == 2
+    assert '<p class="state">rabbit:5672, today</p>' in text
+    assert '<p class="lead">It is.</p>' in text.replace("\n", "")
 
 
 def test_a_grid_shows_the_load_as_depth() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from unittest.mock import Mock
+from urllib.parse import quote
 
 import pytest
 from modelled_commands import ModelledCommands
@@ -119,12 +120,40 @@ def test_the_pages_have_one_count_of_findings(browser: TestClient, modelled: Mod
     findings = browser.get("/findings?format=json").json()["findings"]
     assert findings
     assert f">{len(findings)} findings in 2 rings (" in browser.get("/").text
+    shown = [
+        browser.get(f"/exchange/{quote(name, safe='')}").text
+        for name in ("orders", f"a/b {HOSTILE}", "bills")
+    ]
+    counts = [
+        int(found)
+        for page in shown
+        for found in re.findall(r"<dt>findings</dt><dd>(\d+)", "".join(page.split()))
+    ]
+    assert sum(counts) == len([finding for finding in findings if finding["exchange"]])
     assert f"<dt>findings</dt><dd>{len(findings)}</dd>" in " ".join(browser.get("/findings").text.split())
+
+
+def test_one_exchange_opens_at_once(modelled: ModelledCommands, tmp_path: Path) -> None:
+    modelled.holds(Topology.from_toml('[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = []\n'))
+    answer = opened(tmp_path / "none.toml").get("/")
+    assert (answer.url.path, "<h1>x</h1>" in answer.text) == ("/exchange/x", True)
+    assert opened(tmp_path / "none.toml").get("/?format=json").json()["format"] == "rabbit-chx/rings"
+
+
+def test_the_page_of_an_exchange_begins_with_what_it_is(browser: TestClient) -> None:
+    page = browser.get("/exchange/orders?key=user-1&add=q9%3D2").text
+    places = [
+        page.index(text)
+        for text in ("<h1>orders", "vhost /, read ", "4 members share the keys", '<figure class="strip">', '<ul class="legend">',
+                     '<figure class="bars">', "Where does a key go?", "</strong> gets user-1", "What would move?", "of all keys move",
+                     ">Findings</h2>")
+    ]  # fmt: skip
+    assert places == sorted(places)
 
 
 #: What no page says of a ring whose order is not known, or of a broker that does not answer.
 CERTAIN = re.compile(
-    r'class="good"|no findings|<dd>none|<figure class="(?:strip|shares|flows|bars)|Apply it with|\brecorded\b'
+    r'class="good"|No findings|>no findings<|<dd>none<|<figure class="(?:strip|shares|flows|bars)|Apply it with|\brecorded\b'
 )
 
 

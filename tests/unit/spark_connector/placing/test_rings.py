@@ -96,7 +96,7 @@ def test_a_ring_that_becomes_slots_or_of_another_type_is_compared_by_queue() -> 
 
 def test_a_change_reports_which_rows_may_be_in_the_wrong_queue() -> None:
     heavier = HashRing.from_bindings([("q1", 1), ("q2", 3)])
-    watched = WatchedRing.since(BEFORE, readings(AFTER, AFTER, heavier))
+    watched = WatchedRing(BEFORE, readings(AFTER, AFTER, heavier))
     queue = BEFORE.destinations[0]
     change = str(watched.change({str(queue): 12}))
     assert "the ring has changed during the write: 100.0% of all keys have another queue now" in change
@@ -106,7 +106,7 @@ def test_a_change_reports_which_rows_may_be_in_the_wrong_queue() -> None:
     assert watched.change({}) == (
         "the ring could not be read again, so rows may have gone to a queue that no longer has their keys: no docker"
     )
-    watched = WatchedRing.since(MODULUS, readings(MODULUS, FEWER, BEFORE))
+    watched = WatchedRing(MODULUS, readings(MODULUS, FEWER, BEFORE))
     assert watched.change({}) is None
     assert "50.0% of all keys have another queue now" in str(watched.change({"q1": 7}))
     assert "has another type or slots now" in str(watched.change({}))
