@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, RabbitChxError
-from rabbit_chx.result_fields import json_fields
+from rabbit_chx.result_fields import json_fields, shown
 from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.columns import MessageColumns
 from spark_connector.executor_functions import for_each_partition, number_columns, speculation_of
@@ -18,10 +18,7 @@ from spark_connector.options.write_options import WriteOptions, check_speculatio
 from spark_connector.placing.rings import NO_QUEUE, cached_ring, count_by_queue
 from spark_connector.reports import render_text
 from spark_connector.writing.messages import Check, list_checks
-from spark_connector.writing.preflight import (
-    check_broker,
-    check_secret_name,
-)
+from spark_connector.writing.preflight import check_broker, check_secret_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,9 +48,9 @@ class PartitionRows:
         queues: number of good rows by predicted queue.
     """
 
-    partition: int
-    rows: int
-    queues: Mapping[str, int]
+    partition: int = field(metadata=shown("partition"))
+    rows: int = field(metadata=shown("rows", number=True))
+    queues: Mapping[str, int] = field(metadata=shown("queues in it", len, number=True, sparse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +157,15 @@ class DryRun:
         else:
             yield Line(_NO_RING)
         largest = sorted(self.partitions, key=lambda part: -part.rows)[:_SHOWN_PARTITIONS]
-        columns = [text("partition"), TableColumn("rows"), TableColumn("queues in it")]
-        rows = [(str(part.partition), part.rows, len(part.queues)) for part in largest]
-        shown = len(columns) if self.predicted else len(columns) - 1
-        yield Table(columns[:shown], [row[:shown] for row in rows])
+        yield Table.of(PartitionRows, largest)
         if len(self.partitions) > len(largest):
             yield Line(f"and {len(self.partitions) - len(largest):,} smaller partitions")
         yield Line(f"the largest partition has {self.partition_skew:.2f} times the mean")
         if self.hottest:
             columns = [text("hottest keys"), TableColumn("rows"), TableColumn("of the rows"), text("queue")]
             keys = [(hot.key, hot.rows, f"{hot.rows / self.rows:.1%}", hot.queue) for hot in self.hottest]
-            shown = len(columns) if self.predicted else len(columns) - 1
-            yield Table(columns[:shown], [key[:shown] for key in keys])
+            most = len(columns) if self.predicted else len(columns) - 1
+            yield Table(columns[:most], [key[:most] for key in keys])
         if self.notes:
             yield Lines([f"note: {note}" for note in self.notes])
 

@@ -390,33 +390,26 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
     """
     if text is None:
         return
+    path, why = Path(text), ""
     try:
-        why = _make_room(text, streaming=streaming)
+        if streaming or text.endswith("/"):
+            if path.is_file():
+                a_file = "there is a file of that name"
+                why = "a stream has a report for each batch, so pass a folder" if streaming else a_file
+            else:
+                path.mkdir(exist_ok=True)
+        elif path.exists() and not path.is_dir():
+            previous = _previous(path)
+            if _is_ours(path) and (_is_ours(previous) or not previous.exists()):
+                path.replace(previous)
+            else:
+                why = f"that file, or the one with {_PREVIOUS} appended, is not a report: name another, or remove it yourself"
     except OSError as cause:
         raise InputError(
             f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}: {cause.strerror}): name another"
         ) from None
-    if why is not None:
+    if why:
         raise InputError(f"option 'reportPath' is {text!r}: {why}")
-
-
-def _make_room(text: str, *, streaming: bool) -> str | None:
-    """Return why the report cannot be written to this path; None if it can."""
-    path = Path(text)
-    if streaming or text.endswith("/"):
-        if path.is_file():
-            return (
-                "a stream has a report for each batch, so pass a folder"
-                if streaming
-                else "there is a file of that name"
-            )
-        path.mkdir(exist_ok=True)
-    elif path.exists() and not path.is_dir():
-        previous = _previous(path)
-        if not _is_ours(path) or (previous.exists() and not _is_ours(previous)):
-            return f"that file, or the one with {_PREVIOUS} appended, is not a report: name another, or remove it yourself"
-        path.replace(previous)
-    return None
 
 
 def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:

@@ -94,13 +94,13 @@ FORMATS = {
     " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
     " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
     "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? likely?: number advice}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]",
+    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]  objects?: int",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
     " heaviest: [{key: text messages: int destination: place likely?: object}] likely?: object}?"
     "  change: {source shares: matrix? less: {arranged: number? slots: number?}? moves}?",
-    "group": "exchange: text  vhost: text  version: text  queues: [{name: text type: text? single_active_consumer: bool"
-    " ready: int? unacked: int? active: [text] waiting: [text] last_switch: text?}]"
+    "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
+    " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]"
     "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]",
     "keys": "source  destination: place  determined: bool  keys: [text]?  likely?: object",

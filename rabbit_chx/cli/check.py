@@ -180,7 +180,7 @@ def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, give
         for name, topology in valid.items()
     }
     has_findings = any(findings for _, findings in found.values())
-    return Outcome(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
+    return Outcome(files_report(found, in_words), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
 def _outcome(

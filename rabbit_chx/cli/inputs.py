@@ -141,7 +141,12 @@ def read_topology(
         if is_strict and oddities:
             raise TopologyError(oddities, file=name)
         _report_definitions(name, imported)
-    for sentence in (*topology.misspellings, *(() if is_compared else topology.ignored_arguments(release))):
+    # Those of a file that is only validated are findings.
+    for sentence in (
+        ()
+        if is_strict
+        else (*topology.misspellings, *(() if is_compared else topology.ignored_arguments(release)))
+    ):
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions, oddities, values)
 

@@ -15,7 +15,7 @@ from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.planning.refusals import check_certain
@@ -77,23 +77,25 @@ def show(
     ConsumerGroup sets identify the members of a group; its journal has the time of the last switch. Values of the
     management API are up to 5 s old; if a queue has consumers but none is active, the command retries for 6 s.
 
-    Nothing is changed. The exit code is 3 if the order of a ring is not known. If no exchange hashes, it is 2, and stderr says whether the plugin, the vhost or
+    Nothing is changed. The exit code is 3 if the order of a ring is not known, or the user does not see all consumers. If no exchange hashes, it is 2, and stderr says whether the plugin, the vhost or
     a permission is missing.
     """
     _refuse_rings(exchanges)
     if group.consumers:
         from rabbit_chx.cli.show_consumers import consumers_report
 
-        return Outcome(
+        return _outcome(
             consumers_report(broker.live(streams=group.stream_group is not None), exchanges, group)
         )
     at = broker.live()
     if not exchanges:
         return _list_exchanges(at, all_vhosts=all_vhosts)
-    shown = {name: _read(at, name, keys, has_history=history) for name in exchanges}
-    is_known = all(exchange.is_determined for exchange in shown.values())
-    report = replace(show_report(shown), about=f"{at.address}, vhost {at.settings.vhost}")
-    return Outcome(report, ExitCode.DONE if is_known else ExitCode.PARTLY)
+    report = show_report({name: _read(at, name, keys, has_history=history) for name in exchanges})
+    return _outcome(replace(report, about=f"{at.address}, vhost {at.settings.vhost}"))
+
+
+def _outcome(report: Document) -> Outcome:
+    return Outcome(report, ExitCode.DONE if report.is_determined else ExitCode.PARTLY)
 
 
 def _refuse_rings(names: Sequence[str]) -> None:

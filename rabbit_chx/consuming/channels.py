@@ -448,9 +448,8 @@ class GroupConnection(ConsumingConnection):
         await self.declare_journal(journal)
         try:
             return await self.consume(journal, _JOURNAL_PREFETCH, on_message, arguments=begin)
-        except (
-            BrokerRefusedError
-        ) as refusal:  # also of a queue that is not a stream: "invalid arg 'x-stream-offset'"
+        # Also of a queue that is not a stream: "invalid arg 'x-stream-offset'".
+        except BrokerRefusedError as refusal:
             raise _journal_refusal(refusal, journal) from None
 
     async def declare_journal(self, journal: str) -> None:

@@ -118,9 +118,8 @@ class Group(ABC):
         self._turns = Turns()
         self._tokens: list[str] = []  # of all sessions so far
         self._attempts: set[asyncio.Task[Any]] = set()  # to connect
-        self._closings: set[asyncio.Task[None]] = (
-            set()
-        )  # of connections that were given up; `run` waits for them at its end
+        # Of connections that were given up; `run` waits for them at its end.
+        self._closings: set[asyncio.Task[None]] = set()
         self._guard: UsageGuard  # since the connection was opened
         self._is_running = False
         self._loop_watch = LoopWatch(member.timing.loop_timeout_s)
@@ -458,7 +457,11 @@ class ConsumerGroup(Group):
     # -- checks
 
     async def _open(self) -> GroupConnection:
-        return await _open_connection(self._settings)
+        try:
+            from rabbit_chx.consuming.channels import GroupConnection
+        except ModuleNotFoundError as missing:
+            raise missing_extra("ConsumerGroup", missing.name, "aio") from None
+        return await GroupConnection.open(self._settings)
 
     async def _prepare(self, connection: GroupConnection) -> dict[str, int]:
         numbers = Release(connection.server_version).numbers
@@ -474,9 +477,8 @@ class ConsumerGroup(Group):
                 connection.server_version,
             )
         prefetches = await self._check_queues(connection, self.queues)
-        if (
-            self._member.journal is not None
-        ):  # after the checks, so that a group that cannot run declares nothing
+        if self._member.journal is not None:
+            # After the checks, so that a group that cannot run declares nothing.
             with contextlib.suppress(UnreachableError):  # a node may be down: `run` tries again
                 await connection.declare_journal(self._member.journal)
         return prefetches
@@ -524,14 +526,6 @@ def check_async(name: str, function: object) -> None:
     call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that is callable
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
         raise InputError(f"{name} is {function!r:.100}, which is not async: write async def")
-
-
-async def _open_connection(settings: ConnectionSettings) -> GroupConnection:
-    try:
-        from rabbit_chx.consuming.channels import GroupConnection
-    except ModuleNotFoundError as missing:
-        raise missing_extra("ConsumerGroup", missing.name, "aio") from None
-    return await GroupConnection.open(settings)
 
 
 def _settings(url: str | ConnectionSettings) -> ConnectionSettings:

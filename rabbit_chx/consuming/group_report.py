@@ -23,24 +23,27 @@ _ACTIVE = Metric(
     "The number of consumers of a queue that the broker delivers to.",
     len,
 )
+_OF_OTHERS = "not visible, since RabbitMQ does not list the consumers of other users to this user: use one with the tag monitoring"
 
 
-def _names_or_dash(names: Sequence[str]) -> str:
-    return ", ".join(names) or "-"
+def _names_or_dash(names: Sequence[str] | None) -> str:
+    return "not visible" if names is None else ", ".join(names) or "-"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownQueue:
-    """A queue of a group: `active` and `waiting` are members or consumer tags, `last_switch` is in seconds since 1970."""
+    """A queue of a group: `active` and `waiting` are members or consumer tags, None if the user does not see all; `last_switch` is in seconds
+    since 1970.
+    """
 
     name: str = field(metadata=shown("queue"))
     type: str | None
     single_active_consumer: bool
     ready: int | None = field(metadata=shown("ready", number=True, summed=True, metric=_READY))
     unacked: int | None = field(metadata=shown("unacked", number=True, summed=True))
-    consumers: int = field(metadata=shown("consumers", number=True, summed=True, json=None))
-    active: Sequence[str] = field(metadata=shown("active", _names_or_dash, metric=_ACTIVE))
-    waiting: Sequence[str]
+    consumers: int | None = field(metadata=shown("consumers", number=True, summed=True))
+    active: Sequence[str] | None = field(metadata=shown("active", _names_or_dash, metric=_ACTIVE))
+    waiting: Sequence[str] | None
     last_switch: float | None = field(metadata=shown("last switch", moment_text, as_json=moment_as_json))
 
 
@@ -55,6 +58,7 @@ def group_report(
     parked: int | None,
     ignored_entries: int,
     findings: Sequence[Finding],
+    has_group: bool,
 ) -> Document:
     """Return a group over the queues of an exchange.
 
@@ -67,25 +71,37 @@ def group_report(
         members: the members.
         parked: the number of messages in the parking queue; None without a parking queue.
         ignored_entries: the number of entries of the journal that cannot be read.
-        findings: the warnings.
+        findings: the findings.
+        has_group: whether a group was found, or its journal named; without one the findings about groups are left out.
     """
+    is_seen = all(queue.active is not None for queue in queues)
     facts = [
         ("exchange", exchange),
         ("vhost", vhost),
         ("broker", f"RabbitMQ {release}"),
-        ("group", f"{plural(len(queues), 'queue')}, {plural(len(members), 'member')}"),
+        (
+            "group",
+            f"{plural(len(queues), 'queue')}, {plural(len(members), 'member') if is_seen else 'members not visible'}",
+        ),
     ]
+    if not is_seen:
+        facts.append(("consumers", _OF_OTHERS))
     if parked is not None:
         facts.append(("parked", plural(parked, "message")))
     facts += _facts_of_ignored(ignored_entries)
-    warnings = [finding_as_json(finding, queues=finding.names) for finding in findings]
+    listed = [finding_as_json(finding, queues=finding.names) for finding in findings]
+    count = f"{len(findings) or 'none'} in {plural(len(queues), 'queue')}"
+    if not (has_group and is_seen):
+        count += (
+            f", without those about a group, {'which is not visible' if has_group else 'since there is none'}"
+        )
     parts: list[Part] = [
-        Data({"exchange": exchange, "vhost": vhost, "version": release.version}),
-        Facts([*facts, ("warnings", f"{len(findings)}" if findings else "none")]),
+        Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
+        Facts([*facts, ("findings", count)]),
+        *_findings_by_fix(findings),
         Table.of(ShownQueue, queues, key="queues", total=True),
         Table.of(MemberStatus, members, key="members").for_people(members),
-        Data({"parked": parked, "ignored_entries": ignored_entries, "findings": warnings}),
-        *_findings_by_fix(findings),
+        Data({"parked": parked, "ignored_entries": ignored_entries, "findings": listed}),
     ]
     if members and all(queue.last_switch is None for queue in queues):
         parts.append(
@@ -95,7 +111,8 @@ def group_report(
         )
     of_group = {"broker": address, "vhost": vhost, "group": exchange}
     gauges = gauges_of(ShownQueue, [({**of_group, "queue": queue.name}, queue) for queue in queues])
-    return Document("group", parts, (*gauges, _members_gauge(of_group, len(members))))
+    counted = (_members_gauge(of_group, len(members)),) if is_seen else ()
+    return Document("group", parts, (*gauges, *counted))
 
 
 def _findings_by_fix(findings: Sequence[Finding]) -> Iterator[Facts]:

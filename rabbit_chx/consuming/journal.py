@@ -316,9 +316,8 @@ def queue_owners(queues: Iterable[str], weights: Mapping[str, float]) -> dict[st
 def _shares(count: int, weights: Mapping[str, float]) -> dict[str, int]:
     """Return the number of queues of each member, by the largest remainder method."""
     most = max(weights.values(), default=1.0)
-    relative = {
-        member: weight / most for member, weight in weights.items()
-    }  # a sum of weights may be too large
+    # A sum of weights may be too large.
+    relative = {member: weight / most for member, weight in weights.items()}
     total = sum(relative.values())
     exact = {member: count * weight / total for member, weight in relative.items()}
     shares = {member: int(share) for member, share in exact.items()}

@@ -66,12 +66,8 @@ def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> di
 def _parse_argument(text: str, kind: str) -> Any:
     if kind == "bool":
         return text == "true"
-    if kind in ("longstr", "binary"):
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    is_number = kind not in ("longstr", "binary") and text.removeprefix("-").isdecimal()
+    return int(text) if is_number else text
 
 
 def check_queues(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:

@@ -417,9 +417,8 @@ class QueueRunner:
             await asyncio.wait({writing}, timeout=BLOCKED_S)
             if not writing.done() and (generation := await session.unclaimed_generation()) is not None:
                 await self._take_unclaimed(number, generation)
-                while (
-                    not writing.done() and number in self._channels
-                ):  # a claim after the release would be that of an owner
+                # A claim after the release would be that of an owner.
+                while not writing.done() and number in self._channels:
                     await asyncio.wait({writing}, timeout=BLOCKED_S)
                 if not writing.done():
                     del self._claims[token]

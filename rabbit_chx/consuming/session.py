@@ -309,9 +309,8 @@ class GroupSession:
     async def leave(self) -> None:
         """Finish the messages in progress and return the others in order. A lost connection has nothing to return."""
         self._is_leaving = True
-        is_answering = await self._write_farewell(
-            "ready"
-        )  # without queues, so the broker elects their next owners
+        # Without queues, so the broker elects their next owners.
+        is_answering = await self._write_farewell("ready")
         runners, stop_s = self._runners.values(), self.member.timing.stop_s
         for runner in runners:
             runner.execute(runner.ownership.stop())

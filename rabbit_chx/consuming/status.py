@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rabbit_chx.analysis.finding_kinds import GROUP_KINDS
@@ -49,6 +49,7 @@ class QueueStatus:
         single_active: whether it has a single active consumer.
         ready: the number of ready messages; None if the broker has no figure yet.
         unacked: the number of unacknowledged messages; None if the broker has no figure yet.
+        hidden: the number of consumers that the broker does not list for this user; None if that is not known.
     """
 
     name: str
@@ -57,6 +58,12 @@ class QueueStatus:
     ready: int | None
     unacked: int | None
     consumers: tuple[ConsumerStatus, ...] = ()
+    hidden: int | None = 0
+
+    @property
+    def count(self) -> int | None:
+        """The number of consumers; None if it is not known."""
+        return None if self.hidden is None else len(self.consumers) + self.hidden
 
     @property
     def active(self) -> tuple[ConsumerStatus, ...]:
@@ -119,7 +126,23 @@ class GroupStatus:
     @property
     def nobody_active(self) -> tuple[QueueStatus, ...]:
         """The queues that have consumers, but no active one."""
-        return tuple(queue for queue in self.queues if queue.consumers and not queue.active)
+        return tuple(
+            queue for queue in self.queues if queue.consumers and not queue.active and queue.hidden == 0
+        )
+
+    def counted(self, counts: Mapping[str, int | None]) -> GroupStatus:
+        """Return the status for a user to whom the broker lists its own consumers only; `counts` are the numbers of all, by queue."""
+
+        def hidden(queue: QueueStatus) -> int | None:
+            count, seen = counts.get(queue.name), len(queue.consumers)
+            return max(0, count - seen) if count is not None else None if not seen else 0
+
+        return replace(self, queues=tuple(replace(queue, hidden=hidden(queue)) for queue in self.queues))
+
+    @property
+    def is_seen(self) -> bool:
+        """True if the user sees all consumers."""
+        return all(queue.hidden == 0 for queue in self.queues)
 
 
 def _consumer(response: Mapping[str, Any]) -> ConsumerStatus:
@@ -168,14 +191,25 @@ def _members(queues: Iterable[QueueStatus], connected_at: Mapping[str, float]) -
 
 
 def group_findings(
-    status: GroupStatus, release: Release, weights: Mapping[str, float] | None = None
+    status: GroupStatus,
+    release: Release,
+    weights: Mapping[str, float] | None = None,
+    *,
+    has_group: bool = True,
 ) -> tuple[Finding, ...]:
-    """Return the findings about a group, the most severe first; `weights` are the known weights of its members, by default 1."""
-    findings = [
-        *_queue_findings(status),
-        *_priority_findings(status, release),
-        *_balance_findings(status, weights or {}),
-    ]
+    """Return the findings about the queues of an exchange and the group that consumes them, the most severe first.
+
+    Args:
+        status: the queues and their consumers. What depends on consumers that the user does not see is not found.
+        release: the release of the broker.
+        weights: the known weights of the members, by default 1.
+        has_group: whether there is a group: what is a fault in one is none of other consumers.
+    """
+    findings = list(_queue_findings(status))
+    if has_group and status.is_seen:
+        findings += _group_findings(status)
+        findings += _priority_findings(status, release)
+        findings += _balance_findings(status, weights or {})
     severity = list(GROUP_KINDS)
     return tuple(sorted(findings, key=lambda finding: severity.index(finding.kind)))
 
@@ -207,14 +241,19 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
             "if this lasts, look for a handler that hangs; if there is none, the broker waits for a consumer that is dead: restart the "
             "node that leads the queue",
         )
-    if unread := [queue for queue in existing if not queue.consumers]:
+    if unread := [queue for queue in existing if queue.count == 0]:
         waiting = sum(queue.ready or 0 for queue in unread)
         yield _finding(
             "no-consumer",
             unread,
             f"{{}} no consumer, and {waiting:,} messages wait",
-            "start a member of the group that consumes all of its queues",
+            "start a consumer; if a group consumes the exchange, a member of it that consumes all of its queues",
         )
+
+
+def _group_findings(status: GroupStatus) -> Iterator[Finding]:
+    """Yield what is a fault in a group only, about single queues."""
+    existing = [queue for queue in status.queues if queue.type is not None]
     if unordered := [queue for queue in existing if not queue.single_active]:
         yield _finding(
             "no-single-active-consumer",

@@ -389,15 +389,11 @@ class StreamChannel:
                 self._read()
         except RabbitChxError as cause:
             error = cause
-            if isinstance(cause, NotFoundError) and self.subscribed.done():
-                error = ConnectionLostError(
-                    f"{cause}: subscribing again", queue=self.stream
-                )  # it was deleted
+            if isinstance(cause, NotFoundError) and self.subscribed.done():  # it was deleted
+                error = ConnectionLostError(f"{cause}: subscribing again", queue=self.stream)
         except Exception as cause:  # noqa: BLE001  # a bug, which must not leave the stream without a reader
             _log.exception("stream %s: reading failed", self.stream, extra={"queue": self.stream})
-            error = ConnectionLostError(
-                f"stream {self.stream!r}: reading failed: {typed_error_text(cause)}", queue=self.stream
-            )
+            error = self._lost(f"reading failed: {typed_error_text(cause)}")
         call_in(self._loop, self._on_ended, error)
 
     def _read(self) -> None:
@@ -499,9 +495,7 @@ class StreamChannel:
     def _check_active(self, feed: Feed) -> None:
         if feed.updates:
             feed.connection.answer_consumer_update(feed.updates.popleft().correlation_id, None)
-            raise ConnectionLostError(
-                f"stream {self.stream!r}: the broker has made another member active", queue=self.stream
-            )
+            raise self._lost("the broker has made another member active")
 
     def _next_command(self, feed: Feed) -> _Begin | _Done | None:
         """Return the next command of the event loop, and look after the connection and its requests to confirm meanwhile."""
@@ -529,9 +523,10 @@ class StreamChannel:
                 watch.timeout_s,
                 extra={"queue": self.stream},
             )
-            raise ConnectionLostError(
-                f"stream {self.stream!r}: the event loop does not answer", queue=self.stream
-            )
+            raise self._lost("the event loop does not answer")
+
+    def _lost(self, why: str) -> ConnectionLostError:
+        return ConnectionLostError(f"stream {self.stream!r}: {why}", queue=self.stream)
 
     def _store_if_due(self, connection: StreamConnection) -> None:
         if self._handled is None or self._handled == self._stored:
@@ -547,9 +542,8 @@ class StreamChannel:
 
     def _store_at_end(self, connection: StreamConnection) -> None:
         """Store the last offset, and wait until the leader has it: the next member reads it there."""
-        with suppress(
-            RabbitChxError
-        ):  # a lost connection: the next member repeats the rows after the stored offset
+        # If the connection is lost, the next member repeats the rows after the stored offset.
+        with suppress(RabbitChxError):
             for _ in range(_STORED_CHECKS):
                 if self._handled is None:
                     return

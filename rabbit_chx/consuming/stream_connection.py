@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
@@ -261,16 +262,11 @@ class StreamGroupConnection:
             ) from None
 
     async def consume_behind(
-        self,
-        queue: str,
-        priority: int,  # noqa: ARG002  # streams have no priorities
-        prefetch: int,  # noqa: ARG002
-        tag: str,  # noqa: ARG002
-        take: Callable[[DeliveredMessage], None],
+        self, queue: str, _priority: int, _prefetch: int, _tag: str, take: Callable[[DeliveredMessage], None]
     ) -> StreamChannel:
         """Subscribe to a stream after all present subscriptions of the group, and call `take` with the election and each batch.
 
-        A stream that was deleted may be created again within some seconds.
+        Only queues have priorities, a prefetch and tags. A stream that was deleted may be created again within some seconds.
         """
         before = self._channels.get(queue)
         losses = (
@@ -347,13 +343,8 @@ class StreamGroupConnection:
                 with suppress(MismatchError):  # another member was faster
                     connection.create_stream(journal, _JOURNAL_ARGUMENTS)
 
-    async def publish(
-        self,
-        queue: str,
-        body: bytes,
-        headers: Mapping[str, Any] | None = None,  # noqa: ARG002  # only slot hand-overs have any
-    ) -> None:
-        """Publish an entry, and repeat it until the broker has confirmed it. It may be stored twice."""
+    async def publish(self, queue: str, body: bytes, _headers: Mapping[str, Any] | None = None) -> None:
+        """Publish an entry, and repeat it until the broker has confirmed it. It may be stored twice. Only slot hand-overs have headers."""
         failures = 0
         async with self._writing:
             self._publishing_since = time.monotonic()
@@ -408,21 +399,14 @@ def _in_background(function: Callable[[], object]) -> None:
 
 async def in_thread(function: Callable[[], _T]) -> _T:
     """Return the result of a blocking function. Its thread does not keep the process alive, unlike those of `asyncio.to_thread`."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: Callable[[], None]) -> None:
-        if not result.done():
-            value()
+    result: Future[_T] = Future()
+    result.set_running_or_notify_cancel()  # the function goes on after a cancelled wait
 
     def call() -> None:
         try:
-            value = function()
+            result.set_result(function())
         except BaseException as error:  # noqa: BLE001  # raised in the event loop
-            failure = error
-            call_in(loop, settle, lambda: result.set_exception(failure))
-        else:
-            call_in(loop, settle, lambda: result.set_result(value))
+            result.set_exception(error)
 
     _in_background(call)
-    return await result
+    return await asyncio.wrap_future(result)

@@ -65,9 +65,8 @@ class LoopWatch:
     @property
     def silence_s(self) -> float:
         """The seconds since the last answer, not more than some seconds while the loop is not blocked."""
-        now = (
-            time.monotonic()
-        )  # before the last answer is read, so that an answer in between does not look late
+        # Before the last answer is read, so that an answer in between does not look late.
+        now = time.monotonic()
         return now - self._answered_at
 
     @property

@@ -235,6 +235,11 @@ class Document:
         )
         return found
 
+    @property
+    def is_determined(self) -> bool:
+        """False if a part says that it depends on something which is not known."""
+        return _is_determined(self.parts)
+
     def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
         """Yield what people see, in order; `words` makes texts those of the reader, and leaves files alone."""
         return _blocks(self.parts, words)
@@ -272,6 +277,15 @@ def _fields(parts: Iterable[Part]) -> dict[str, object]:
         elif isinstance(part, Lines) and part.key is not None:
             found[part.key] = Likely(list(part.texts)) if part.is_guess else list(part.texts)
     return found
+
+
+def _is_determined(parts: Iterable[Part]) -> bool:
+    return all(
+        _is_determined(part.parts)
+        if isinstance(part, Section)
+        else not isinstance(part, Data) or callable(part.values) or part.values.get("determined", True)
+        for part in parts
+    )
 
 
 def _worded(value: Any, words: Callable[[str], str]) -> Any:

@@ -438,9 +438,7 @@ class StreamConnection:
 
     def give_credit(self, subscription_id: int, chunks: int) -> None:
         """Let the broker send more chunks. If the subscription does not exist, a `CreditRefused` arrives."""
-        with self._lock:
-            self._enqueue(frames.credit(subscription_id, chunks))
-            self._poll(0)
+        self._tell(frames.credit(subscription_id, chunks))
 
     def events(self, wait_s: float) -> list[Event]:
         """Return the unsolicited messages in their order; wait for one for at most `wait_s` seconds."""
@@ -464,9 +462,7 @@ class StreamConnection:
         The broker sends the update of the next consumer after the answer of the one before, and closes a connection that has not answered
         within 60 s (rabbitmq-server v4.3.6, rabbit_stream_reader.erl, ``ensure_outstanding_requests_timer/1``).
         """
-        with self._lock:
-            self._enqueue(frames.reply_to_consumer_update(correlation_id, start))
-            self._poll(0)
+        self._tell(frames.reply_to_consumer_update(correlation_id, start))
 
     def store_offset(self, reference: str, stream: str, offset: int) -> None:
         """Store an offset under a name in the stream. Any node passes it to the leader.
@@ -475,9 +471,7 @@ class StreamConnection:
         """
         check_whole("offset", offset, 0, (1 << 63) - 1)
         content = name_field(reference, "the reader's name") + name_field(stream) + offset.to_bytes(8)
-        with self._lock:
-            self._enqueue(frames.frame(Key.STORE_OFFSET, content))
-            self._poll(0)
+        self._tell(frames.frame(Key.STORE_OFFSET, content))
 
     def query_offset(self, reference: str, stream: str) -> int | None:
         """Return the offset that the leader has for a name; None if nothing is stored."""
@@ -535,6 +529,12 @@ class StreamConnection:
             self._heartbeat_thread.join(within_s)
 
     # -- requests
+
+    def _tell(self, frame: bytes) -> None:
+        """Send a frame that has no reply, as far as the socket takes it now."""
+        with self._lock:
+            self._enqueue(frame)
+            self._poll(0)
 
     def _request_ok(self, key: Key, content: bytes, action: str, name: str | None = None) -> None:
         """Send a request whose reply has only a code, and raise an error for another code than OK."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import cycle
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import is_transient
@@ -43,6 +43,9 @@ from rabbit_chx.streams.frames import (
 )
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_any, open_at
 from rabbit_chx.streams.progress import NEVER
+
+if TYPE_CHECKING:
+    from rabbit_chx.streams.options import ReaderOptions
 
 _T = TypeVar("_T")
 
@@ -140,16 +143,9 @@ class ChunkFinder:
             return end.offset, None
         return chunk.offset, chunk.fingerprint
 
-    def find_range(
-        self,
-        stream: str,
-        start: OffsetSpec,
-        end: int | datetime | Literal["never"] | None,
-        expect: Fingerprint | None,
-        *,
-        with_last: bool,
-    ) -> LogRange:
-        """Return a range of a stream; `start`, `end` and `expect` as for `StreamReader`, `with_last` for the chunk at the end of the range."""
+    def find_range(self, options: ReaderOptions, start: OffsetSpec, *, with_last: bool) -> LogRange:
+        """Return the range of a reader from `start` on; `with_last` for the chunk at the end of the range."""
+        stream, end, expect = options.stream, options.end, options.expect
         log_end = self.end(stream)
         start_offset, start_chunk = self.locate(stream, start, log_end)
         if end is None:

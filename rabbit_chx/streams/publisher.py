@@ -599,8 +599,7 @@ class _Routes:
 
     def indices(self, keys: Column) -> NDArray[np.int32]:
         """Return the number of the partition of each key; -1 for a key without one, and for all that are unknown behind it."""
-        coded: Column = keys.dictionary_encode()
-        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+        coded: Column = as_single_array(keys.dictionary_encode())
         distinct = coded.dictionary.to_pylist()
         if any(key not in self._known for key in distinct):
             self._ask(key for key in distinct if key not in self._known)

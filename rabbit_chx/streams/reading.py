@@ -27,8 +27,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import closing, suppress
-from datetime import datetime
-from typing import ClassVar, Literal, TypeVar
+from dataclasses import replace
+from typing import ClassVar, TypeVar
 
 from rabbit_chx.amqp.replies import is_transient
 from rabbit_chx.checks import shown
@@ -44,7 +44,7 @@ from rabbit_chx.streams.chunks import Chunk, Fingerprint, Piece, pieces, read_ch
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.filters import Filters
-from rabbit_chx.streams.frames import DeliveredChunk, Key, OffsetSpec
+from rabbit_chx.streams.frames import DeliveredChunk, Key
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
 from rabbit_chx.streams.offsets import StoredOffset
 from rabbit_chx.streams.options import RangeOptions, ReaderOptions
@@ -105,21 +105,18 @@ class Reading(ABC):
         self.connection: StreamConnection | None = None
         self.is_stopped = False
         self.is_interrupted = False  # whether a connection was lost and the leader was not asked since
+        self._options = options
         self._settings = settings_of(options.url, options.credentials)
         self._addresses = options.addresses and node_addresses(options.addresses)
         self._damaged = DamagedReads(stream)
 
     @abstractmethod
-    def subscribe(self, deadline: float) -> StreamConnection:
-        """Connect to a replica and subscribe."""
-
-    @abstractmethod
     def wait(self, connection: StreamConnection, deadline: float) -> None:
         """Wait for a chunk. Afterwards `subscription.waiting` has one, or there is none now."""
 
-    @abstractmethod
     def has_more(self) -> bool:
-        """Return whether a batch that has rows may get further ones."""
+        """Return whether a batch that has rows may get further ones, as one of a range whose end is known."""
+        return True
 
     @abstractmethod
     def offset_after(self, taken: list[Piece], before: int) -> int:
@@ -130,23 +127,16 @@ class Reading(ABC):
     def open_range(self, options: ReaderOptions) -> Fingerprint | None:
         """Find the range on the leader, and return the fingerprint of the last chunk of rows."""
         deadline = time.monotonic() + self.limits.timeout_s
-        start, end, expect = options.start, options.end, options.expect
-        return self.retry(deadline, lambda: self._find_range(start, end, expect, deadline))
+        return self.retry(deadline, lambda: self._find_range(options, deadline))
 
-    def _find_range(
-        self,
-        start: OffsetSpec,
-        end: int | datetime | Literal["never"] | None,
-        expect: Fingerprint | None,
-        deadline: float,
-    ) -> Fingerprint | None:
+    def _find_range(self, options: ReaderOptions, deadline: float) -> Fingerprint | None:
         """Find the range on the leader once, and return the fingerprint of the last chunk of rows."""
         connection = self.connection = self.open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self.check_crc)
-        log_start = 0
+        start, expect, log_start = options.start, options.expect, 0
         if self.stored is not None:
             start, log_start = self.stored.start(finder, start)
-        found = finder.find_range(self.stream, start, end, expect, with_last=self.filters is not None)
+        found = finder.find_range(options, start, with_last=self.filters is not None)
         self.disconnect()  # rows are read from a replica
         self._damaged.nodes.clear()
         self.progress.set_range(found.start, max(found.start, found.end), found.log_end.offset)
@@ -244,11 +234,13 @@ class Reading(ABC):
         """The offset to subscribe at: the last chunk of rows again, to detect a rewritten log."""
         return self.progress.next if self.progress.last is None else self.progress.last.offset
 
-    def begin(self, connection: StreamConnection) -> None:
-        """Begin the subscription of the chunks of rows."""
+    def subscribe(self, deadline: float) -> StreamConnection:
+        """Connect to a replica, and subscribe to the chunks of rows."""
+        connection = self.connection = self.open(deadline, leader=False)
         self.subscription.begin(
             connection, self.resume_at, self.filters.properties if self.filters else _ALL_CHUNKS
         )
+        return connection
 
     def open(self, deadline: float, *, leader: bool) -> StreamConnection:
         """Connect to the leader, or to a replica."""
@@ -314,12 +306,9 @@ class RangeReading(Reading):
         self.disconnect()
         self.subscription.waiting.clear()
         progress = self.progress
-        self._find_range(progress.next, progress.end, progress.last, deadline)
+        rest = replace(self._options, start=progress.next, end=progress.end, expect=progress.last)
+        self._find_range(rest, deadline)
         self.stays = False
-
-    def has_more(self) -> bool:
-        """Return True: the end of the range is known."""
-        return True
 
     def offset_after(self, taken: list[Piece], before: int) -> int:  # noqa: ARG002
         """Return the offset of the next row, or the end."""
@@ -328,11 +317,10 @@ class RangeReading(Reading):
 
     def subscribe(self, deadline: float) -> StreamConnection:
         """Connect to a replica and subscribe; with filters to the end of the range, too."""
-        connection = self.connection = self.open(deadline, leader=False)
         self._has_end = False
+        connection = super().subscribe(deadline)
         if self.filters:
             connection.subscribe(_END_SUBSCRIPTION_ID, self.stream, self.progress.end - 1, 1, _ALL_CHUNKS)
-        self.begin(connection)
         return connection
 
     def wait(self, connection: StreamConnection, deadline: float) -> None:
@@ -421,9 +409,7 @@ class FollowingReading(Reading):
         if self.is_interrupted:
             self.is_behind(deadline)
             self.is_interrupted = False
-        connection = self.connection = self.open(deadline, leader=False)
-        self.begin(connection)
-        return connection
+        return super().subscribe(deadline)
 
     def offset_after(self, taken: list[Piece], before: int) -> int:
         """Return the end of the last row, not that of chunks of the broker: a stream without further rows ends before them."""

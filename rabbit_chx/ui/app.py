@@ -72,7 +72,7 @@ class Pages:
         self._planned = SharedReading(self._read_plan, every_s)
         self._groups: dict[tuple[str, str], SharedReading[Document]] = {}
 
-    def app(self, hosts: Iterable[str] | None, token: str | None) -> ASGIApp:
+    def app(self, hosts: Iterable[str] | None, token: str | None, allowed: Iterable[str] = ()) -> ASGIApp:
         """Return the application behind its guards; see `Guards`."""
         pages: dict[str, Callable[[BrokerState, Request], Page]] = {
             "/": lambda state, _: index_page(state),
@@ -85,7 +85,7 @@ class Pages:
         routes = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in pages.items()]
         routes.append(Route("/static/{name}", _static, methods=["GET"]))
         handlers = {HTTPException: self._on_http_error}
-        return Guards(Starlette(routes=routes, exception_handlers=handlers), hosts, token)
+        return Guards(Starlette(routes=routes, exception_handlers=handlers), hosts, token, allowed)
 
     # -- pages
 

@@ -9,14 +9,18 @@ import sys
 import threading
 import webbrowser
 from contextlib import suppress
+from urllib.parse import urlencode
 
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.options import number, whole
 
+#: The environment variable of a token that stays the same when the program starts again.
+_VARIABLE = "RABBIT_CHX_UI_TOKEN"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _BACKLOG = 128
 #: The most requests at a time; further ones get 503.
@@ -43,7 +47,17 @@ def ui(
         help="The address to listen on. One that others reach needs --token.  [default: 127.0.0.1]",
     ),
     token: bool = option(
-        is_flag=True, help="Only browsers that opened the printed address get pages; put TLS in front."
+        is_flag=True,
+        help="Only browsers that opened the printed address get pages; put TLS in front. The token is that of the environment variable "
+        f"{_VARIABLE}, which also switches this on, or a new one.",
+    ),
+    allowed: tuple[str, ...] = option(
+        "--allowed-host",
+        is_rare=True,
+        type=TEXT,
+        multiple=True,
+        metavar="NAME",
+        help="A name by which browsers reach this server, such as that of a proxy. Repeatable.",
     ),
     no_browser: bool = option(is_flag=True, help="Do not open a browser."),
     every: float = option(
@@ -69,7 +83,8 @@ def ui(
         from rabbit_chx.ui.app import Pages
     except ModuleNotFoundError as error:
         raise missing_extra("a page in the browser", str(error.name), "ui") from None
-    if host not in _LOOPBACK and not token:
+    secret = os.environ.get(_VARIABLE) or (secrets.token_urlsafe(32) if token else None)
+    if host not in _LOOPBACK and not secret:
         raise InputError(
             f"--host {host:.80} can be reached from other machines, and the pages show names and rates to all: pass --token, too"
         )
@@ -78,18 +93,20 @@ def ui(
     if file is not None:
         read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
     listening = _listen(host, port)
-    secret = secrets.token_urlsafe(32) if token else None
     hosts = _LOOPBACK if host in _LOOPBACK else None
     shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={secret}" if secret else "")
+    address = f"http://{shown}:{listening.getsockname()[1]}/" + (
+        f"?{urlencode({'token': secret})}" if secret else ""
+    )
     if secret:
-        say("the pages are not encrypted: put a proxy with TLS in front of this address")
+        named = "" if allowed else Fix(", and pass its name as ", Argument("allowed_host", "NAME"))
+        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address", named))
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if not no_browser:
         threading.Thread(target=_open, args=(address,), daemon=True).start()
     config = uvicorn.Config(
-        Pages(at, file, variables, every).app(hosts, secret),
+        Pages(at, file, variables, every).app(hosts, secret, allowed),
         access_log=False,
         log_level="warning",
         lifespan="off",

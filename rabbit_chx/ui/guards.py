@@ -41,10 +41,14 @@ class Guards:
         app: the application.
         hosts: the names and addresses of the server; None: any address, and the name of the machine.
         token: what each request must have as a cookie; None for none.
+        allowed: further names, such as that of a proxy.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str] | None, token: str | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: Iterable[str] | None, token: str | None = None, allowed: Iterable[str] = ()
+    ) -> None:
         self._app = app
+        self._allowed = {host.lower() for host in allowed}
         self._hosts = None if hosts is None else {host.lower() for host in hosts}
         self._token = token
 
@@ -71,12 +75,15 @@ class Guards:
         host = host_of(request.headers)
         if not self._is_here(host):
             return PlainTextResponse(
-                f"{host!r:.80} is not a name of this server: open the address that was printed at the start\n",
+                f"{host!r:.80} is not a name of this server: open the address that was printed at the start; if it is the name of a proxy, "
+                "start ui with --allowed-host and this name\n",
                 421,
             )
         return None if self._token is None else self._refuse_token(request, self._token)
 
     def _is_here(self, host: str) -> bool:
+        if host in self._allowed:
+            return True
         if self._hosts is not None:
             return host in self._hosts
         try:
@@ -100,7 +107,8 @@ class Guards:
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         # The address without the token is what the history of the browser and a colleague see.
         answer = RedirectResponse(f"{request.url.path}?{urlencode(rest)}".rstrip("?"), 303)
-        answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
+        # With "strict" a browser does not send the cookie after a link of another site, such as one in a mail. Pages only read.
+        answer.set_cookie(_COOKIE, token, httponly=True, samesite="lax")
         return answer
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, get_args
 
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.checks import check_name
+from rabbit_chx.checks import check_name, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import (
     BYTES,
@@ -86,11 +86,7 @@ def _offsets(text: str) -> Bound:
         return word
     offsets: dict[str, int] = JSON_OBJECT.parse(text)
     for stream, offset in offsets.items():
-        if (
-            isinstance(offset, bool)
-            or not isinstance(offset, int)
-            or not _EARLIEST <= offset <= _LARGEST_OFFSET
-        ):
+        if not is_whole(offset, _EARLIEST, _LARGEST_OFFSET):
             raise ValueError(stream)
     if not offsets:
         raise ValueError

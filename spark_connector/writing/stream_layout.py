@@ -149,9 +149,8 @@ def plan_layout(
             for stream in layout.streams:
                 check_references(options.management_url, addresses[0], stream, name)
         except BrokerRefusedError as cause:
-            if (
-                cause.reply_code != NOT_FOUND or options.super_stream
-            ):  # of an exchange, the API may be for its record alone
+            # Of an exchange, the API may be for its record alone.
+            if cause.reply_code != NOT_FOUND or options.super_stream:
                 raise
             note = (
                 "publisher names were not counted, which needs RabbitMQ 3.13 with rabbitmq_stream_management"

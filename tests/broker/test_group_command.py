@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from canary import CANARY
+from declared import with_login
 from exchange_types import CHX
 from group_members import ORDERED
 from shop import Shop
@@ -57,3 +61,40 @@ def test_an_unknown_group_is_refused(shop: Shop, capsys: pytest.CaptureFixture[s
     assert main_of_cli(["show", "nowhere", "--consumers", *shop.live]) == 2
     assert main_of_cli(["show", "orders", "--consumers", "--url", shop.broker.url]) == 2
     assert "pass --management-url" in capsys.readouterr().err
+
+
+def test_a_user_who_sees_no_consumers_is_told_so_and_gets_their_numbers(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """RabbitMQ lists consumers to the owner of their connection, and to users with the tag monitoring."""
+    for _ in range(2):
+        shop.channel.basic_consume("q1", lambda *_: None)
+    user = f"tagged-{shop.settings.vhost}"
+    shop.management.request("PUT", "users", user, body={"password": CANARY, "tags": "management"})
+    try:
+        rights = dict.fromkeys(("configure", "write", "read"), ".*")
+        shop.management.request("PUT", "permissions", shop.settings.vhost, user, body=rights)
+        as_user = [with_login(each, user, CANARY) if "://" in each else each for each in shop.live]
+        words = ("show", "orders", "--consumers")
+        count = None
+        deadline = time.monotonic() + 60
+        while count != 2:  # the figures of the management API are some seconds old
+            assert time.monotonic() < deadline, count
+            assert main_of_cli([*words, *as_user, "-o", "json"]) in (0, 3)
+            hidden = json.loads(capsys.readouterr().out)
+            count = {queue["name"]: queue["consumers"] for queue in hidden["queues"]}["q1"]
+        assert hidden["determined"] is False
+        assert {queue["name"]: queue["active"] for queue in hidden["queues"]}["q1"] is None
+        assert not [each for each in hidden["findings"] if "q1" in each["queues"]]
+        main_of_cli([*words, *as_user])
+        text = " ".join(capsys.readouterr().out.split())
+        assert "members not visible" in text
+        assert "use one with the tag monitoring" in text
+    finally:
+        shop.management.request("DELETE", "users", user)
+    seen = answer(*words, *shop.live)
+    assert {queue["name"]: len(queue["active"]) for queue in seen["queues"]}["q1"] == 2
+    kinds = {each["kind"] for each in seen["findings"]}
+    assert kinds == {"no-consumer"}, "consumers of an exchange without a group are no fault"
+    grouped = {each["kind"] for each in answer(*words, *shop.live, "--journal", "j")["findings"]}
+    assert {"other-consumer", "no-single-active-consumer"} <= grouped

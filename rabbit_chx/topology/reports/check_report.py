@@ -16,7 +16,6 @@ from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.routing import Release
-from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.topology.checking.check import TopologyCheck
 from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.model import Topology
@@ -111,20 +110,22 @@ class CheckReport:
         return f"{self._counted} in {self._count_checked()}{order}"
 
     def _orders(self) -> Iterator[str]:
-        """Yield the exchanges whose order was not read, and those whose order was not checked, by the reason."""
-        origins: tuple[tuple[Provenance, str], ...] = (
-            ("recorded", "recorded, not read (what others bound and unbound again is not shown)"),
-            ("assumed", "not determined"),
-        )
-        for origin, words in origins:
-            if names := [name for check in self.ended.values() for name in check.of_provenance(origin)]:
-                yield f"{words}: {listed(names)}"
+        """Yield the exchanges whose order was not checked, by the reason."""
         reasons: dict[str, list[str]] = {}
         for ended in self.ended.values():
+            unknown = ended.of_provenance("assumed")
             for name, reason in ended.unordered.items():
-                reasons.setdefault(reason, []).append(name)
+                words = "not determined" if name in unknown else "not checked"
+                reasons.setdefault(f"{words}, {reason}", []).append(name)
         for reason, names in reasons.items():
-            yield f"not checked, {reason}: {listed(names)}"
+            yield f"{reason}: {listed(names)}"
+
+    @property
+    def _count_found(self) -> str:
+        """The number of findings, and what was not looked at."""
+        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
+        return (f"{len(self.findings):,}" if self.findings else "none") + without
 
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
@@ -160,7 +161,8 @@ class CheckReport:
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]
-        yield Data({"findings": findings, "rings": rings})
+        objects = sum(check.objects for check in self.ended.values())
+        yield Data({"findings": findings, "rings": rings, "objects": objects})
         yield from self._shown(words)
 
     def _shown(self, words: Callable[[str], str]) -> Iterator[Block]:
@@ -172,36 +174,14 @@ class CheckReport:
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{self._count_checked()} against {against}"),
-                ("findings", f"{len(findings):,}" if findings else "none found" if self._unknown else "none"),
+                ("findings", self._count_found),
                 *(("order", text) for text in self._orders()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ],
             pictures=lambda: list(self._draw()) if self.is_drawn else (),
         )
-        lines = list(_fold_findings(findings, words))
-        by_fix: dict[tuple[str, str | None, str], list[dict[str, Any]]] = {}
-        for line in lines[:_MOST_SHOWN]:
-            by_fix.setdefault((line["vhost"], line["exchange"], line["fix"]), []).append(line)
-        for (vhost, exchange, fix), alike in by_fix.items():
-            about = [("vhost", vhost)] if self.all_vhosts else []
-            if exchange is not None:
-                about.append(("exchange", exchange))
-            yield Facts(
-                [
-                    *about,
-                    *((line["kind"], line["message"]) for line in alike),
-                    ("fix", fix),
-                ]
-            )
-        if rest := lines[_MOST_SHOWN:]:
-            counts: Counter[str] = Counter()
-            for line in rest:
-                counts[line["kind"]] += line["count"]
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-            yield Line(
-                Fix(f"and {counts.total():,} more ({kinds}): ", Argument("output", "json"), " shows them all")
-            )
+        yield from _finding_blocks(findings, "vhost" if self.all_vhosts else None, words)
 
     def _draw(self) -> Iterator[Picture]:
         """Yield the pictures of the first rings whose order is known, those with findings before the others."""
@@ -282,6 +262,36 @@ class CheckReport:
     def _labels(self, vhost: str, exchange: str | None) -> dict[str, str]:
         """Return the labels of a metric. Prometheus treats an empty label as a missing one."""
         return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
+
+
+def _finding_blocks(
+    findings: Sequence[tuple[str, Finding]], place: str | None, words: Callable[[str], str]
+) -> Iterator[Block]:
+    """Yield findings, each with the name of its vhost or file, and with its fix; of many the first.
+
+    Args:
+        findings: the findings.
+        place: what the name is that of; None: it is not shown.
+        words: makes findings those of the reader.
+    """
+    lines = list(_fold_findings(findings, words))
+    by_fix: dict[tuple[str, str | None, str], list[dict[str, Any]]] = {}
+    for line in lines[:_MOST_SHOWN]:
+        by_fix.setdefault((line["vhost"], line["exchange"], line["fix"]), []).append(line)
+    for (name, exchange, fix), alike in by_fix.items():
+        about = [] if place is None else [(place, name)]
+        if exchange is not None:
+            about.append(("exchange", exchange))
+        cure = [("fix", fix)] if fix else []
+        yield Facts([*about, *((line["kind"], line["message"]) for line in alike), *cure])
+    if rest := lines[_MOST_SHOWN:]:
+        counts: Counter[str] = Counter()
+        for line in rest:
+            counts[line["kind"]] += line["count"]
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        yield Line(
+            Fix(f"and {counts.total():,} more ({kinds}): ", Argument("output", "json"), " shows them all")
+        )
 
 
 def _in_vhost(finding: Finding, vhost: str) -> Finding:
@@ -421,13 +431,16 @@ _SUSPICIONS = {
 }
 
 
-def files_report(files: Mapping[str, tuple[Topology, Sequence[Finding]]]) -> Document:
-    """Return a line for each valid topology file; stderr has its findings: names that are probably misspelled, and ignored arguments."""
+def files_report(
+    files: Mapping[str, tuple[Topology, Sequence[Finding]]], words: Callable[[str], str] = str
+) -> Document:
+    """Return a line for each valid topology file, and its findings: names that are probably misspelled or lead nowhere, ignored arguments."""
     findings = [
         {"file": name, **_as_json(finding)} for name, (_, found) in files.items() for finding in found
     ]
     facts = Facts([(name, _contents(*file)) for name, file in files.items()])
-    return Document("check", [Data({"findings": findings}), facts])
+    placed = [(name, finding) for name, (_, found) in files.items() for finding in found]
+    return Document("check", [Data({"findings": findings}), facts, *_finding_blocks(placed, "file", words)])
 
 
 def _contents(topology: Topology, findings: Sequence[Finding]) -> str:

@@ -60,8 +60,9 @@ from rabbit_chx.words import listed, percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
-#: Traffic above this multiple of the exact share is more, if it is so many standard deviations above it.
-_MORE, _SIGMAS = 1.2, 3
+#: Traffic above this multiple of the exact share is more, if it is so many standard deviations above it: of the number of messages, and of the
+#: number of keys, which is estimated from few queues.
+_MORE, _SIGMAS, _KEY_SIGMAS = 1.2, 3, 5
 
 
 def exchange_facts(
@@ -353,6 +354,8 @@ def _traffic(key_map: KeyMap, rates: PublishRates) -> dict[str, float]:
 def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Iterator[Finding]:
     """Yield a finding for each queue that got more of the last minute's messages than its share, beyond what chance explains.
 
+    Few keys of equal rate spread unevenly, too: how far the other queues are from their shares shows about how many keys there are.
+
     Args:
         exchange: the exchange.
         key_map: what maps its keys.
@@ -367,9 +370,24 @@ def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Itera
     )
     for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
         share = shares.get(queue, 0.0)
-        if got > _MORE * share and (got - share) * messages > _SIGMAS * math.sqrt(share * messages):
+        others = [(amount, shares.get(name, 0.0)) for name, amount in traffic.items() if name != queue]
+        chance = max(
+            _SIGMAS * math.sqrt(share / messages),
+            _KEY_SIGMAS * math.sqrt(share * (1 - share) * _spread(others)),
+        )
+        if got > _MORE * share and got - share > chance:
             message = f"{queue} got {percent(got, 1)} of the messages of the last minute, and has {percent(share, 1)} of the keys"
             yield Finding("uneven-traffic", message, fix, exchange=exchange, names=(queue,))
+
+
+def _spread(queues: Sequence[tuple[float, float]]) -> float:
+    """Return the relative variance of the traffic of queues, each with its share of the keys: 1/n with n keys of equal rate."""
+    shared = [(amount, share) for amount, share in queues if share]
+    got, shares = (sum(pair[side] for pair in shared) for side in (0, 1))
+    if len(shared) < 2 or not got:
+        return 0.0
+    parts = [(amount / got, share / shares) for amount, share in shared]
+    return sum((part - share) ** 2 / (share * (1 - share)) for part, share in parts) / (len(parts) - 1)
 
 
 def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap:

@@ -43,13 +43,13 @@ class Site:
         self.told: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        monkeypatch.setattr(group, "_open_connection", self._opened)
         how = {"timing": BRISK, "reconnect_backoff_s": 0.01, **how}
         self.group = ConsumerGroup(
             "amqp://scripted", ["q"], member="a", on_gained=self._gained, on_lost=self._lost, **how
         )
+        monkeypatch.setattr(self.group, "_open", self._opened)
 
-    async def _opened(self, _settings: object) -> ScriptedConnection:
+    async def _opened(self) -> ScriptedConnection:
         if self.openings:
             await self.openings.pop(0)()
         self.connections.append(ScriptedConnection(self.journal))

@@ -12,10 +12,11 @@ HERE = ("localhost", "127.0.0.1", "::1")
 TOKEN = "a-token"  # noqa: S105  # of a test
 
 
-def client(hosts: tuple[str, ...] | None = HERE, token: str | None = None) -> TestClient:
-    return TestClient(
-        Guards(PlainTextResponse("shown"), hosts, token), "http://localhost:8720", follow_redirects=False
-    )
+def client(
+    hosts: tuple[str, ...] | None = HERE, token: str | None = None, allowed: tuple[str, ...] = ()
+) -> TestClient:
+    guarded = Guards(PlainTextResponse("shown"), hosts, token, allowed)
+    return TestClient(guarded, "http://localhost:8720", follow_redirects=False)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
@@ -40,6 +41,15 @@ def test_a_server_for_other_machines_has_addresses_and_its_own_name() -> None:
     assert of_all.get("/", headers={"Host": "evil.example"}).status_code == 421
 
 
+@pytest.mark.parametrize("hosts", [HERE, None])
+def test_the_name_of_a_proxy_is_one_that_is_allowed(hosts: tuple[str, ...] | None) -> None:
+    behind = client(hosts, allowed=("Rings.Example.com",))
+    assert behind.get("/", headers={"Host": "rings.example.com:443"}).text == "shown"
+    other = behind.get("/", headers={"Host": "other.example.com"})
+    assert (other.status_code, "start ui with --allowed-host" in other.text) == (421, True)
+    assert behind.get("/", headers={"Host": "localhost"}).text == "shown"
+
+
 def test_the_token_becomes_a_cookie_and_leaves_the_address() -> None:
     browser = client(token=TOKEN)
     assert browser.get("/findings").status_code == 403
@@ -49,7 +59,7 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address() -> None:
     assert (first.status_code, first.headers["location"]) == (303, "/findings?kind=hole")
     cookie = first.headers["set-cookie"].lower()
     assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    assert "samesite=lax" in cookie, "a link in a mail is of another site"
     assert browser.get("/findings").text == "shown"
 
 
