@@ -31,7 +31,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.times import time_text
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
-from rabbit_chx.topology.live.reading import LiveExchange, read_mark, read_nodes, read_topology
+from rabbit_chx.topology.live.reading import LiveExchange, read_homes, read_mark, read_topology
 from rabbit_chx.topology.live_rings import find_live_ring, find_recorded
 from rabbit_chx.topology.mark import BOTH_MESSAGES, MARK, Mark, mark_arguments
 from rabbit_chx.topology.model import LiveTopology
@@ -164,7 +164,7 @@ class _Store:
         """Read the nodes of the queues again, where a restart of one changes rings: the plan has made some."""
         release = self._live.release
         if release is not None and not release.follows(RESTART_KEEPS):
-            self.mark = replace(self.mark, nodes=read_nodes(self._broker.api, self._broker.vhost))
+            self.mark = replace(self.mark, nodes=read_homes(self._broker.api, self._broker.vhost))
 
     def make_mark(self) -> None:
         """Make the mark again, unless both of its messages are there.
