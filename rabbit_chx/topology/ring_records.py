@@ -205,10 +205,8 @@ def ring_by_record(
 
 
 def likely_ring(record: RingRecord, assumed: HashRing, bound: Iterable[RingMember]) -> HashRing:
-    """Return a ring of the bindings in the order of a record; the `assumed` one if they make none. Its ground is for the caller to set."""
+    """Return the ring that the bindings make in the order of a record, without ghost buckets; the `assumed` one if they make none."""
     bindings = list(dict.fromkeys(member.binding for member in bound))
-    if {*bindings} == {*(record.ring.bindings or ())}:
-        return replace(record.ring, release=assumed.release)
     place = {binding: number for number, binding in enumerate(record.ring.bindings or ())}
     bindings.sort(key=lambda binding: place.get(binding, len(place)))
     try:
