@@ -84,7 +84,7 @@ def export(
         for exchange in written.exchanges
         if exchange.name in topology.rings
         and (is_guessed or topology.rings[exchange.name].ground.is_assumed)
-        and len({member.destination for member in exchange.ring or ()}) > 1
+        and (live or len({member.destination for member in exchange.ring or ()}) > 1)
     }
     if guessed:
         about = f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: "

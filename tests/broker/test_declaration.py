@@ -231,7 +231,6 @@ WRITERS: dict[str, Callable[[Broker], object]] = {
     "declare": lambda broker: broker.declare("x", BINDINGS),
     "declare more": lambda broker: broker.declare("x", MORE),
     "apply": lambda broker: broker.apply(FILE),
-    "record": lambda broker: broker.record({"x": broker.ring("x")}),
 }
 BY_AMQP: dict[str, Callable[[Broker], object]] = {
     "declare by AMQP": lambda broker: broker.declare("x", BINDINGS, allow_existing=True)
@@ -355,10 +354,23 @@ def kill_an_apply(vhost: RunningBroker) -> None:
 def test_an_apply_that_was_killed_keeps_nobody_waiting(
     vhost: RunningBroker, managed: Broker, live: Broker, way: str
 ) -> None:
+    """What they declare is there. The order is known when the file is applied again."""
     kill_an_apply(vhost)
     WRITERS[way](managed)
+    assert (managed.ring("x").provenance == "recorded") is (way == "apply")
+    managed.apply(FILE, allow_moved=1.0, allow_delete=True)
     assert managed.ring("x").provenance == "recorded"
     assert managed.ring("x") == live.ring("x")
+
+
+def test_a_ring_that_an_apply_changes_is_recorded_after_its_end(
+    vhost: RunningBroker, managed: Broker, live: Broker
+) -> None:
+    kill_an_apply(vhost)
+    with pytest.raises(InputError, match="the ring of x is assumed, so it is not recorded"):
+        managed.record({"x": managed.ring("x")})
+    live.record({"x": live.ring("x")})
+    assert managed.ring("x").provenance == "recorded"
 
 
 def test_programs_that_apply_one_file_at_the_same_time_wait_for_each_other(
