@@ -324,13 +324,11 @@ class WriteReport(PublishedCounts):
         if self.failed:
             yield Line(f"FAILED: {describe_left_rows(self)}; the counts are those of finished tasks")
         streams = self.streams
-        totals = []
+        totals = {}
         for name in _TOTALS if streams is None else _STREAM_TOTALS:
             value = getattr(self if hasattr(self, name) else streams, name)
-            totals.append(
-                (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
-            )
-        yield Facts(totals)
+            totals[name.replace("_", " ")] = f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+        yield Facts([*totals.items()])
         if streams is not None:
             yield Table([text("stream"), TableColumn("rows")], sorted(streams.rows.items()))
         if self.predicted:

@@ -376,10 +376,8 @@ class StreamPublisher(Guarded):
         placement = self._placement if self._routes is None else self._routes
         streams = placement.indices(key_column)
         if len(streams) and streams.min() < 0:
-            row, what = (
-                int(streams.argmin()),
-                "the ring has no stream for" if self._routes is None else "no partition is bound with",
-            )
+            row = int(streams.argmin())
+            what = "the ring has no stream for" if self._routes is None else "no partition is bound with"
             raise InputError(f"row {row}: {what} the key {key_column[row].as_py()!r:.60}")
         return RowColumns(key_column, body_column, numbers, streams, filter_column)
 

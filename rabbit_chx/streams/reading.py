@@ -93,11 +93,9 @@ class Reading(ABC):
         self.stream = stream = options.stream
         self.limits = options.limits
         self.check_crc = options.check_crc
-        self.filters = (
-            Filters.of(options.filters, options.match_unfiltered)
-            if options.filters or options.match_unfiltered
-            else None
-        )
+        self.filters: Filters | None = None
+        if options.filters or options.match_unfiltered:
+            self.filters = Filters.of(options.filters, options.match_unfiltered)
         self.stored = None if options.name is None else StoredOffset(stream, options.name)
         self.subscription = StreamSubscription(stream)
         self.progress = Progress(stream, count_missing=options.on_missing == "count")
