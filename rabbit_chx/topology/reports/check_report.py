@@ -117,14 +117,17 @@ class CheckReport:
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[tuple[bool, str], list[str]] = {}
         for ended in self.ended.values():
             unknown = ended.of_provenance("assumed")
             for name, reason in ended.unordered.items():
-                words = "not determined" if name in unknown else "not checked"
-                reasons.setdefault(f"{words}, {reason}", []).append(name)
-        for reason, names in reasons.items():
-            yield f"{reason}: {listed(names)}"
+                reasons.setdefault((name in unknown, reason), []).append(name)
+        for (is_unknown, reason), names in reasons.items():
+            yield (
+                f"not determined: {listed(names)} ({reason})"
+                if is_unknown
+                else f"not checked, {reason}: {listed(names)}"
+            )
 
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
