@@ -81,7 +81,10 @@ def test_a_file_makes_the_order_of_a_ring_that_is_not_known(
         assert "allow with --allow moved=1 that" in " ".join(out.split())
     assert live_ring(shop).buckets == before
     made = answer("plan", str(file), *shop.live, "--allow", "moved=1", code=1)["rings"]
-    assert [(ring["moved"], ring["moved_at_worst"]) for ring in made] == [(1.0, 1.0)] * len(made)
+    shares = {"moved": 1.0, "moved_at_worst": 1.0}
+    assert [(ring["determined"], ring["moved"], ring["at_most"]) for ring in made] == [
+        (False, None, shares)
+    ] * len(made)
     assert main(["apply", "--yes", str(file), *shop.live, "--allow", "moved=1"]) == 0
     wanted = Topology.from_toml(file.read_text()).ring("orders")
     assert live_ring(shop).buckets == wanted.buckets
