@@ -92,11 +92,13 @@ class NodeFacts(NamedTuple):
         consumer_timeout_ms: the default consumer timeout in milliseconds; None if the broker has none.
         cluster_name: the name of the cluster.
         lock_id: the argument of the queue by which an application of a plan keeps others out; None if it is not there.
+        nodes: the nodes of the cluster; of saved output of an earlier version none.
     """
 
     consumer_timeout_ms: int | None = None
     cluster_name: str | None = None
     lock_id: str | None = None
+    nodes: tuple[str, ...] = ()
 
 
 def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
@@ -113,7 +115,11 @@ def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
 
 
 _TIMEOUT_CASE = "case application:get_env(rabbit, consumer_timeout) of {ok, Ms} when is_integer(Ms) -> Ms; _ -> undefined end"
-_CLUSTER = "binary:decode_unsigned(<<1, (rabbit_nodes:cluster_name())/binary>>)"
+#: The name of the cluster, and its nodes, on a line each. No name has a line break. The second function is that of releases before 3.13.
+_CLUSTER = (
+    "binary:decode_unsigned(iolist_to_binary([1, rabbit_nodes:cluster_name() | [[10, atom_to_list(Node)] || Node <- "
+    "try rabbit_nodes:list_members() catch error:undef -> rabbit_mnesia:cluster_nodes(all) end]]))"
+)
 _ID = "binary:decode_unsigned(<<1, Id/binary>>)"
 
 
@@ -142,7 +148,9 @@ def read_eval_of_all(
         else:
             if max(start - 1, len(_RINGS)) == end.start() and end.end() == len(plain):
                 timeout_ms = None if end[1] == "undefined" else int(end[1])
-                return rings, NodeFacts(timeout_ms, *(text and _name(text) for text in end.groups()[1:]))
+                cluster, lock_id = (text and _name(text) for text in end.groups()[1:])
+                name, *nodes = (cluster or "").split("\n")
+                return rings, NodeFacts(timeout_ms, name or None, lock_id, tuple(nodes))
     raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints, but {outline(text)}")
 
 
@@ -358,14 +366,14 @@ class DiagnosticsRing:
 
     Attributes:
         command: the command in words, for errors.
-        consumer_timeout_ms, cluster_name, lock_id: of the broker, as `read_all` found them: see `NodeFacts`; None before.
+        consumer_timeout_ms, cluster_name, lock_id, nodes: of the broker, as `read_all` found them: see `NodeFacts`; None before.
     """
 
     def __init__(self, prefix: str | Sequence[str] = (), timeout_s: float = 30.0) -> None:
         self._prefix = _words(prefix)
         self._timeout_s = timeout_s
         self.command = self._quote_command("rabbitmqctl")
-        self.consumer_timeout_ms, self.cluster_name, self.lock_id = NodeFacts()
+        self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes = NodeFacts()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_secrets(shlex.join(self._prefix))!r})"
@@ -418,7 +426,7 @@ class DiagnosticsRing:
             read, facts = self._evaluate(
                 eval_of_all(vhost, names), partial(read_eval_of_all, vhost=vhost, exchanges=names)
             )
-            self.consumer_timeout_ms, self.cluster_name, self.lock_id = facts
+            self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes = facts
             rings |= read
         return rings
 

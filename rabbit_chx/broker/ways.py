@@ -1,20 +1,21 @@
 """AMQP, the management API and ``rabbitmqctl`` are shown to be ways to one broker before an answer leans on two of them.
 
-Each way names its cluster. Clusters may have equal names, as those of containers have. So the lock of a connection that makes changes has a
+Each way names its cluster. Where nobody has set a name, each node reports its own, and the ways may be nodes of one cluster. Clusters may have equal names, as those of containers have. So the lock of a connection that makes changes has a
 random argument, which the other ways must show before the first change. The lock is in the vhost, so that is shown, too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.errors import ManagementNeededError, MismatchError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
-from rabbit_chx.topology.live.reading import OVERVIEW, WITHOUT_STATISTICS
+from rabbit_chx.topology.live.reading import OVERVIEW, WITHOUT_STATISTICS, read_nodes
+from rabbit_chx.topology.model import is_named_after
 from rabbit_chx.topology.ring_records import RingRecord
 
 if TYPE_CHECKING:
@@ -92,11 +93,14 @@ class Ways:
         """
         api = self._given_api()
         overview: dict[str, Any] = api.get("overview", fields=OVERVIEW)
-        own, named = self._cluster, overview.get("cluster_name")
+        own, named, nodes = self._cluster, overview.get("cluster_name"), dict[str, float | None]()
         # Nodes of one cluster may have different versions, so its name precedes them.
         if own is None or named is None:
             own, named = f"RabbitMQ {self._version}", f"RabbitMQ {overview['rabbitmq_version']}"
-        self._compare(own, api.masked_url, named)
+        elif own != named:
+            queues = api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields={})
+            nodes = read_nodes(api, queues)
+        self._compare(own, api.masked_url, named, nodes)
         self._is_compared = True
         return overview
 
@@ -128,7 +132,7 @@ class Ways:
         if not isinstance(source, DiagnosticsRing):
             return rings
         if self._cluster is not None and source.cluster_name is not None:
-            self._compare(self._cluster, source.command, source.cluster_name)
+            self._compare(self._cluster, source.command, source.cluster_name, source.nodes)
         if self.lock_id and source.lock_id != self.lock_id:
             rings = rings_by(source, self.vhost, exchanges, release)
             if source.lock_id != self.lock_id:
@@ -140,8 +144,9 @@ class Ways:
         """The default consumer timeout of the broker, as the last `read_rings` found it."""
         return getattr(self._source, "consumer_timeout_ms", None)
 
-    def _compare(self, own: str, other: str, named: str) -> None:
-        if own != named:
+    def _compare(self, own: str, other: str, named: str, nodes: Collection[str]) -> None:
+        """Refuse another way, which names a cluster and its nodes, unless the connection is to one of them."""
+        if own != named and not any(is_named_after(own, node) for node in nodes):
             raise MismatchError(
                 f"{self.where} is {own}, and {other} is {named}: pass the addresses of one broker (or connect again, if its cluster was "
                 "renamed)"

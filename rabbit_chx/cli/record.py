@@ -21,7 +21,7 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.evidence import EvidenceOptions, with_observed_ring
 from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
@@ -48,7 +48,7 @@ _RECORDED = {
         excludes=[
             ("--all", "EXCHANGE"),
             ("--from", "--observed"),
-            *(("--trace", name) for name in ("--all", "--from", "--observed")),
+            *(("--trace", name) for name in ("--all", "--from")),
             ("--all", "--from"),
         ],
         of_one=("--from", "--observed", "--trace"),
@@ -71,7 +71,8 @@ def record(
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
     The ring is read by --ring-via, comes from --from, or is determined by --observed: about N ln N keys of N
-    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets; --trace sees such keys in live traffic. Afterwards every command knows the ring over the management
+    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets; --trace sees such keys in live traffic,
+    and keeps those that are not enough yet for a further run with both. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 
     A record that differs from the ring is named before it is replaced. The command asks on a terminal: the exit code
@@ -90,7 +91,11 @@ def record(
         hashing = [live_hash_exchange(live, name).name for name in names]
         if evidence.is_given:
             name = hashing[0]
-            live = with_observed_ring(live, name, evidence.pairs(opened, live, name, is_compared=False))
+            pairs = evidence.pairs(opened, live, name, is_compared=False)
+            try:
+                live = with_observed_ring(live, name, pairs)
+            except NotDeterminedError as error:
+                raise evidence.to_continue(error, name, pairs) from None
         means = live.facts.means
         remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}

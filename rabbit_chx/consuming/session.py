@@ -501,7 +501,11 @@ class GroupSession:
             return
         gone_s = self.member.timing.gone_s
         for member in self.roster.silent(read_at, gone_s):
-            _log.warning("group member %s counts as dead: it wrote no heartbeat for %g s", member, gone_s)
+            _log.warning(
+                "group member %s counts as dead: it wrote no heartbeat for %g s; the others take its queues. Restart it if it still runs",
+                member,
+                gone_s,
+            )
             self.roster.seen.pop(member, None)  # so that it is evicted once
             gone = JournalEntry("gone", member, time.time(), token=self.roster.members[member].token)
             self.spawn(partial(self._append, gone))

@@ -127,9 +127,12 @@ def has_restarted(stamp: Stamp, mark: Mark) -> bool:
 
 
 def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
-    """Yield why a record says nothing about this broker. One without an identity, of a file, is compared by cluster and vhost alone."""
+    """Yield why a record says nothing about this broker. One without an identity, of a file, is compared by cluster and vhost alone.
+
+    The identity is that of one broker, and nodes of a cluster without a name report several.
+    """
     now = mark.stamp
-    for what in ("cluster", "vhost"):
+    for what in ("cluster", "vhost") if stamp.identity is None else ("vhost",):
         written, here = getattr(stamp, what), getattr(now, what)
         if written is None and here is not None:
             yield f"it does not name its {what}: write it again with `show -o json`"

@@ -467,7 +467,7 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> Ha
 
 
 def _find_wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
-    if wanted.cluster is not None and wanted.cluster != live.cluster:
+    if wanted.cluster is not None and not live.is_cluster(wanted.cluster):
         cluster = "a cluster whose name is not known" if live.cluster is None else live.cluster
         message = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
         yield Finding("different", message, f"connect to {wanted.cluster}, or correct `cluster`")

@@ -51,7 +51,7 @@ from rabbit_chx.topology.live.live_broker import (
     try_count,
 )
 from rabbit_chx.topology.mark import MARK, Mark, Stamp, stamp_in
-from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means
+from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means, is_named_after
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.kinds import FLAG
@@ -109,11 +109,13 @@ _BACKLOG = ("messages_ready", "messages_unacknowledged", "consumers")
 _QUEUE_RATES = f"name,state,{','.join(_BACKLOG)},message_stats.publish_details.avg_rate"
 #: The states of a queue that works.
 _RUNNING = ("running", "idle")
+#: The states of a queue that takes no message: without its node, after a crash, and of a quorum queue without a majority.
+_DOWN = ("down", "crashed", "stopped", "minority")
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _NAMED: Mapping[str, Shape] = {"name": str}
 _STATED: Mapping[str, Shape] = {"name": str, "state?": str}
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
-_QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
+_QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str, "state?": str}
 _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
 _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
@@ -168,7 +170,8 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     )
     sound = {queue.name for queue in found.lists["queues"]}
     named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
-    cluster = overview.get("cluster_name")
+    nodes = read_nodes(api, queues=all_queues)
+    cluster = name_cluster(overview.get("cluster_name"), nodes)
     oddities = odd_objects(objects.odd, "that no client can declare or name", "delete them")
     facts = BrokerFacts(
         operator_policies=tuple(operators),
@@ -186,12 +189,14 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
             (read_pending(entry.get("arguments") or {}) for entry in own if entry["name"] == PENDING_APPLY),
             None,
         ),
-        last_start=max((read_node_starts(api) or {}).values(), default=None),
+        nodes=frozenset(nodes),
+        last_start=max((start for start in nodes.values() if start is not None), default=None),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
             if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
         },
+        down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
         left_out=(*(finding.message for finding in oddities), *found.left_out),
         sources_left_out=found.sources_left_out | objects.sources_left_out,
         oddities=oddities,
@@ -315,17 +320,32 @@ def _nodes_of(entry: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(node for node in nodes if isinstance(node, str))
 
 
-def read_node_starts(api: ManagementApi) -> dict[str, float] | None:
-    """Return the start of each running node, in seconds since 1970; None if the user may not list nodes."""
+def read_nodes(api: ManagementApi, queues: Iterable[Mapping[str, Any]] = ()) -> dict[str, float | None]:
+    """Return the nodes of the cluster, each with its start in seconds since 1970; None if it does not run, or if that is not known.
+
+    Listing nodes takes the tag ``monitoring``. Of another user they are the nodes of `queues`, entries of the management API.
+    """
     try:
         nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NODE)
-    except AccessRefusedError:  # listing nodes takes the tag monitoring
-        return None
+    except AccessRefusedError:
+        return {node: None for entry in queues for node in _nodes_of(entry)}
     now = time.time()
     # A node without these columns has just started.
     return {
-        node["name"]: now - (node.get("uptime") or 0) / 1000 for node in nodes if node.get("running", True)
+        node["name"]: now - (node.get("uptime") or 0) / 1000 if node.get("running", True) else None
+        for node in nodes
     }
+
+
+def name_cluster(reported: str | None, nodes: Collection[str]) -> str | None:
+    """Return the name of a cluster that all its nodes have: the one that was set, or else the first name of its nodes.
+
+    Args:
+        reported: the name that one node reports.
+        nodes: the nodes of the cluster.
+    """
+    is_default = len(nodes) > 1 and any(is_named_after(reported or "", node) for node in nodes)
+    return min(nodes) if is_default else reported
 
 
 def read_bindings(
@@ -667,7 +687,7 @@ class LiveExchange:
     def cluster(self) -> str | None:
         """The name of the broker's cluster."""
         name: str | None = self._api.get("overview", fields=OVERVIEW).get("cluster_name")
-        return name
+        return name_cluster(name, read_nodes(self._api)) if "@" in (name or "") else name
 
     @cached_property
     def means(self) -> Means:

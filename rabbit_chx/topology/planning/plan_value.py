@@ -74,6 +74,10 @@ _MOST_FLOWS = 100
 _DONE = {
     "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
 }  # fmt: skip
+_PLANNED = {
+    "create": "to create", "update": "to update", "replace": "to replace", "delete": "to delete", "bind": "to add",
+    "unbind": "to remove",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -302,7 +306,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.resumes is not None:
         yield "resumes", str(plan.resumes)
     if plan.changes:
-        yield "changes", count_changes(plan.changes)
+        yield "changes", count_changes(plan.changes, _PLANNED)
     else:
         yield "changes", "none" if plan.refusals else f"none: {no_change(plan)}"
     yield from order_facts(plan)
@@ -334,10 +338,10 @@ def _list_hand_overs(change: KeyMapPlan) -> list[str]:
     return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} more"]
 
 
-def count_changes(changes: Iterable[PlannedChange]) -> str:
-    """Return the number of changes of each kind, such as ``2 queues created, 3 bindings made``."""
+def count_changes(changes: Iterable[PlannedChange], words: Mapping[str, str] = _DONE) -> str:
+    """Return the number of changes of each kind, such as ``2 queues created, 3 bindings made``; `words` has the word of each action."""
     counts = Counter((change.kind, change.action) for change in changes)
-    return ", ".join(f"{count_kind(count, kind)} {_DONE[action]}" for (kind, action), count in counts.items())
+    return ", ".join(f"{count_kind(count, kind)} {words[action]}" for (kind, action), count in counts.items())
 
 
 def count_kind(count: int, kind: str) -> str:

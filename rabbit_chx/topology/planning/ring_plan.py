@@ -254,6 +254,15 @@ class KeyMapPlan:
             return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
         return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the peak"
 
+    @property
+    def new_takers(self) -> tuple[Place, ...]:
+        """The new destinations, if they alone take keys, and at no moment others do: then the order of each key can be kept; else empty."""
+        matrix = self.matrix()
+        if matrix is None or self.slots is not None or self.moved_at_worst > self.moved:
+            return ()
+        takers = tuple(dict.fromkeys(to for source, to in matrix if source != to))
+        return () if {*takers} & {*self.before.destinations, None} else takers
+
     def matrix(self) -> Flows | None:
         """Return the exact share of keys that move from each destination to each other one, in ring order.
 

@@ -41,6 +41,7 @@ class Api:
         self._answers = {
             f"exchanges v {name}": exchange,
             f"exchanges v {name} bindings source": [entry for entry in bindings if entry["source"] == name],
+            f"exchanges v {name} bindings destination": [],
             "exchanges v": [exchange, SLOT],
             "bindings v": [*bindings],
             "policies v park": {"definition": {"alternate-exchange": "parking"}},
@@ -164,7 +165,7 @@ def test_shards_that_no_policy_makes_any_more_are_read(monkeypatch: pytest.Monke
     exchange = SimpleNamespace(name="images", vhost="v", type="x-modulus-hash", policy_definition={})
     exchange.bindings = [(names[1], "7"), ("other", "")]
     monkeypatch.setattr(LiveExchange, "of", lambda *_: exchange)
-    monkeypatch.setattr(reading_shards, "read_node_starts", lambda _: None)
+    monkeypatch.setattr(reading_shards, "read_nodes", lambda _: {})
     listed = {"items": [{"name": names[0], "type": "quorum"}], "page_count": 1}
     broker: Any = SimpleNamespace(api=SimpleNamespace(get=lambda *_, **__: listed))
     found = reading_shards.read_sharded_exchange(broker, "images", RELEASE, counts=False)
