@@ -10,7 +10,7 @@ from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.simulation import Change, Simulation
+from rabbit_chx.analysis.simulation import Change
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import (
     STDIN,
@@ -163,17 +163,10 @@ def _compared(
     if change is None or code == ExitCode.PARTLY:
         return Outcome(report, code)
     moved = [] if change.shares is None else [change.shares.moved]
-    moved += [] if change.messages is None else [_share_of_sample(simulation)]
+    if change.messages is not None and simulation.sample is not None:
+        of_sample = change.messages.moved + change.refused_before + change.refused_after
+        moved.append(of_sample / (simulation.sample.messages or 1))
     return Outcome(report, _code_of_limit(moved, allow) or code)
-
-
-def _share_of_sample(simulation: Simulation) -> float:
-    """Return the share of the messages of a sample that move, or that one of the two sides refuses."""
-    change, sample = simulation.change, simulation.sample
-    assert change is not None
-    assert change.messages is not None
-    assert sample is not None
-    return (change.messages.moved + change.refused_before + change.refused_after) / (sample.messages or 1)
 
 
 def _code_of_limit(moved: Iterable[float | None], allow: Sequence[float]) -> ExitCode:
