@@ -108,7 +108,11 @@ class TopologyCheck:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
     def of(self, exchange: str) -> TopologyCheck:
-        """Return what the check says of one exchange."""
+        """Return what the check says of one exchange.
+
+        Args:
+            exchange: the exchange's name.
+        """
         return replace(
             self,
             findings=tuple(finding for finding in self.findings if finding.exchange == exchange),
