@@ -33,6 +33,7 @@ ALONE = {
     "no_record": {"apply"},  # the text says "of an apply"
     "allowed_host": {"ui"},
     "routing": {"route", "replay"},
+    "allowed_host": {"ui"},
 }
 
 
