@@ -215,6 +215,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     from rabbit_chx.routing.key_map import SHOW_FORMAT
     from rabbit_chx.topology.live_rings import make_members
     from rabbit_chx.topology.mark import Stamp
+    from rabbit_chx.topology.objects.objects import RingMember
     from rabbit_chx.topology.ring_records import make_record
 
     if document.get("format") == SHOW_FORMAT and "buckets" not in document:
@@ -231,12 +232,14 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
         raise InputError(
             f"{name} does not contain the name of its exchange: write it again with show -o json"
         )
-    bindings = ring.bindings or tuple(member.binding for member in make_members(ring.buckets))
+    bound = make_members(ring.buckets)
+    if ring.bindings is not None:
+        bound = tuple(RingMember(*binding) for binding in ring.bindings)
     stamp = Stamp(
         *(of if isinstance(of := document.get(name), str) else None for name in ("cluster", "vhost"))
     )
     return replace(
-        make_record(document["exchange"], ring, bindings),
+        make_record(document["exchange"], ring, bound),
         written="an unknown time",
         writer=name,
         stamp=stamp,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,10 +28,14 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.topology.checking.check import certain_ring
-from rabbit_chx.topology.live.recording import has_record, make_record_of
+from rabbit_chx.topology.live.recording import has_record, make_record_of, why_unrecordable
 from rabbit_chx.topology.live_rings import live_hash_exchange, none_lasts
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-from rabbit_chx.topology.ring_records import RingRecord, limits_of, records_of
+from rabbit_chx.topology.ring_records import RingRecord, limits_of, record_name
+
+if TYPE_CHECKING:
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.topology import LiveTopology
 
 _RECORDED = {
     "exchange": Shown("exchange"),
@@ -96,36 +102,39 @@ def record(
                 live = with_observed_ring(live, name, pairs)
             except NotDeterminedError as error:
                 raise evidence.to_continue(error, name, pairs) from None
+        _refuse_passing(opened, live, hashing)
         means = live.facts.means
         remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}
         made = {name: make_record_of(live, name) for name in rings}
         stored = {
-            name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]
+            name: record
             for name in rings
+            if isinstance(record := live.facts.records.get(record_name(name)), RingRecord)
         }
-        new = {
-            name: ring for name, ring in rings.items() if not has_record(live, made[name], live.facts.mark)
-        }
-        for name in new:
-            if any(_differs(found, made[name]) for found in stored[name]):
-                refused = _refuse(name, stored[name][0], yes=evidence.yes)
+        new = {name: ring for name, ring in rings.items() if not has_record(live, made[name])}
+        for name in new.keys() & stored.keys():
+            if stored[name].ring.buckets != made[name].ring.buckets:
+                refused = _refuse(name, stored[name], yes=evidence.yes)
                 if refused is not None:
                     return Outcome(None, code=refused)
         written = opened.record(new)
     for limit in limits_of(written.values(), live.facts.mark):
         say(limit)
-    records = {**{name: stored[name][0] for name in rings if name not in new}, **written}
+    records = {**{name: stored[name] for name in rings if name not in new}, **written}
     rows = [
-        (name, kept.origin, len(kept.state.bindings or ()), kept.written, kept.writer, name in new)
+        (name, kept.origin, len(kept.members), kept.written, kept.writer, name in new)
         for name, kept in sorted(records.items())
     ]
     table = Table.of(_RECORDED, rows, key="recorded")
     return Outcome(Document("records", [Data({"vhost": at.settings.vhost}), table]))
 
 
-def _differs(stored: RingRecord, made: RingRecord) -> bool:
-    return stored.is_final and stored.state.buckets != made.state.buckets
+def _refuse_passing(opened: Broker, live: LiveTopology, names: Iterable[str]) -> None:
+    """Refuse rings of which no record lasts, after what is stored of them is deleted."""
+    rings = {name: live.rings[name] for name in names if why_unrecordable(make_record_of(live, name), live)}
+    if rings:
+        opened.record(rings)
 
 
 def _refuse(name: str, stored: RingRecord, *, yes: bool) -> ExitCode | None:

@@ -319,7 +319,7 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
 def _ring_of_record(document: Mapping[str, Any]) -> HashRing:
     from rabbit_chx.topology.ring_records import read_record
 
-    return HashRing(*read_record(document).state)
+    return read_record(document).ring
 
 
 def _is_definitions(document: Mapping[str, object]) -> bool:

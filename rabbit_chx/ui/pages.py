@@ -104,7 +104,7 @@ def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
         "link": link_to(name, exchange),
         "strip": strip if shown.map.beneath.buckets else None,
         "colours": {each: number % 20 for number, each in enumerate(names)},
-        "members": plural(len(shown.map.destinations), "member"),
+        "members": plural(len(shown.map.outer.destinations), "member"),
         "ground": ring_text(shown.map) if is_known else f"order not determined ({shown.map.ground.doubt})",
         "rate": "" if shown.rates.exchange is None else f"{rate_text(shown.rates.exchange)} messages/s",
         "loaded": shown.most_loaded,

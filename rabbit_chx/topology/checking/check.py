@@ -37,8 +37,8 @@ from rabbit_chx.topology.checking.difference_findings import (
     ring_findings_of,
     slot_findings_of,
 )
-from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
-from rabbit_chx.topology.model import LiveTopology, Means, Topology
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Means, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -108,7 +108,11 @@ class TopologyCheck:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
     def of(self, exchange: str) -> TopologyCheck:
-        """Return what the check says of one exchange."""
+        """Return what the check says of one exchange.
+
+        Args:
+            exchange: the exchange's name.
+        """
         return replace(
             self,
             findings=tuple(finding for finding in self.findings if finding.exchange == exchange),
@@ -214,7 +218,16 @@ def _find_all(
         yield from _modulus_findings(name, context)
     for name in (*(ring.name for ring in rings), *moduli):
         yield from _find_transience(name, live, wanted)
-    for found in live.nesting().starved([*(ring.name for ring in rings), *moduli]):
+    yield from starved_findings(live, [*(ring.name for ring in rings), *moduli])
+    yield from _find_dead_ends(context, rings, moduli)
+    if not context.is_selected:
+        yield from _find_copies_in_shards(live, wanted)
+        yield from live.facts.oddities if wanted is not None else ()
+
+
+def starved_findings(topology: AnyTopology, exchanges: Iterable[str]) -> Iterator[Finding]:
+    """Yield the queues of exchanges that hash, and of those behind them, that certainly get no key."""
+    for found in topology.nesting().starved(exchanges):
         yield Finding(
             "starved-destination",
             found.message,
@@ -223,10 +236,6 @@ def _find_all(
             destination=found.queue,
             share=0.0,
         )
-    yield from _find_dead_ends(context, rings, moduli)
-    if not context.is_selected:
-        yield from _find_copies_in_shards(live, wanted)
-        yield from live.facts.oddities if wanted is not None else ()
 
 
 def _find_misplaced(context: CheckContext, certain: Sequence[CheckedExchange]) -> dict[str, float]:
@@ -424,14 +433,11 @@ def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[st
 
 
 def _known_ring(live: LiveTopology, name: str) -> HashRing:
-    """Return the ring of a live exchange: an assumed one if its order is not known. Bindings of one destination determine it."""
+    """Return the ring of a live exchange: an assumed one if its order is not known."""
     ring = live.rings[name]
     if ring.ground.is_certain:
         return ring
-    if not ring.ground.is_assumed:
-        ring = replace(ring, ground=Ground("assumed", ring.ground.text))
-    bound = find_live_ring(live, live.exchange(name), name).bound
-    return with_sole_order(ring, (member.destination for member in bound))
+    return ring if ring.ground.is_assumed else replace(ring, ground=Ground("assumed", ring.ground.text))
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.checking.check import TopologyCheck
+from rabbit_chx.topology.checking.check import TopologyCheck, starved_findings
 from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold
@@ -422,6 +422,7 @@ def file_findings(topology: Topology, release: Release) -> Iterator[Finding]:
         yield Finding("ignored-argument", message, fix, exchange=_only(names))
     for names, message, fix in find_ignored(topology.queues, release):
         yield Finding("ignored-argument", message, fix, destination=_only(names))
+    yield from starved_findings(topology, (exchange.name for exchange in topology.exchanges))
     yield from DeadLetters.of_file(topology).findings(topology.queues, topology.exchanges)
 
 
@@ -433,6 +434,7 @@ def _only(names: Sequence[str]) -> str | None:
 _SUSPICIONS = {
     "misspelling": "suspicious name",
     "ignored-argument": "ignored argument",
+    "starved-destination": "starved queue",
     "dead-letter": "dead-letter fault",
     "alternate": "alternate fault",
 }
