@@ -23,6 +23,7 @@ from rabbit_chx.errors import (
     NotDeterminedError,
     NotFoundError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.routing import (
     Binding,
@@ -308,7 +309,7 @@ def read_mark(
     try:
         return replace(mark, messages=count(MARK).messages)
     except RabbitChxError as error:
-        return replace(mark, doubt=str(error))
+        return replace(mark, doubt=str(error), is_down=isinstance(error, UnreachableError))
 
 
 def read_homes(api: ManagementApi, vhost: str) -> dict[str, frozenset[str]]:
