@@ -44,6 +44,7 @@ TESTED_IN = {
     "rabbit_chx/cli/ring_argument.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/cli/ring_options.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/cli/route.py": "unit/cli/test_transcripts.py",
+    "rabbit_chx/routing/arrays/nested.py": "unit/routing/test_nested_map.py",
     "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
     "rabbit_chx/topology/checking/check_queues.py": "unit/topology/checking/test_stored_checks.py",
     "rabbit_chx/topology/checking/check_records.py": "unit/topology/live/test_recording.py",
