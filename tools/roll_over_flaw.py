@@ -1,4 +1,4 @@
-"""Rows that RabbitMQ confirms and does not store, after a crash at a roll-over: see docs/contributing/osiris-roll-over.md.
+"""Rows that RabbitMQ confirms and does not store, after a crash at a roll-over: see tools/osiris-roll-over.md.
 
 ``PYTHONPATH=tests/support python tools/roll_over_flaw.py``           cut the log where a crash does: certain, half a minute
 ``PYTHONPATH=tests/support python tools/roll_over_flaw.py --kill 60`` kill the broker (SIGKILL) up to 60 times under load until rows are missing

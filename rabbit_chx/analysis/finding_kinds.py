@@ -90,7 +90,7 @@ CHECK_KINDS = _by_name(
     FindingKind("odd-member", "a queue whose type or arguments differ from most others"),
     FindingKind(
         "federation-link",
-        "a federation link that takes a share of the keys: they go to its downstream, and to no queue here",
+        "a federation link bound into the ring: its keys leave this broker",
     ),
     FindingKind(
         "ignored-argument",

@@ -93,12 +93,14 @@ class NodeFacts(NamedTuple):
         cluster_name: the name of the cluster.
         lock_id: the argument of the queue by which an application of a plan keeps others out; None if it is not there.
         nodes: the nodes of the cluster; of saved output of an earlier version none.
+        connections: the names of connections of this program.
     """
 
     consumer_timeout_ms: int | None = None
     cluster_name: str | None = None
     lock_id: str | None = None
     nodes: tuple[str, ...] = ()
+    connections: tuple[str, ...] = ()
 
 
 def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
@@ -115,10 +117,15 @@ def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
 
 
 _TIMEOUT_CASE = "case application:get_env(rabbit, consumer_timeout) of {ok, Ms} when is_integer(Ms) -> Ms; _ -> undefined end"
-#: The name of the cluster, and its nodes, on a line each. No name has a line break. The second function is that of releases before 3.13.
+#: What the name of a connection of this program contains.
+CONNECTION_NAME = "rabbit-chx "
+#: The name of the cluster, its nodes, and the names of our connections, on a line each. No name has a line break. The
+#: second function is that of releases before 3.13.
 _CLUSTER = (
-    "binary:decode_unsigned(iolist_to_binary([1, rabbit_nodes:cluster_name() | [[10, atom_to_list(Node)] || Node <- "
-    "try rabbit_nodes:list_members() catch error:undef -> rabbit_mnesia:cluster_nodes(all) end]]))"
+    "binary:decode_unsigned(iolist_to_binary([1, rabbit_nodes:cluster_name(), [[10, atom_to_list(Node)] || Node <- "
+    "try rabbit_nodes:list_members() catch error:undef -> rabbit_mnesia:cluster_nodes(all) end], [[10, Client] || "
+    "[{_, Properties}] <- rabbit_networking:connection_info_all([client_properties]), {_, longstr, Client} <- Properties, "
+    f"binary:match(Client, [{_binary(CONNECTION_NAME)}]) =/= nomatch, binary:match(Client, [<<10>>]) =:= nomatch]]))"
 )
 _ID = "binary:decode_unsigned(<<1, Id/binary>>)"
 
@@ -149,8 +156,10 @@ def read_eval_of_all(
             if max(start - 1, len(_RINGS)) == end.start() and end.end() == len(plain):
                 timeout_ms = None if end[1] == "undefined" else int(end[1])
                 cluster, lock_id = (text and _name(text) for text in end.groups()[1:])
-                name, *nodes = (cluster or "").split("\n")
-                return rings, NodeFacts(timeout_ms, name or None, lock_id, tuple(nodes))
+                name, *lines = (cluster or "").split("\n")
+                clients = [line for line in lines if CONNECTION_NAME in line]
+                nodes = [line for line in lines if CONNECTION_NAME not in line]
+                return rings, NodeFacts(timeout_ms, name or None, lock_id, tuple(nodes), tuple(clients))
     raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints, but {outline(text)}")
 
 
@@ -366,14 +375,14 @@ class DiagnosticsRing:
 
     Attributes:
         command: the command in words, for errors.
-        consumer_timeout_ms, cluster_name, lock_id, nodes: of the broker, as `read_all` found them: see `NodeFacts`; None before.
+        consumer_timeout_ms, cluster_name, lock_id, nodes, connections: of the broker, as `read_all` found them: see `NodeFacts`; None before.
     """
 
     def __init__(self, prefix: str | Sequence[str] = (), timeout_s: float = 30.0) -> None:
         self._prefix = _words(prefix)
         self._timeout_s = timeout_s
         self.command = self._quote_command("rabbitmqctl")
-        self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes = NodeFacts()
+        self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes, self.connections = NodeFacts()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_secrets(shlex.join(self._prefix))!r})"
@@ -426,7 +435,7 @@ class DiagnosticsRing:
             read, facts = self._evaluate(
                 eval_of_all(vhost, names), partial(read_eval_of_all, vhost=vhost, exchanges=names)
             )
-            self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes = facts
+            self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes, self.connections = facts
             rings |= read
         return rings
 

@@ -74,7 +74,7 @@ class LivePlan:
         )
         broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
         moving = [
-            f"{name}: {percent(ring.moved, 1)} of the keys move"
+            f"{name}: {'up to ' if ring.unknown else ''}{percent(ring.moved, 1)} of the keys move"
             for name, ring in self.plan.rings.items()
             if ring.is_moving
         ]

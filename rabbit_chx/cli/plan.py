@@ -79,7 +79,7 @@ def report_plan(
     made, permitting = live.plan, options_to_permit(remaining)
     ending = []
     if not live.file.is_definitions and file != STDIN and _can_move_less(made):
-        ending.append(Fix("Move less by:  ", to_type("arrange", file, write=True)))
+        ending.append(Fix("To move fewer keys, run: ", to_type("arrange", file, write=True)))
     if (made.changes or made.parked_messages) and permitting is not None:
         # apply cannot ask if stdin is the file
         reviewed = {"checksum": made.checksum} if file == STDIN else {}

@@ -33,12 +33,15 @@ _REMEDY = (
 _LIMITS = {
     True: (
         "of the argument x-delivery-limit",
-        "Declare it again with -1 (from 4.0 on), or without the argument (before)",
+        "declare the queue again with -1 (from 4.0 on), or without the argument (before)",
     ),
-    False: ("the default from 4.0 on, unless a policy differs", "Set -1 by x-delivery-limit or by a policy"),
+    False: (
+        "the default from 4.0 on, unless a policy differs",
+        "set x-delivery-limit=-1 as an argument or by a policy",
+    ),
 }
 #: What the broker does with a message that exceeds the limit; by whether the queue has a dead-letter exchange.
-_FATES = {True: "dead-letters the message", False: "drops or dead-letters the message"}
+_FATES = {True: "dead-lettered", False: "dropped or dead-lettered"}
 
 
 def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
@@ -127,6 +130,6 @@ def queue_warnings(
     for (limit, is_argument, is_dead_lettered), names in alike.items():
         source, remedy = _LIMITS[is_argument]
         yield (
-            f"{listed(names, _MAX_LISTED)}: the delivery limit is {limit}, {source}. Beyond it, the broker {_FATES[is_dead_lettered]}, "
-            f"so the group takes `concurrency` at a time. {remedy}"
+            f"{listed(names, _MAX_LISTED)}: delivery limit {limit}, {source}. A message that is returned more often is "
+            f"{_FATES[is_dead_lettered]}, so the group prefetches only `concurrency` messages. To prefetch more, {remedy}"
         )

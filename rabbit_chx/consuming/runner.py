@@ -309,7 +309,7 @@ class QueueRunner:
         self._unending.add(handler)
         handler.add_done_callback(self._unending.discard)
         _log.warning(
-            "%s: a handler was cancelled, and goes on after %g s: the queue waits for its end",
+            "%s: a handler was cancelled, and goes on after %g s: the queue waits for its end. Let it end when it is cancelled, or restart the process",
             self.ownership.queue,
             CANCELLED_S,
             extra=self._log_fields,

@@ -501,7 +501,11 @@ class GroupSession:
             return
         gone_s = self.member.timing.gone_s
         for member in self.roster.silent(read_at, gone_s):
-            _log.warning("group member %s counts as dead: it wrote no heartbeat for %g s", member, gone_s)
+            _log.warning(
+                "group member %s counts as dead: it wrote no heartbeat for %g s; the others take its queues. Restart it if it still runs",
+                member,
+                gone_s,
+            )
             self.roster.seen.pop(member, None)  # so that it is evicted once
             gone = JournalEntry("gone", member, time.time(), token=self.roster.members[member].token)
             self.spawn(partial(self._append, gone))
@@ -546,9 +550,8 @@ async def wait_until_finished(
     for runner in runners:
         while runner.is_handling if only_handlers else not runner.ownership.is_finished:
             runner.changed.clear()
-            if lost.is_set() or not await wait_for_any(
-                runner.changed, lost, timeout_s=end - time.monotonic()
-            ):
+            left_s = end - time.monotonic()
+            if lost.is_set() or not await wait_for_any(runner.changed, lost, timeout_s=left_s):
                 return False
     return True
 

@@ -171,7 +171,7 @@ class GroupOptions:
 
     member: str | None = option(
         _MEMBER,
-        "a name that is unique among the members and stays the same after a restart, such as that of the pod",
+        "a name that is unique among the members and stays the same after a restart, for example the pod's name",
         otherwise="the host's name and the process id",
     )
     weight: float = option(

@@ -110,8 +110,8 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
         ring = ring.key_map
     if not is_routed_by_broker(ring):
         raise InputError(
-            f"{where} needs ring=, a HashRing that was read, such as Broker(url, ring_source='docker exec NAME').ring({exchange!r}), "
-            f"or a function that reads it; {ring!r:.60} is none",
+            f"{where} got ring={ring!r:.60}, expected a HashRing that was read, such as "
+            f"Broker(url, ring_source='docker exec NAME').ring({exchange!r}), or a function that reads it",
             exchange=exchange,
         )
     if ring.slots is not None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing.arrays import HashNode
-
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class NestedMap(KeyMap):
@@ -225,24 +223,7 @@ class NestedMap(KeyMap):
         sides = [
             side if isinstance(side, NestedMap) else self._with_outer(side, {}) for side in (before, after)
         ]
-        amounts = arrays.nested_flows(*(side.as_node() for side in sides))
-        return Flows(sides[0].ends, sides[1].ends, amounts)
-
-    def as_node(self) -> HashNode:
-        """Return the exchange, with those behind it and before it, for arrays."""
-        from rabbit_chx.routing import arrays
-
-        return arrays.HashNode(
-            self.ref,
-            (self.hashing.name, self.hashed_on),
-            self.outer.destinations,
-            self.index_of_bucket,
-            self.bucket_count,
-            {ref: hop.as_node() for ref, hop in self.behind.items()},
-            [source.as_node() for source in self.sources],
-            self.hashing.values,
-            self.hashing.buckets_of,
-        )
+        return Flows(sides[0].ends, sides[1].ends, arrays.nested_flows(*sides))
 
     @property
     def followed(self) -> Mapping[ExchangeRef, NestedMap]:

@@ -49,7 +49,7 @@ _ADDRESSES = ValueKind("mapping of `str` to `str`")
 _ADDRESSES_MEANING = 'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``'
 _CREDENTIALS = ValueKind("function")
 _CREDENTIALS_MEANING = (
-    "returns an OAuth 2 token and its expiry, instead of a password in the URL; as of `Publisher`"
+    "returns an OAuth 2 token and its expiry, instead of a password in the URL; as in `Publisher`"
 )
 _FINGERPRINT = ValueKind("`Fingerprint`")
 _BATCH_BYTES = "16 MiB"

@@ -57,7 +57,7 @@ class StoredIds:
     """The ids of a publisher that one stream has: what is stored, what was known before, and which error if that cannot be proved.
 
     The broker keeps the last id of each name, and drops rows up to it. Its word (the *claimed* id) is not proof, since it may have
-    written the id and not the row (docs/contributing/osiris-roll-over.md). Of the rows of a call, in the order of their ids::
+    written the id and not the row (tools/osiris-roll-over.md). Of the rows of a call, in the order of their ids::
 
                   known_id              found id               claimed_id
           known      |    stored            |    lost              |    new

@@ -27,7 +27,7 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
     neither on their type nor on their arguments. Another exchange in a ring is replaced by a queue: what is behind it is not compared.
 
     Args:
-        topology: the topology, as of `Topology.from_toml`.
+        topology: the topology, as in `Topology.from_toml`.
         keys: routing keys, or values of the header or the property that the exchanges hash.
         broker: the broker, with a management URL; None: that of the running test, which takes `chx_broker` or `chx_vhost`.
 

@@ -36,7 +36,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
-from rabbit_chx.topology.pending_apply import PendingApply
+from rabbit_chx.topology.pending_apply import Kept, PendingApply
 from rabbit_chx.topology.ring_records import Records
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
@@ -466,6 +466,11 @@ class BrokerFacts:
     def means(self) -> Means:
         """How the user may learn the order of a ring."""
         return Means(self.is_administrator, "" if self.mark.holds else self.mark.policies)
+
+    @property
+    def kept(self) -> Kept:
+        """What the broker keeps of rings."""
+        return Kept(self.records, self.pending)
 
     def leaving_out(self, descriptions: Iterable[str]) -> BrokerFacts:
         """Return the facts with more `descriptions` of what the topology does not have."""

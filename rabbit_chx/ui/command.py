@@ -33,9 +33,7 @@ _LONGEST_END_S = 2
 )
 def ui(
     *,
-    file: str | None = option(
-        metavar="FILE", help="A topology file: the page Plan shows its plan, as of now."
-    ),
+    file: str | None = option(metavar="FILE", help="A topology file: the page Plan shows the current plan."),
     port: int = option(
         type=whole(0, 65535),
         default=8720,
@@ -71,7 +69,7 @@ def ui(
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
 ) -> Outcome:
-    """Show the exchanges that hash in a browser: rings, shares of the keys and of the traffic, findings, consumers, and what a change
+    """Show the hash exchanges in a browser: rings, shares of the keys and of the traffic, findings, consumers, and what a change
     would move.
 
     The pages only read: no page changes the broker. They read it while somebody looks, and all viewers share one reading. Each page is
@@ -101,8 +99,9 @@ def ui(
         f"?{urlencode({'token': secret})}" if secret else ""
     )
     if secret:
-        named = "" if allowed else Fix(", and pass its name as ", Argument("allowed_host", "NAME"))
-        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address", named))
+        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address"))
+        if not allowed:
+            say(Fix("pass the name of the proxy as ", Argument("allowed_host", "NAME")))
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if not no_browser:

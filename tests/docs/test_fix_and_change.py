@@ -25,12 +25,12 @@ CHANGE = page("docs/operate/change-an-exchange.md")
 
 def test_a_new_exchange_is_bound_before_the_old_one_is_unbound() -> None:
     (text,) = re.findall(r"^```toml\n# next.toml\n(.*?)^```$", CHANGE, re.DOTALL | re.MULTILINE)
-    assert '`exchange = "orders.next"`' in CHANGE
-    after = text.replace('exchange = "orders"\n', 'exchange = "orders.next"\n')
+    assert '`exchange = "parcels.next"`' in CHANGE
+    after = text.replace('exchange = "parcels"\n', 'exchange = "parcels.next"\n')
     changes = plan(Topology.from_toml(after), as_live(Topology.from_toml(text))).changes
     assert [(change.action, change.name) for change in changes] == [
-        ("bind", "orders.in -> exchange orders.next"),
-        ("unbind", "orders.in -> exchange orders"),
+        ("bind", "parcels.in -> exchange parcels.next"),
+        ("unbind", "parcels.in -> exchange parcels"),
     ]
 
 

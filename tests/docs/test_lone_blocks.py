@@ -24,6 +24,9 @@ pytestmark = pytest.mark.broker
 
 #: Pages whose blocks are all run here.
 PAGES = [
+    "docs/publish/README.md",
+    "docs/spark/README.md",
+    "docs/streams/README.md",
     "docs/publish/consuming.md",
     "docs/streams/dataframes.md",
     "docs/publish/deduplication.md",
@@ -38,7 +41,7 @@ PAGES = [
 #: Pages with other blocks, and what runs or reads those.
 OTHERS = {
     "docs/operate/change-an-exchange.md": "typed from top to bottom",
-    "docs/operate/managed-brokers.md": "typed from top to bottom",
+    "docs/operate/adopt-an-exchange.md": "typed from top to bottom",
     "docs/operate/sharding.md": "test_sharding_page.py applies the file of the page first",
     "docs/testing.md": "a test file of a user",
     "docs/publish/web-services.md": "test_web_services.py serves it",

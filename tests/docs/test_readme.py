@@ -16,7 +16,6 @@ import pytest
 from blocks import ROOT, check_output, console_examples, page, replaced
 from terminal import Terminal
 
-from rabbit_chx import HashRing
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.core
@@ -33,7 +32,6 @@ CLONE = (
     "pyspark_rabbitmq",
 )
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", page(README), re.DOTALL | re.MULTILINE)
-PLAN = "venv/bin/rabbit-chx plan topology.toml"
 
 
 def new_user(folder: Path) -> tuple[Path, dict[str, str]]:
@@ -53,21 +51,12 @@ def new_user(folder: Path) -> tuple[Path, dict[str, str]]:
     return clone, {"PATH": os.pathsep.join([str(tools), *path]), **without_index}
 
 
-def patch(file: Path, block: str) -> None:
-    """Change a file as a block of a diff says."""
-    before, after = (
-        "".join(f"{line[1:]}\n" for line in block.splitlines() if line[0] in kept) for kept in (" -", " +")
-    )
-    assert before in file.read_text()
-    file.write_text(file.read_text().replace(before, after))
-
-
 @pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 @pytest.mark.timeout(400)
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
+@pytest.mark.chx_broker(">=4.0", "a delivery limit that is off")
 def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> None:
     """The dependencies are those of the environment of these tests: they are not downloaded again."""
     assert vhost.management_url is not None
@@ -78,57 +67,46 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
         "docker exec rabbitmq": shlex.join(vhost.ring_via),
     }
     clone, environment = new_user(tmp_path)
-    file, printed = clone / "topology.toml", []
+    printed = []
     with Terminal(clone, environment) as terminal:
 
-        def types(command: str, code: int = 0) -> str:
+        def types(command: str) -> str:
             said, ended_with = terminal.types(replaced(command, words))
-            assert ended_with == code, f"{command}\n{said}{terminal.stderr}"
+            assert ended_with == 0, f"{command}\n{said}{terminal.stderr}"
             return said
 
         types("unset VIRTUAL_ENV PYTHONPATH PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON")
         for language, block in BLOCKS:
-            if language == "toml":
-                file.write_text(block)
-            elif language == "diff":
-                patch(file, block)
-                types(PLAN, 4)
-            elif language == "python":
+            if language == "python":
                 (clone / "job.py").write_text(replaced(block, words))
-                printed.append(types("venv/bin/python job.py").strip())
+                if "group.run" in block:  # until Ctrl-C
+                    received = types(
+                        "timeout -s INT 30 venv/bin/python -u job.py 2>errors | head -n 1000"
+                    ).splitlines()
+                    assert len({*received}) == 1000, (clone / "errors").read_text()
+                else:
+                    printed.append(types("venv/bin/python job.py").strip())
             elif language == "console":
                 for command, shown in console_examples(f"```console\n{block}```\n"):
+                    said = ""
                     for part in command.partition("  #")[0].split(" && "):
+                        if part.startswith("docker compose"):
+                            continue  # the broker of this test
                         said = types(part)
                         for packages in clone.glob("venv/lib/*/site-packages"):
                             (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
                     check_output(said, shown)
             else:
-                assert language in {"pycon", "sh"}  # doctests, and programs that take minutes
-        types(PLAN)  # the file is applied
+                assert language == "sh"  # a program that takes minutes
 
     assert printed == re.findall(r"print\(.*\)  # (.*)", page(README))
     with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
         channel = connection.channel()
         waiting: list[Any] = [
-            channel.queue_declare(f"orders.{n}", passive=True).method.message_count for n in range(1, 6)
+            channel.queue_declare(name, passive=True).method.message_count
+            for name in ("sales.1", "sales.2", "clicks.1", "clicks.2")
         ]
-    assert sum(waiting) == 101_000
-
-
-def test_its_figures_are_exact() -> None:
-    ring = HashRing.from_bindings([(f"q{number}", 1) for number in range(1, 11)])
-    first, last = (f"{100 * ring.share_moved(ring.unbind(queue)):.1f}%" for queue in ("q1", "q10"))
-    (row,) = re.findall(r"Unbind the first, and ([\d.]+%) .*unbind the last, and ([\d.]+%)", page(README))
-    assert row == (first, last)
-
-
-def test_its_rates_are_those_of_the_benchmark() -> None:
-    rates = re.findall(
-        r"\b\d\d?,\d{3}\b(?! flights| of)", page(README).partition("## Publish")[2].replace("_", "")
-    )
-    assert len(rates) == 6
-    assert all(f"| {rate} |" in page("bench/README.md") for rate in rates)
+    assert sum(waiting) == 100_000
 
 
 def test_the_messages_that_were_compared_are_those_of_the_table() -> None:
@@ -143,16 +121,24 @@ def test_the_messages_that_were_compared_are_those_of_the_table() -> None:
     assert f"{sum(counts):,}" == said
 
 
-def test_the_broker_of_the_page_is_the_container_of_the_ring_source() -> None:
-    assert "`docker compose up --wait`" in page(README)
-    assert 'RABBIT_CHX_RING_VIA="docker exec rabbitmq"' in page(README)
+def test_the_broker_of_the_page_is_that_of_compose() -> None:
     service = page("docker-compose.yml")
-    assert "container_name: ${RABBITMQ_CONTAINER:-rabbitmq}" in service
-    assert all(f':{port}"\n' in service for port in ("5672", "15672", "5552"))
+    assert "docker compose up --wait" in page(README)
+    assert all(f':{port}"\n' in service for port in ("5672", "15672"))
+
+
+def test_each_door_works_by_itself() -> None:
+    """Each program declares the exchange that it uses; only the consumer has that of the program before it."""
+    declared = [
+        re.findall(r'(?:declare\(|exchange=|"exchange": )"(\w+)"', block)
+        for language, block in BLOCKS
+        if language == "python"
+    ]
+    assert declared == [["sales", "sales"], ["clicks", "clicks"], []]
 
 
 def test_it_is_short() -> None:
     lines = page(README).splitlines()
-    assert len(lines) <= 120
-    assert len(page(README).split()) <= 600
-    assert [line for line in lines if len(line) > 118] == []
+    assert len(lines) <= 125
+    assert len(page(README).split()) <= 650
+    assert [line for line in lines if len(line) > 150] == []

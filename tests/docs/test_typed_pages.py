@@ -21,6 +21,7 @@ from rabbit_chx.testing import RunningBroker
             "change-an-exchange",
             marks=pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group"),
         ),
+        "adopt-an-exchange",  # as managed-brokers
         "managed-brokers",  # of which only AMQP and the management API are known
     ],
 )

@@ -47,7 +47,7 @@ class SharedPublisher(PublisherBase):
 
     Each message has its own outcome, and no message gets the error of another. What is submitted while the last write is under way is
     written next, together. The messages of one thread, or of one event loop, are sent in the order of their submission. Delivery is at least
-    once, as of `Publisher`. Many messages at once are faster with `publish_many`, which has a connection of its own.
+    once, as in `Publisher`. Many messages at once are faster with `publish_many`, which has a connection of its own.
 
     The constructor starts the thread, which connects; it does not wait. The publisher lives as long as the process: a lost connection is
     replaced, and an outage beyond `reconnect_timeout_s` is the error of the messages of that time only. Leaving the ``with`` block, where

@@ -7,7 +7,7 @@ pyarrow.
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds, list_hashes
 from rabbit_chx.routing.arrays.keys import hashes, is_null, murmur3_hashes, pieces
 from rabbit_chx.routing.arrays.modulo import ModuloFlows
-from rabbit_chx.routing.arrays.nested import HashNode, nested_flows
+from rabbit_chx.routing.arrays.nested import nested_flows
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
     all_seeds,
@@ -22,7 +22,6 @@ from rabbit_chx.routing.arrays.seeds import (
 
 __all__ = [
     "ExchangeSeeds",
-    "HashNode",
     "ModuloFlows",
     "all_buckets",
     "all_seeds",

@@ -37,7 +37,7 @@ from rabbit_chx.topology.checking.difference_findings import (
     ring_findings_of,
     slot_findings_of,
 )
-from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Means, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
@@ -108,7 +108,11 @@ class TopologyCheck:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
     def of(self, exchange: str) -> TopologyCheck:
-        """Return what the check says of one exchange."""
+        """Return what the check says of one exchange.
+
+        Args:
+            exchange: the exchange's name.
+        """
         return replace(
             self,
             findings=tuple(finding for finding in self.findings if finding.exchange == exchange),
@@ -429,14 +433,11 @@ def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[st
 
 
 def _known_ring(live: LiveTopology, name: str) -> HashRing:
-    """Return the ring of a live exchange: an assumed one if its order is not known. Bindings of one destination determine it."""
+    """Return the ring of a live exchange: an assumed one if its order is not known."""
     ring = live.rings[name]
     if ring.ground.is_certain:
         return ring
-    if not ring.ground.is_assumed:
-        ring = replace(ring, ground=Ground("assumed", ring.ground.text))
-    bound = find_live_ring(live, live.exchange(name), name).bound
-    return with_sole_order(ring, (member.destination for member in bound))
+    return ring if ring.ground.is_assumed else replace(ring, ground=Ground("assumed", ring.ground.text))
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:

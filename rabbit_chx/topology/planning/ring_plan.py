@@ -116,9 +116,10 @@ class Movement(NamedTuple):
 
 _NOTHING_MOVES = Movement()
 #: How a plan changes a ring. Its exchange is new, deleted, replaced, or external and left. Or it is kept: then it needs no steps; or steps that are
-#: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first.
+#: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first, or that the
+#: steps of an apply that has not ended are repeated.
 Way: TypeAlias = Literal[
-    "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset"
+    "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset", "repeated"
 ]
 
 
@@ -253,6 +254,15 @@ class KeyMapPlan:
         if self.unknown and self.moved_at_worst:
             return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
         return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the peak"
+
+    @property
+    def new_takers(self) -> tuple[Place, ...]:
+        """The new destinations, if they alone take keys, and at no moment others do: then the order of each key can be kept; else empty."""
+        matrix = self.matrix()
+        if matrix is None or self.slots is not None or self.moved_at_worst > self.moved:
+            return ()
+        takers = tuple(dict.fromkeys(to for source, to in matrix if source != to))
+        return () if {*takers} & {*self.before.destinations, None} else takers
 
     def matrix(self) -> Flows | None:
         """Return the exact share of keys that move from each destination to each other one, in ring order.

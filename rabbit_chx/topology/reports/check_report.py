@@ -100,6 +100,12 @@ class CheckReport:
         return [name for check in self.ended.values() for name in check.of_provenance("assumed")]
 
     @property
+    def _without_order(self) -> str:
+        """What was not looked at, as the end of a clause; empty if all was."""
+        unknown = plural(len(self._unknown), "ring")
+        return f", without what depends on the order of {unknown}" if self._unknown else ""
+
+    @property
     def _counted(self) -> str:
         return plural(len(self.findings), "finding") if self.findings else "no findings"
 
@@ -111,21 +117,17 @@ class CheckReport:
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[tuple[bool, str], list[str]] = {}
         for ended in self.ended.values():
             unknown = ended.of_provenance("assumed")
             for name, reason in ended.unordered.items():
-                words = "not determined" if name in unknown else "not checked"
-                reasons.setdefault(f"{words}, {reason}", []).append(name)
-        for reason, names in reasons.items():
-            yield f"{reason}: {listed(names)}"
-
-    @property
-    def _count_found(self) -> str:
-        """The number of findings, and what was not looked at."""
-        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
-        without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
-        return (f"{len(self.findings):,}" if self.findings else "none") + without
+                reasons.setdefault((name in unknown, reason), []).append(name)
+        for (is_unknown, reason), names in reasons.items():
+            yield (
+                f"not determined: {listed(names)} ({reason})"
+                if is_unknown
+                else f"not checked, {reason}: {listed(names)}"
+            )
 
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
@@ -141,7 +143,12 @@ class CheckReport:
         `words` makes findings those of the reader, before alike ones are folded.
         """
         parts = list(self._parts(words)) if self.ended else ()
-        return Document("check", parts, tuple(self._gauges()), title=f"{self.address}: {self._counted}")
+        return Document(
+            "check",
+            parts,
+            tuple(self._gauges()),
+            title=f"{self.address}: {self._counted}{self._without_order}",
+        )
 
     def _parts(self, words: Callable[[str], str]) -> Iterator[Part]:
         findings = [
@@ -174,7 +181,7 @@ class CheckReport:
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{self._count_checked()} against {against}"),
-                ("findings", self._count_found),
+                ("findings", (f"{len(findings):,}" if findings else "none") + self._without_order),
                 *(("order", text) for text in self._orders()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),

@@ -162,12 +162,27 @@ def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Blo
         facts.insert(2, ("slots", slots))
     if ring.lost_at_worst:
         facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the peak"))
+    if ring.moved_at_worst:
+        facts.append(("order", _order_text(ring)))
     yield Facts(facts)
     if matrix is not None and ring.moved:
         yield matrix_table(matrix, percent, most_moves=_MOST_MOVES, is_guess=ring.before.ground.is_assumed)
     if over:
         yield _slots_table(over, whole=whole)
     yield from _proposal_blocks(ring)
+
+
+def _order_text(ring: KeyMapPlan) -> str:
+    """Return whether the messages of each key stay in order while they are published, and by what."""
+    if takers := ring.new_takers:
+        names = _list_names([place_text(place) for place in takers])
+        return (
+            f"kept for each key, if {names} gets its consumers only when the other queues have passed the messages of the moment of the "
+            "bind (docs/operate/change-an-exchange.md, 'Append in order')"
+        )
+    if ring.handed_over and not ring.steps:
+        return Fix("kept for each key with ", Argument("hand_over", "in-order"), " and a ConsumerGroup")
+    return "not kept for keys that move during traffic: stop publishers, and empty the queues first"
 
 
 def _proposal_blocks(ring: KeyMapPlan) -> Iterator[Block]:
@@ -177,7 +192,7 @@ def _proposal_blocks(ring: KeyMapPlan) -> Iterator[Block]:
                 (proposal.strategy, percent(proposal.moved), percent(proposal.moved_at_worst))
                 for proposal in ring.proposals
             ]
-            yield Table([*texts("proposal"), *numbers("in the end", "at worst")], rows)
+            yield Table([*texts("proposal"), *numbers("in the end", "peak")], rows)
         yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
 
 

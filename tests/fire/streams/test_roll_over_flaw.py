@@ -1,4 +1,4 @@
-"""A broker that died between the snapshot of a segment and the rows that it covers: what docs/contributing/osiris-roll-over.md reports."""
+"""A broker that died between the snapshot of a segment and the rows that it covers: what tools/osiris-roll-over.md reports."""
 
 from __future__ import annotations
 

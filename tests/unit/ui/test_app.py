@@ -170,7 +170,7 @@ def test_what_is_not_known_is_not_drawn_and_not_green(
         assert CERTAIN.findall(page) == []
         assert "not determined" in page
         document = browser.get(f"/exchange/orders{question or '?'}&format=json").json()
-        assert document.get("determined", False) is False
+        assert document["determined"] is False
     assert "<strong>likely " in browser.get("/exchange/orders?key=user-1").text
 
 
