@@ -367,8 +367,8 @@ class KeyMap:
         """Return the flows of two maps, of which this is one.
 
         Args:
-            before: the map before.
-            after: the map afterwards.
+            before: the map before a change.
+            after: the map after it.
         """
         return self.hashing.flows(before, after)
 

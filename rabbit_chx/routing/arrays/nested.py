@@ -41,10 +41,10 @@ class _Spread:
     def flows(self, before: Node, after: Node) -> dict[tuple[Place, Place], float]:
         total, amounts = 0.0, dict[tuple[Place, Place], float]()
         for start in self._arriving(before):
-            total += self._share(start)
+            total += self._measure(start)
             for source, reached in self._ends(before, start):
                 for target, both in self._ends(after, reached):
-                    amounts[source, target] = amounts.get((source, target), 0.0) + self._share(both)
+                    amounts[source, target] = amounts.get((source, target), 0.0) + self._measure(both)
         return {pair: amount / total for pair, amount in amounts.items()}
 
     def _arriving(self, node: Node) -> list[_Values]:
@@ -80,7 +80,7 @@ class _Spread:
             else:
                 yield from self._ends(hop, then)
 
-    def _share(self, values: _Values) -> float:
+    def _measure(self, values: _Values) -> float:
         """Return the share of the messages that have these values."""
         share = 1.0
         for name, part in values.items():

@@ -32,7 +32,6 @@ ALONE = {
     "hand_over": {"apply"},
     "no_record": {"apply"},  # the text says "of an apply"
     "routing": {"route", "replay"},
-    "allowed_host": {"ui"},
 }
 
 
