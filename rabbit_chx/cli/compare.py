@@ -95,22 +95,18 @@ def compare(
     elif rules is not None or added or removed:
         sides.append(replace(given, source=_change(given.source, removed, added)).under(rules))
     sides = [hashed.decide(side) for side in sides] if keys else sides
-    changes = [f"+ {text.partition('=')[0]}" for text in added] + [
-        f"- {text.partition('=')[0]}" for text in removed
-    ]
-    changes += [f"to {text}" for text in (to, to_release) if text]
+    signed = {"+": added, "-": removed, "to": filter(None, (to, to_release))}
+    changes = [f"{sign} {text.partition('=')[0]}" for sign, texts in signed.items() for text in texts]
     about = of_ring.broker.live().address if first.is_live else ""
     title = ": ".join(filter(None, (ring, ", ".join(changes))))
-    outcome = _compared(sides, hashed, keys, title, is_change=bool(added or removed))
-    assert outcome.report is not None
-    return replace(outcome, report=replace(outcome.report, about=about))
+    return _compared(sides, hashed, keys, (title, about), is_change=bool(added or removed))
 
 
 def _compared(
     sides: Sequence[RingInput],
     hashed: HashingOptions,
     keys: KeySource | None,
-    title: str,
+    headings: tuple[str, str],
     *,
     is_change: bool,
 ) -> Outcome:
@@ -136,7 +132,7 @@ def _compared(
         is_determined=all(side.is_determined for side in sides),
         least=_least_moved(ring, changed) if is_change else None,
         rules=_rules(ring, change, hashing) if change and change.shares is None else (),
-        title=title,
+        headings=headings,
     )
     is_different = change is not None and bool(
         (change.shares and change.shares.moved) or change.keys or (change.messages and change.messages.moved)

@@ -312,18 +312,15 @@ class ShownExchange:
         """What the exchange is and does, in a sentence or two."""
         if self.map is None:
             return f"{self.name} does not hash."
-        ground = self.map.ground
-        order = (
-            f"in an order that is not known ({ground.doubt})"
-            if ground.is_assumed
-            else f"in an order that is {ground.text}"
-        )
-        order = f", {order}" if self.map.beneath.hashing.has_order else ""
+        known = self.map.ground.text if self.is_determined else f"not known ({self.map.ground.doubt})"
+        order = f", in an order that is {known}" if self.map.beneath.hashing.has_order else ""
         through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
         said = f"{plural(len(self.map.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
-        if not self.rates.exchange:
-            return said
-        return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
+        return (
+            f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
+            if self.rates.exchange
+            else said
+        )
 
     def _figures(self, place: Place, places: Sequence[Place] | None) -> tuple[object, ...]:
         """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
