@@ -139,7 +139,15 @@ class ContradictedError(InputError):
 
 
 class NotDeterminedError(InputError):
-    """The rules of the release do not determine the answer, or the given facts are too few. The broker has it: read the ring."""
+    """The rules of the release do not determine the answer, or the given facts are too few. The broker has it: read the ring.
+
+    Attributes:
+        fact: of too few observed keys what they do not show, without the remedy; else empty.
+        keys_needed: about how many further keys that takes; else 0.
+    """
+
+    fact: str = ""
+    keys_needed: int = 0
 
 
 class BrokerRefusedError(RabbitChxError):

@@ -144,7 +144,10 @@ def check_worker_python(spark: SparkSession | None) -> None:
         raise MissingExtraError(f"Spark's workers are to run {wanted}, which is not there: {_remedy()}")
     if _is_ours(Path(python)):
         return
-    shipped = [path for path in sys.path if path.startswith(_files_root())]
+    from pyspark import SparkFiles
+
+    files = SparkFiles.getRootDirectory()  # that Spark ships to its workers, such as a zip of ``--py-files``
+    shipped = [path for path in sys.path if path.startswith(files)]
     paths = [*shipped, context.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
     missing = _find_missing(python, os.pathsep.join(filter(None, paths)))
     if missing:
@@ -164,13 +167,6 @@ def _is_ours(python: Path) -> bool:
     """Return whether a path is this interpreter under another name in the same folder, as python3 of a virtual environment."""
     this_python = Path(sys.executable)
     return python.absolute().parent == this_python.parent and python.resolve() == this_python.resolve()
-
-
-def _files_root() -> str:
-    """Return the folder of the files that Spark ships to its workers, such as a zip of ``--py-files``."""
-    from pyspark import SparkFiles
-
-    return SparkFiles.getRootDirectory()
 
 
 @lru_cache

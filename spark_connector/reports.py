@@ -278,10 +278,7 @@ class WriteReport(PublishedCounts):
     @property
     def predicted(self) -> dict[str, int]:
         """Published rows per queue, by the ring."""
-        total: Counter[str] = Counter()
-        for task in self.tasks:
-            total.update(task.predicted)
-        return dict(total)
+        return dict(sum((Counter(task.predicted) for task in self.tasks), Counter[str]()))
 
     @property
     def streams(self) -> StreamCounts | None:
@@ -324,13 +321,11 @@ class WriteReport(PublishedCounts):
         if self.failed:
             yield Line(f"FAILED: {describe_left_rows(self)}; the counts are those of finished tasks")
         streams = self.streams
-        totals = []
+        totals = {}
         for name in _TOTALS if streams is None else _STREAM_TOTALS:
             value = getattr(self if hasattr(self, name) else streams, name)
-            totals.append(
-                (name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value:,}")
-            )
-        yield Facts(totals)
+            totals[name.replace("_", " ")] = f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+        yield Facts([*totals.items()])
         if streams is not None:
             yield Table([text("stream"), TableColumn("rows")], sorted(streams.rows.items()))
         if self.predicted:

@@ -61,7 +61,7 @@ _SHAPES = {
     "planned": "exchange: text  determined?: bool  moved: number?  moved_at_worst: number?  at_most?: {share}  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
     "  after: key_map  matrix: matrix?  handed_over?: [handed]",
     "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
-    "  resumes?: {written: text writer: text done: int planned: int}  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
+    "  resumes?: text  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
     "  broker?: {cluster: text? release: release vhost: text}",
     "answer": "key: text  destination: place  likely?: place  slot?: text?  likely_slot?: text?  fault?: text?  likely_fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",

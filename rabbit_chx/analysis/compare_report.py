@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import (
@@ -69,7 +68,7 @@ def compare_report(
             "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
         ),
     }
-    rows = list(_share_rows(simulation))
+    rows = list(_share_rows(simulation, is_determined=is_determined))
     # A change that leaves the buckets as they are, and what is hashed, moves nothing in any order.
     is_moved = change is None or change.shares is None or change.shares.moved > 0
     is_known = is_determined or not is_moved
@@ -113,12 +112,12 @@ def map_report(key_map: KeyMap) -> Document:
     return simulation_report(simulate(key_map))
 
 
-def _share_rows(simulation: Simulation) -> Iterator[tuple[object, ...]]:
+def _share_rows(simulation: Simulation, *, is_determined: bool) -> Iterator[tuple[object, ...]]:
     """Yield the shares. Of a ring whose order is a guess those are known that a number of buckets has in every order."""
     ring, keys = simulation.ring, dict[Destination, list[str]]()
-    for destination, key in ring.bindings or ():
+    for destination, key in ring.beneath.bindings or ():
         keys.setdefault(destination, []).append(key)
-    is_guess = ring.kind == HASH_EXCHANGE and ring.ground.is_assumed
+    is_guess = not is_determined and ring.hashing.has_order and ring.ground.is_assumed
     possible = possible_shares(ring, keys) if is_guess else None
     for part in simulation.places:
         span = possible(part.buckets) if possible else (part.share, part.share)

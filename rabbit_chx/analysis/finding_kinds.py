@@ -75,6 +75,7 @@ CHECK_KINDS = _by_name(
         with_file="an object differs from the file; without a destination, the whole ring or the slots",
     ),
     FindingKind("unroutable-share", "the exact share of keys that reach no queue"),
+    FindingKind("down-destination", "a queue that the broker reports as down, as its node does not run"),
     FindingKind("expiring-destination", "a queue with `x-message-ttl` or `x-expires`, by argument or policy"),
     FindingKind(
         "dropping-destination",

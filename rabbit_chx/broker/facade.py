@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -14,12 +16,12 @@ from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.ring_source import DiagnosticsRing
+from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
 from rabbit_chx.broker.ways import Source, Ways
 from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
-from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError
+from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError, RabbitChxError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.message import HashedOn
@@ -45,17 +47,43 @@ from rabbit_chx.topology.rules.shards import ShardedExchange
 _BAD_REQUEST = 400
 
 
+def _list_connections(management: Management, settings: ConnectionSettings) -> list[str] | None:
+    """Return the connections of a user, which a broker lists at once; None if it does not, or if another name may be the user's."""
+    if settings.password.is_token or "EXTERNAL" in settings.auth_mechanisms:
+        return None
+    try:
+        path = ("connections", "username", settings.username)
+        return [entry["name"] for entry in management.get_list(*path, fields={"name": str})]
+    except RabbitChxError:  # as of a user who may not list them
+        return None
+
+
 class _Connected(Ways):
     """The connections of a broker; implements :class:`~rabbit_chx.topology.live.live_broker.LiveBroker`."""
 
     def __init__(
         self, settings: ConnectionSettings, management: Management | None, source: Source | None
     ) -> None:
-        self.amqp = PikaConnection(settings)
+        def listing() -> list[str] | None:
+            return None if management is None else _list_connections(management, settings)
+
+        client = f"{CONNECTION_NAME}{secrets.token_hex(8)}"
+        given = (settings.connection_name or "").replace("\n", " ")
+        named = f"{given} ({client})" if given else client
+        known = listing()
+        self.amqp = PikaConnection(replace(settings, connection_name=named))
         self.carrier = PikaCarrier(settings)
-        cluster, version = self.amqp.cluster_name, self.amqp.server_version
-        where = settings.masked_url
-        super().__init__(where, settings.vhost, cluster, version, management=management, source=source)
+        super().__init__(
+            settings.masked_url,
+            settings.vhost,
+            self.amqp.cluster_name,
+            self.amqp.server_version,
+            management=management,
+            source=source,
+            listing=listing,
+            known=known,
+            client=named,
+        )
 
     def close(self) -> None:
         self.carrier.close()
@@ -168,6 +196,11 @@ class Broker:
             else:
                 self._release = Release(live.amqp.server_version)
         return self._release
+
+    @property
+    def not_compared(self) -> str:
+        """Why the addresses of AMQP and of the management API were not compared, as a sentence; empty if they were, or one was not used."""
+        return "" if self._connected is None else self._connected.not_compared
 
     @property
     def cluster(self) -> str | None:

@@ -27,7 +27,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.retry import Retry
 from rabbit_chx.topology.live.live_broker import Shape
-from rabbit_chx.topology.live.reading import WITHOUT_STATISTICS, read_node_starts
+from rabbit_chx.topology.live.reading import WITHOUT_STATISTICS, read_nodes
 from rabbit_chx.topology.live.recording import name_writer
 from rabbit_chx.topology.ring_records import TRACE
 
@@ -96,7 +96,8 @@ def left_trace(api: Management, vhost: str) -> str | None:
 
 def traced_node(api: Management) -> str | None:
     """Return the only node whose messages are traced, that of the management URL, if others run, too; else None."""
-    return _node(api) if len(read_node_starts(api) or ()) > 1 else None
+    running = [node for node, start in read_nodes(api).items() if start is not None]
+    return _node(api) if len(running) > 1 else None
 
 
 def _node(api: Management) -> str:

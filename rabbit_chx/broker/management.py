@@ -39,6 +39,8 @@ _NOT_ALLOWED = (
     f"policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more; {IF_RIGHT}"
 )
 #: The API's reason if another tag is required, and that tag.
+#: The reasons by which OpenSSL refuses an answer that is not one of TLS, by version.
+_WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
 _PLUGIN_FAILED, _NOT_FOUND = 500, 404
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
@@ -176,6 +178,8 @@ class Management:
                 if why.startswith("AMQP"):
                     remedy = "this is the port of AMQP; the management API has another one, 15672 by default"
                 why = "it does not begin as HTTP does"
+            if getattr(cause, "reason", None) in _WITHOUT_TLS:
+                remedy = "this port answers without TLS: write http:// in place of https://"
             kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
             raise kind(
                 f"{self.masked_url}: no answer from the HTTP API to {request_line} ({why}): {remedy}"

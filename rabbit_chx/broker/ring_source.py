@@ -92,11 +92,15 @@ class NodeFacts(NamedTuple):
         consumer_timeout_ms: the default consumer timeout in milliseconds; None if the broker has none.
         cluster_name: the name of the cluster.
         lock_id: the argument of the queue by which an application of a plan keeps others out; None if it is not there.
+        nodes: the nodes of the cluster; of saved output of an earlier version none.
+        connections: the names of connections of this program.
     """
 
     consumer_timeout_ms: int | None = None
     cluster_name: str | None = None
     lock_id: str | None = None
+    nodes: tuple[str, ...] = ()
+    connections: tuple[str, ...] = ()
 
 
 def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
@@ -113,7 +117,16 @@ def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
 
 
 _TIMEOUT_CASE = "case application:get_env(rabbit, consumer_timeout) of {ok, Ms} when is_integer(Ms) -> Ms; _ -> undefined end"
-_CLUSTER = "binary:decode_unsigned(<<1, (rabbit_nodes:cluster_name())/binary>>)"
+#: What the name of a connection of this program contains.
+CONNECTION_NAME = "rabbit-chx "
+#: The name of the cluster, its nodes, and the names of our connections, on a line each. No name has a line break. The
+#: second function is that of releases before 3.13.
+_CLUSTER = (
+    "binary:decode_unsigned(iolist_to_binary([1, rabbit_nodes:cluster_name(), [[10, atom_to_list(Node)] || Node <- "
+    "try rabbit_nodes:list_members() catch error:undef -> rabbit_mnesia:cluster_nodes(all) end], [[10, Client] || "
+    "[{_, Properties}] <- rabbit_networking:connection_info_all([client_properties]), {_, longstr, Client} <- Properties, "
+    f"binary:match(Client, [{_binary(CONNECTION_NAME)}]) =/= nomatch, binary:match(Client, [<<10>>]) =:= nomatch]]))"
+)
 _ID = "binary:decode_unsigned(<<1, Id/binary>>)"
 
 
@@ -142,7 +155,11 @@ def read_eval_of_all(
         else:
             if max(start - 1, len(_RINGS)) == end.start() and end.end() == len(plain):
                 timeout_ms = None if end[1] == "undefined" else int(end[1])
-                return rings, NodeFacts(timeout_ms, *(text and _name(text) for text in end.groups()[1:]))
+                cluster, lock_id = (text and _name(text) for text in end.groups()[1:])
+                name, *lines = (cluster or "").split("\n")
+                clients = [line for line in lines if CONNECTION_NAME in line]
+                nodes = [line for line in lines if CONNECTION_NAME not in line]
+                return rings, NodeFacts(timeout_ms, name or None, lock_id, tuple(nodes), tuple(clients))
     raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints, but {outline(text)}")
 
 
@@ -358,14 +375,14 @@ class DiagnosticsRing:
 
     Attributes:
         command: the command in words, for errors.
-        consumer_timeout_ms, cluster_name, lock_id: of the broker, as `read_all` found them: see `NodeFacts`; None before.
+        consumer_timeout_ms, cluster_name, lock_id, nodes, connections: of the broker, as `read_all` found them: see `NodeFacts`; None before.
     """
 
     def __init__(self, prefix: str | Sequence[str] = (), timeout_s: float = 30.0) -> None:
         self._prefix = _words(prefix)
         self._timeout_s = timeout_s
         self.command = self._quote_command("rabbitmqctl")
-        self.consumer_timeout_ms, self.cluster_name, self.lock_id = NodeFacts()
+        self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes, self.connections = NodeFacts()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_secrets(shlex.join(self._prefix))!r})"
@@ -418,7 +435,7 @@ class DiagnosticsRing:
             read, facts = self._evaluate(
                 eval_of_all(vhost, names), partial(read_eval_of_all, vhost=vhost, exchanges=names)
             )
-            self.consumer_timeout_ms, self.cluster_name, self.lock_id = facts
+            self.consumer_timeout_ms, self.cluster_name, self.lock_id, self.nodes, self.connections = facts
             rings |= read
         return rings
 

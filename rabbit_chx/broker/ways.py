@@ -1,20 +1,22 @@
 """AMQP, the management API and ``rabbitmqctl`` are shown to be ways to one broker before an answer leans on two of them.
 
-Each way names its cluster. Clusters may have equal names, as those of containers have. So the lock of a connection that makes changes has a
-random argument, which the other ways must show before the first change. The lock is in the vhost, so that is shown, too.
+Each way names its cluster. Where nobody has set a name, each node reports its own, and the ways may be nodes of one cluster. Clusters may have equal names, as those of containers have. So the lock of a connection that makes changes has a
+random argument, which the other ways must show before the first change. The lock is in the vhost, so that is shown, too. Before an answer,
+for which nothing is written, the management API must list a connection that it did not list before this one was opened.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.errors import ManagementNeededError, MismatchError
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
-from rabbit_chx.topology.live.reading import OVERVIEW, WITHOUT_STATISTICS
+from rabbit_chx.topology.live.reading import OVERVIEW, WITHOUT_STATISTICS, read_nodes
+from rabbit_chx.topology.model import is_named_after
 from rabbit_chx.topology.ring_records import RingRecord
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ class Ways:
         version: the version of its node.
         management: the management API; None without one.
         source: the ring source; None without one.
+        listing: returns the connections of the user that the management API lists; it was called before the connection was opened, and
+            returned `known`. None: there is no connection.
+        known: the connections that were listed then; None if the API does not tell them.
+        client: a random name of the connection, which ``rabbitmqctl`` must list; empty without a connection.
 
     Attributes:
         lock_id: the argument of the lock that the connection holds; empty without a lock.
@@ -51,7 +57,11 @@ class Ways:
         *,
         management: Management | None,
         source: Source | None,
+        listing: Callable[[], Collection[str] | None] | None = None,
+        known: Collection[str] | None = None,
+        client: str = "",
     ) -> None:
+        self._listing, self._known, self._client = listing, known, client
         self.where, self.vhost, self.lock_id = where, vhost, ""
         self.file_records: Mapping[str, RingRecord] = (
             {source.exchange: source} if isinstance(source, RingRecord) else {}
@@ -92,13 +102,42 @@ class Ways:
         """
         api = self._given_api()
         overview: dict[str, Any] = api.get("overview", fields=OVERVIEW)
-        own, named = self._cluster, overview.get("cluster_name")
+        own, named, nodes = self._cluster, overview.get("cluster_name"), dict[str, float | None]()
         # Nodes of one cluster may have different versions, so its name precedes them.
         if own is None or named is None:
             own, named = f"RabbitMQ {self._version}", f"RabbitMQ {overview['rabbitmq_version']}"
-        self._compare(own, api.masked_url, named)
+        elif own != named:
+            queues = api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields={})
+            nodes = read_nodes(api, queues)
+        self._compare(own, api.masked_url, named, nodes)
+        if not self._is_compared:
+            self._find_connection(api.masked_url)
         self._is_compared = True
         return overview
+
+    @property
+    def not_compared(self) -> str:
+        """Why the addresses of AMQP and of the management API were not compared, as a sentence; empty if they were, or only one was used."""
+        if not self._is_compared or self._listing is None or self._known is not None:
+            return ""
+        return (
+            f"{self._given_api().masked_url} does not list the connections of this user, so that it and {self.where} were not compared: both have "
+            "to be addresses of one broker"
+        )
+
+    def _find_connection(self, other: str) -> None:
+        """Refuse a management API that does not list the connection.
+
+        Raises:
+            MismatchError: it is that of another broker.
+        """
+        for look in range(_LOOKS if self._listing is not None and self._known is not None else 0):
+            time.sleep(_PAUSE_S if look else 0)
+            listed = self._listing() if self._listing is not None else None
+            if listed is None or not {*listed} <= {*(self._known or ())}:
+                return
+        if self._listing is not None and self._known is not None:
+            self._refuse_unlisted(other)
 
     def check_lock_in(self, queues: Sequence[Mapping[str, Any]]) -> None:
         """Refuse the queues that the management API lists if they are those of another broker, while the connection holds the lock.
@@ -128,7 +167,9 @@ class Ways:
         if not isinstance(source, DiagnosticsRing):
             return rings
         if self._cluster is not None and source.cluster_name is not None:
-            self._compare(self._cluster, source.command, source.cluster_name)
+            self._compare(self._cluster, source.command, source.cluster_name, source.nodes)
+        if self._client and self._client not in source.connections:
+            self._refuse_unlisted(source.command)
         if self.lock_id and source.lock_id != self.lock_id:
             rings = rings_by(source, self.vhost, exchanges, release)
             if source.lock_id != self.lock_id:
@@ -140,12 +181,19 @@ class Ways:
         """The default consumer timeout of the broker, as the last `read_rings` found it."""
         return getattr(self._source, "consumer_timeout_ms", None)
 
-    def _compare(self, own: str, other: str, named: str) -> None:
-        if own != named:
+    def _compare(self, own: str, other: str, named: str, nodes: Collection[str]) -> None:
+        """Refuse another way, which names a cluster and its nodes, unless the connection is to one of them."""
+        if own != named and not any(is_named_after(own, node) for node in nodes):
             raise MismatchError(
                 f"{self.where} is {own}, and {other} is {named}: pass the addresses of one broker (or connect again, if its cluster was "
                 "renamed)"
             )
+
+    def _refuse_unlisted(self, other: str) -> None:
+        raise MismatchError(
+            f"{self.where} and {other} are two brokers, although both are called {self._cluster}: the second does not list the connection to the "
+            "first; pass the addresses of one broker"
+        )
 
     def _refuse_without_lock(self, other: str) -> None:
         raise MismatchError(

@@ -286,6 +286,9 @@ def _hint(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "rabbit-chx"
+        if isinstance(error, click.MissingParameter) and error.ctx:
+            example = str(getattr(error.ctx.command, "example", "")).partition(" --")[0]
+            return f"{error.format_message().rstrip('.')}: write it, as in {example}"
         return f"{error.format_message()} (see {path} -h)"
     if isinstance(error, click.ClickException):
         return error.format_message()

@@ -136,6 +136,8 @@ class BrokerAddresses:
                 opened = block.enter_context(self.broker())
             offer_to_end(opened, self.settings.vhost, yes=yes)
             yield opened
+            if note := opened.not_compared:
+                say(note)
 
     def reach(self, timeout_s: float) -> None:
         """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
 from rabbit_chx.analysis import Finding
@@ -24,8 +25,9 @@ from rabbit_chx.cli.command import (
     say,
     typed,
 )
-from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
+from rabbit_chx.cli.inputs import STDIN, VariableOptions, file_name, read_topology
 from rabbit_chx.cli.printed import in_words, names_file
+from rabbit_chx.cli.ring_argument import exchange_named, naming_exchange
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Fix
@@ -107,7 +109,7 @@ def check_broker(
             raise lacking("--offline", "FILE")
         return _validate(subjects, broker.vhost or "/", variables, given)
     files = [*filter(names_file, subjects)]
-    exchanges = tuple(name for name in subjects if name not in files)
+    exchanges = tuple(exchange_named(name) for name in subjects if name not in files)
     file = files[0] if files else None
     if files[1:]:
         raise InputError(f"a broker is compared with one file: leave out {', '.join(files[1:])}")
@@ -133,7 +135,8 @@ def _check(
     wanted: Topology | None = None
     oddities: tuple[Finding, ...] = ()
     if file is not None:
-        read = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
+        with nullcontext() if file == STDIN or Path(file).exists() else naming_exchange(file):
+            read = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
         wanted, oddities = read.topology, read.oddities
     with at.open(yes=given.yes) as opened, sign_of_life("reading the broker"):
         live = opened.topology()

@@ -182,7 +182,7 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, example: str, rules: Rules, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        self._example, self.rules = example, rules
+        self.example, self.rules = example, rules
         self.params += (
             debug_option(),
             CommandOption(
@@ -197,7 +197,7 @@ class Command(click.Command):
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(text if _HELP_ALL in ctx.meta else text.partition("\n\n")[0])
-        write_example(formatter, self._example)
+        write_example(formatter, self.example)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the groups of options in the order of `SECTIONS`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.simulation import Change
+from rabbit_chx.analysis.simulation import Change, Simulation
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import (
     STDIN,
@@ -30,6 +30,7 @@ from rabbit_chx.cli.ring_options import (
 )
 from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.options import SHARE
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.planning.proposals import LeastMoved
 
 _HEAVIEST = 5
+
+_LIMIT = replace(
+    SHARE,
+    label="limit",
+    remedy="moved=SHARE, such as moved=0.2",
+    parse=lambda text: SHARE.value_of(text.partition("moved=")[2]),
+)
 
 
 @command(
@@ -69,6 +77,12 @@ def compare(
     of_ring: RingOptions = options(RingOptions, without=("at",)),
     hashed: HashingOptions = options(HashingOptions, without=("hash_property",)),
     keys: KeySource | None = keys_option("A sample of keys, whose load is shown too"),
+    allow: tuple[float, ...] = option(
+        type=_LIMIT,
+        multiple=True,
+        metavar="moved=SHARE",
+        help="The share of keys that may move, 0 to 1: the exit code is 4 if more do.",
+    ),
 ) -> Outcome:
     """Show the share of each queue of RING; with a change, another ring or another release, which keys move.
 
@@ -78,13 +92,14 @@ def compare(
     With a topology file as RING and only --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.
 
-    The exit code is 1 if keys move or may move, or reach no queue, 3 if a ring or the hashed value is assumed.
+    The exit code is 4 if more keys move than --allow permits, or it is not known how many do, 1 if keys reach no queue, 3 if a ring or the
+    hashed value is assumed.
     """
     first, other = parse_ring(ring), None if to is None else parse_ring(to)
     of_ring.check(first, *([] if other is None else [other]))
     is_whole = first.is_topology and first.exchange is None
     if is_whole and to_release and not (other or added or removed or keys or hashed.hash_header):
-        return _upgrade(first, of_ring, to_release)
+        return _upgrade(first, of_ring, to_release, allow)
     given = of_ring.read(first, parse_release(of_ring.release))
     rules = parse_release(to_release)
     sides = [given]
@@ -95,11 +110,15 @@ def compare(
     elif rules is not None or added or removed:
         sides.append(replace(given, source=_change(given.source, removed, added)).under(rules))
     sides = [hashed.decide(side) for side in sides] if keys else sides
+    if allow and len(sides) < 2:
+        raise InputError(
+            f"--allow moved={allow[0]:g} is a limit of what a change moves: pass --add, --remove, --to or --to-release, too"
+        )
     signed = {"+": added, "-": removed, "to": filter(None, (to, to_release))}
     changes = [f"{sign} {text.partition('=')[0]}" for sign, texts in signed.items() for text in texts]
     about = of_ring.broker.live().address if first.is_live else ""
     title = ": ".join(filter(None, (ring, ", ".join(changes))))
-    return _compared(sides, hashed, keys, (title, about), is_change=bool(added or removed))
+    return _compared(sides, hashed, keys, (title, about), is_change=bool(added or removed), allow=allow)
 
 
 def _compared(
@@ -109,6 +128,7 @@ def _compared(
     headings: tuple[str, str],
     *,
     is_change: bool,
+    allow: Sequence[float],
 ) -> Outcome:
     """Return the report of one ring or two, with a sample if there is one."""
     hashing = hashed.of(*sides, keys=keys is not None)
@@ -134,11 +154,28 @@ def _compared(
         rules=_rules(ring, change, hashing) if change and change.shares is None else (),
         headings=headings,
     )
-    is_different = change is not None and bool(
-        (change.shares and change.shares.moved) or change.keys or (change.messages and change.messages.moved)
-    )
     is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
-    return Outcome(report, code_of(*sides, is_lost=is_lost, is_different=is_different))
+    code = code_of(*sides, is_lost=is_lost)
+    if change is None or code == ExitCode.PARTLY:
+        return Outcome(report, code)
+    moved = [] if change.shares is None else [change.shares.moved]
+    moved += [] if change.messages is None else [_share_of_sample(simulation)]
+    return Outcome(report, _code_of_limit(moved, allow) or code)
+
+
+def _share_of_sample(simulation: Simulation) -> float:
+    """Return the share of the messages of a sample that move, or that one of the two sides refuses."""
+    change, sample = simulation.change, simulation.sample
+    assert change is not None
+    assert change.messages is not None
+    assert sample is not None
+    return (change.messages.moved + change.refused_before + change.refused_after) / (sample.messages or 1)
+
+
+def _code_of_limit(moved: Iterable[float | None], allow: Sequence[float]) -> ExitCode:
+    """Return the exit code of shares that move, None for one that is not known, by a limit, if there is one."""
+    is_over = bool(allow) and any(share is None or share > min(allow) for share in moved)
+    return ExitCode.REFUSED if is_over else ExitCode.DONE
 
 
 def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
@@ -154,7 +191,7 @@ def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
     return find_least_moved(source, changed)
 
 
-def _upgrade(ring: RingArgument, options: RingOptions, to_release: str) -> Outcome:
+def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: Sequence[float]) -> Outcome:
     from rabbit_chx.topology.upgrade import predict_upgrade, upgrade_report
 
     file = ring.topology(options.broker.vhost or "/")
@@ -169,8 +206,7 @@ def _upgrade(ring: RingArgument, options: RingOptions, to_release: str) -> Outco
             f"{file.name} does not contain an exchange of type x-consistent-hash or x-modulus-hash: pass another file"
         )
     source = f"{file.name}, rings assumed as the bindings are listed" if without_order else file.name
-    is_safe = all(exchange.verdict == "safe" for exchange in exchanges)
-    code = ExitCode.DONE if is_safe else ExitCode.DIFFERENCE
+    code = _code_of_limit([exchange.moved for exchange in exchanges], allow)
     return Outcome(upgrade_report(source, before, after, exchanges), code)
 
 

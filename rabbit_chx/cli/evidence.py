@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import csv
+import math
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.command import OWN, has_terminal, option, say
 from rabbit_chx.cli.inputs import file_name, hashed_value
-from rabbit_chx.errors import InputError, NotDeterminedError, PlanRefusedError
+from rabbit_chx.cli.printed import to_type
+from rabbit_chx.errors import AccessRefusedError, InputError, NotDeterminedError, PlanRefusedError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import Destination
@@ -97,9 +104,24 @@ class EvidenceOptions:
             PlanRefusedError: the user does not agree to tracing.
             NotDeterminedError: no message is left, or it is not known what they show.
         """
+        pairs = [] if self.observed is None else _observed_pairs(self, live, name)
         if self.trace is not None:
-            return _traced_pairs(opened, live, name, self, is_compared=is_compared)
-        return _observed_pairs(self, live, name)
+            pairs += _traced_pairs(opened, live, name, self, is_compared=is_compared)
+        return pairs
+
+    def to_continue(
+        self, error: NotDeterminedError, name: str, pairs: Sequence[Observation]
+    ) -> NotDeterminedError:
+        """Return the error of too few keys; of a trace with the time that the others take at its rate, and the file that keeps those seen."""
+        seen = len({each.key for each in pairs if each.is_traced})
+        if self.trace is None or not (error.keys_needed and seen):
+            return error
+        seconds = float(math.ceil(error.keys_needed * self.trace / seen))
+        kept = _keep(name, pairs)
+        options: dict[str, str | float] = {"trace": seconds} | ({} if kept is None else {"observed": kept})
+        ways = "what was seen is kept, go on with " if kept else "trace longer, with "
+        text = f"{error.fact}: at this rate the {error.keys_needed:,} that it takes come in about {seconds:g} s; {ways}"
+        return NotDeterminedError(Fix(text, to_type("record", name, **options)), exchange=name)
 
     @property
     def path(self) -> str:
@@ -246,6 +268,37 @@ def read_trace(opened: Broker, vhost: str, exchange: str, given: EvidenceOptions
     return found
 
 
+def _keep(exchange: str, pairs: Sequence[Observation]) -> str | None:
+    """Write pairs to a file that only the user may read, as `--observed` reads it, and return its path; None for what a file cannot have."""
+    texts = [_text_of(each.key) for each in pairs]
+    if None in texts or not all(isinstance(each.queue, str) for each in pairs):
+        return None
+    now = datetime.now(UTC).isoformat()
+    with (
+        suppress(OSError),
+        tempfile.NamedTemporaryFile(
+            "w", prefix="rabbit-chx-", suffix=".csv", delete=False, newline="", encoding="utf-8"
+        ) as file,
+    ):
+        rows = csv.writer(file)
+        rows.writerow(_COLUMNS)
+        rows.writerows(
+            (key, each.queue, each.time or now, exchange, each.messages)
+            for each, key in zip(pairs, texts, strict=True)
+        )
+        return file.name
+    return None
+
+
+def _text_of(key: object) -> str | None:
+    """Return a key as text; None if a text in a file is another key."""
+    value = key.value if isinstance(key, AmqpField) and key.type == "longstr" else key
+    try:
+        return value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
+    except UnicodeDecodeError:
+        return None
+
+
 def _traced_pairs(
     opened: Broker, live: LiveTopology, name: str, given: EvidenceOptions, *, is_compared: bool
 ) -> list[Observation]:
@@ -260,7 +313,18 @@ def _traced_pairs(
     else:
         members = dict.fromkeys(member.destination for member in exchange.ring or ())
         places = destinations_of_queues(live, name, members)
-    traced = read_trace(opened, live.vhost or "/", name, given)
+    try:
+        traced = read_trace(opened, live.vhost or "/", name, given)
+    except AccessRefusedError as error:
+        if "administrator" not in str(error):
+            raise
+        observed = (
+            to_type("verify", name, observed="FILE")
+            if is_compared
+            else to_type("record", name, observed="FILE")
+        )
+        text = "tracing takes the tag administrator: let a user who has it run this command, or pass keys and the queues that received them: "
+        raise AccessRefusedError(Fix(text, observed), exchange=name, reply_code=error.reply_code) from None
     has_alternate = Reach(live).alternate_of(exchange) is not None
     return as_observations(traced, places, has_alternate=has_alternate)
 

@@ -215,6 +215,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     from rabbit_chx.routing.key_map import SHOW_FORMAT
     from rabbit_chx.topology.live_rings import make_members
     from rabbit_chx.topology.mark import Stamp
+    from rabbit_chx.topology.objects.objects import RingMember
     from rabbit_chx.topology.ring_records import make_record
 
     if document.get("format") == SHOW_FORMAT and "buckets" not in document:
@@ -231,12 +232,14 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
         raise InputError(
             f"{name} does not contain the name of its exchange: write it again with show -o json"
         )
-    bindings = ring.bindings or tuple(member.binding for member in make_members(ring.buckets))
+    bound = make_members(ring.buckets)
+    if ring.bindings is not None:
+        bound = tuple(RingMember(*binding) for binding in ring.bindings)
     stamp = Stamp(
         *(of if isinstance(of := document.get(name), str) else None for name in ("cluster", "vhost"))
     )
     return replace(
-        make_record(document["exchange"], ring, bindings),
+        make_record(document["exchange"], ring, bound),
         written="an unknown time",
         writer=name,
         stamp=stamp,
@@ -368,6 +371,8 @@ _T = TypeVar("_T")
 
 _MAX_DECIMALS = 255
 _EXCHANGE = "exchange:"
+#: A binding, and the beginning of another one.
+_SEVERAL = re.compile(r"(=[0-9]+)[\s;]+[^\s=]")
 _BOOLS = {"true": True, "false": False}
 _SHOWN_DESTINATIONS = 10
 
@@ -410,7 +415,17 @@ def parse_binding(text: str) -> tuple[Destination, str]:
     name, equals, weight = text.rpartition("=")
     if not equals:
         raise InputError(f"the binding {text!r} lacks a weight: write QUEUE=WEIGHT, as in q1=10")
+    _refuse_several(text)
     return parse_destination(name), weight
+
+
+def _refuse_several(text: str) -> None:
+    """Raise an error for a text that looks like two values: a name with a weight in its midst."""
+    if found := _SEVERAL.search(text):
+        one = text[: found.end(1)]
+        raise InputError(
+            f"{text!r:.80} looks like several bindings, of which {one!r:.60} is the first: pass one at a time"
+        )
 
 
 def bound_destination(text: str, source: KeyMap) -> Destination:
@@ -435,6 +450,8 @@ def bound_destination(text: str, source: KeyMap) -> Destination:
 def parse_unbind(text: str, source: KeyMap) -> tuple[Destination, str | None]:
     """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals sign."""
     name, equals, weight = text.rpartition("=")
+    if parse_destination(text) not in source.destinations:
+        _refuse_several(text)
     if not equals or parse_destination(text) in source.destinations:
         return bound_destination(text, source), None
     return bound_destination(name, source), weight

@@ -56,6 +56,8 @@ def without_passwords(url: str) -> str:
 
 def names_file(argument: str) -> bool:
     """Return True if an argument of `check` is a topology file, and not the name of an exchange."""
+    if argument.startswith("exchange:"):
+        return False
     return argument == "-" or argument.endswith((".toml", ".json")) or Path(argument).is_file()
 
 

@@ -24,10 +24,9 @@ def say_unrecorded_rings(live: LiveTopology) -> None:
 
 def say_unrecorded(live: LiveExchange) -> None:
     """Write to stderr that the ring of a live exchange was read, and that no record on the broker fits it."""
-    from rabbit_chx.topology.live_rings import has_order, how_to_record
+    from rabbit_chx.topology.live_rings import how_to_record
 
-    ring = live.ring
-    if ring.provenance == "read" and has_order(ring.destinations, ring.release) and not live.is_recorded:
+    if live.ring.provenance == "read" and live.bindings and not live.is_recorded:
         say(how_to_record([live.name], live.means))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,15 +23,19 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.evidence import EvidenceOptions, with_observed_ring
 from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.topology.checking.check import certain_ring
-from rabbit_chx.topology.live.recording import has_record, make_record_of
+from rabbit_chx.topology.live.recording import has_record, make_record_of, why_unrecordable
 from rabbit_chx.topology.live_rings import live_hash_exchange, none_lasts
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-from rabbit_chx.topology.ring_records import RingRecord, limits_of, records_of
+from rabbit_chx.topology.ring_records import RingRecord, limits_of, record_name
+
+if TYPE_CHECKING:
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.topology import LiveTopology
 
 _RECORDED = {
     "exchange": Shown("exchange"),
@@ -48,7 +54,7 @@ _RECORDED = {
         excludes=[
             ("--all", "EXCHANGE"),
             ("--from", "--observed"),
-            *(("--trace", name) for name in ("--all", "--from", "--observed")),
+            *(("--trace", name) for name in ("--all", "--from")),
             ("--all", "--from"),
         ],
         of_one=("--from", "--observed", "--trace"),
@@ -71,7 +77,8 @@ def record(
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
     The ring is read by --ring-via, comes from --from, or is determined by --observed: about N ln N keys of N
-    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets; --trace sees such keys in live traffic. Afterwards every command knows the ring over the management
+    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets; --trace sees such keys in live traffic,
+    and keeps those that are not enough yet for a further run with both. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 
     A record that differs from the ring is named before it is replaced. The command asks on a terminal: the exit code
@@ -90,37 +97,44 @@ def record(
         hashing = [live_hash_exchange(live, name).name for name in names]
         if evidence.is_given:
             name = hashing[0]
-            live = with_observed_ring(live, name, evidence.pairs(opened, live, name, is_compared=False))
+            pairs = evidence.pairs(opened, live, name, is_compared=False)
+            try:
+                live = with_observed_ring(live, name, pairs)
+            except NotDeterminedError as error:
+                raise evidence.to_continue(error, name, pairs) from None
+        _refuse_passing(opened, live, hashing)
         means = live.facts.means
         remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}
         made = {name: make_record_of(live, name) for name in rings}
         stored = {
-            name: [r for r in records_of(name, live.facts.records) if isinstance(r, RingRecord)]
+            name: record
             for name in rings
+            if isinstance(record := live.facts.records.get(record_name(name)), RingRecord)
         }
-        new = {
-            name: ring for name, ring in rings.items() if not has_record(live, made[name], live.facts.mark)
-        }
-        for name in new:
-            if any(_differs(found, made[name]) for found in stored[name]):
-                refused = _refuse(name, stored[name][0], yes=evidence.yes)
+        new = {name: ring for name, ring in rings.items() if not has_record(live, made[name])}
+        for name in new.keys() & stored.keys():
+            if stored[name].ring.buckets != made[name].ring.buckets:
+                refused = _refuse(name, stored[name], yes=evidence.yes)
                 if refused is not None:
                     return Outcome(None, code=refused)
         written = opened.record(new)
     for limit in limits_of(written.values(), live.facts.mark):
         say(limit)
-    records = {**{name: stored[name][0] for name in rings if name not in new}, **written}
+    records = {**{name: stored[name] for name in rings if name not in new}, **written}
     rows = [
-        (name, kept.origin, len(kept.state.bindings or ()), kept.written, kept.writer, name in new)
+        (name, kept.origin, len(kept.members), kept.written, kept.writer, name in new)
         for name, kept in sorted(records.items())
     ]
     table = Table.of(_RECORDED, rows, key="recorded")
     return Outcome(Document("records", [Data({"vhost": at.settings.vhost}), table]))
 
 
-def _differs(stored: RingRecord, made: RingRecord) -> bool:
-    return stored.is_final and stored.state.buckets != made.state.buckets
+def _refuse_passing(opened: Broker, live: LiveTopology, names: Iterable[str]) -> None:
+    """Refuse rings of which no record lasts, after what is stored of them is deleted."""
+    rings = {name: live.rings[name] for name in names if why_unrecordable(make_record_of(live, name), live)}
+    if rings:
+        opened.record(rings)
 
 
 def _refuse(name: str, stored: RingRecord, *, yes: bool) -> ExitCode | None:

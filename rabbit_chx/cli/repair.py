@@ -35,7 +35,7 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.checking.check import certain_ring
 from rabbit_chx.topology.checking.check_records import why_order_unknown
-from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
+from rabbit_chx.topology.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.topology.planning.refusals import REMAKE_RINGS
 from rabbit_chx.topology.reports.plan_report import plan_parts
 from rabbit_chx.topology.slots.owners import number_slots
@@ -196,10 +196,10 @@ def _heal_text(live: LiveTopology, exchange: str) -> str:
     slotted = number_slots(exchange, bound) is not None
     if slotted:
         return "the slots in the order of their numbers"
-    recorded = find_recorded_ring(live, exchange)
+    recorded = find_recorded(live, exchange)
     is_read = live.rings[exchange].provenance != "recorded"
     return (
-        f"the order of the record of {recorded[0].about}"
+        f"the order of the record of {recorded.about}"
         if recorded and is_read
         else "the present order, repaired"
     )

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,6 +25,7 @@ from rabbit_chx.checks import json_object
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import say
 from rabbit_chx.cli.inputs import (
+    STDIN,
     TopologyInput,
     expand_ranges,
     file_name,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
 #: A file is known by its suffix, or by a path that begins with a slash or with a dot and a slash.
 _FILE = re.compile(r"(-|.*?\.(?:toml|json)|\.{0,2}/.*?)(?:#(.*))?", re.IGNORECASE | re.DOTALL)
+_EXCHANGE = "exchange:"
 #: ``exchange:NAME=WEIGHT`` is a binding.
 _WEIGHT = re.compile(r"=\d+(,|$)")
 
@@ -116,7 +119,10 @@ class RingArgument:
         `moment` is the time of the ring of a live exchange; None: now.
         """
         if self.bindings:
-            return _ring_of_bindings(self.type, self.bindings, rules)
+            with (
+                nullcontext() if ":" in self.text or _WEIGHT.search(self.text) else naming_exchange(self.text)
+            ):
+                return _ring_of_bindings(self.type, self.bindings, rules)
         if at is not None and self.path is None:
             read = ring_of_broker(at, self.exchange or "", moment)
             if self.type == "super-stream" != read.type:
@@ -127,6 +133,11 @@ class RingArgument:
         if self.is_topology:
             return ring_of_topology(self.topology(vhost), self.exchange, rules)
         return _ring_of_file(self.path or "", self.content, self.exchange).under(rules)
+
+
+def exchange_named(text: str) -> str:
+    """Return the name of an exchange of the broker, which ``exchange:NAME`` or ``NAME`` is."""
+    return text.removeprefix(_EXCHANGE)
 
 
 def parse_ring(text: str) -> RingArgument:
@@ -140,11 +151,23 @@ def parse_ring(text: str) -> RingArgument:
             return RingArgument(text, "super-stream", exchange=rest)
         pairs = (name if "=" in name else f"{name}={number}" for number, name in enumerate(names))
         return RingArgument(text, "super-stream", tuple(pairs))
-    if colon and prefix == "exchange" and not _WEIGHT.search(rest):
+    if text.startswith(_EXCHANGE) and not _WEIGHT.search(rest):
         return RingArgument(text, exchange=rest)
     if file := _FILE.fullmatch(text):
-        return RingArgument(text, path=file[1], exchange=file[2], content=read_whole(file[1], "ring"))
+        with nullcontext() if file[1] == STDIN else naming_exchange(text):
+            return RingArgument(text, path=file[1], exchange=file[2], content=read_whole(file[1], "ring"))
     return RingArgument(text, bindings=_split(text)) if "=" in text else RingArgument(text, exchange=text)
+
+
+@contextmanager
+def naming_exchange(text: str) -> Iterator[None]:
+    """Add to an error of a RING how an exchange of the broker is written whose name looks like another one."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(
+            Fix(str(error), f"; an exchange of a broker with this name is exchange:{text:.80}")
+        ) from None
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -296,7 +319,7 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
 def _ring_of_record(document: Mapping[str, Any]) -> HashRing:
     from rabbit_chx.topology.ring_records import read_record
 
-    return HashRing(*read_record(document).state)
+    return read_record(document).ring
 
 
 def _is_definitions(document: Mapping[str, object]) -> bool:

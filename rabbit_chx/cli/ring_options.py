@@ -53,7 +53,7 @@ class RingOptions:
             if name != "--vhost" or not has_vhosts:
                 raise InputError(
                     f"{name} is an option of a broker, and {rings[0].text:.80} is not an exchange of a broker: leave {name} out, or "
-                    "write the name of an exchange"
+                    f"write the name of an exchange; one with this name is exchange:{rings[0].text:.80}"
                 )
 
     def read_only(self, ring: RingArgument) -> RingInput:
@@ -151,13 +151,13 @@ class HashingOptions:
         return doubtful
 
 
-def code_of(*given: RingInput, is_lost: bool = False, is_different: bool = False) -> ExitCode:
-    """Return the exit code of a prediction: messages that are lost, before a guess that is not accepted, before a difference."""
+def code_of(*given: RingInput, is_lost: bool = False) -> ExitCode:
+    """Return the exit code of a prediction: messages that are lost, before a guess that is not accepted."""
     if is_lost:
         return ExitCode.DIFFERENCE
     if any(each.doubt and not each.is_accepted for each in given):
         return ExitCode.PARTLY
-    return ExitCode.DIFFERENCE if is_different else ExitCode.DONE
+    return ExitCode.DONE
 
 
 def parse_release(text: str | None) -> Release | None:

@@ -11,6 +11,7 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts
+from rabbit_chx.cli.ring_argument import exchange_named
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
@@ -81,6 +82,7 @@ def show(
     a permission is missing.
     """
     _refuse_rings(exchanges)
+    exchanges = tuple(map(exchange_named, exchanges))
     if group.consumers:
         from rabbit_chx.cli.show_consumers import consumers_report
 
@@ -101,16 +103,24 @@ def _outcome(report: Document) -> Outcome:
 def _refuse_rings(names: Sequence[str]) -> None:
     """Refuse what is a RING of other commands, and no exchange of a broker."""
     for name in names:
+        if name != exchange_named(name):
+            continue
+        other = f"; an exchange with this name is exchange:{name:.80}"
         if name.partition("#")[0].endswith(_OF_FILES):
             remedy = to_type("check", name.partition("#")[0], offline=True)
             raise InputError(
-                Fix(f"{name!r} is a file, and show reads exchanges of the broker: check it with ", remedy)
+                Fix(
+                    f"{name!r} is a file, and show reads exchanges of the broker: check it with ",
+                    remedy,
+                    other,
+                )
             )
         if "=" in name or name.startswith(_OF_TYPES):
             raise InputError(
                 Fix(
                     f"{name!r} are bindings, and show reads exchanges of the broker: for their shares use ",
                     to_type("compare", name),
+                    other,
                 )
             )
 

@@ -559,12 +559,9 @@ class _Writer:
 
 def _journal_refusal(refusal: BrokerRefusedError, journal: str) -> BrokerRefusedError:
     """Return a refusal of the journal with its remedies."""
-    needs = (
-        ": the user needs the permissions read on it and write on the default exchange, and configure where it is not declared "
-        "yet"
-        if isinstance(refusal, AccessRefusedError)
-        else ""
-    )
+    needs = ""
+    if isinstance(refusal, AccessRefusedError):
+        needs = ": the user needs the permissions read on it and write on the default exchange, and configure where it is not declared yet"
     return type(refusal)(
         f"{refusal}. The group's journal is the stream {journal!r}{needs}. {WITHOUT_JOURNAL}",
         queue=journal,

@@ -141,11 +141,9 @@ class JournalChannel:
 
     def _left_s(self) -> float:
         """Return the seconds in which it may still connect again."""
-        return (
-            max(self._reconnect_s, _FIRST_OPEN_S)  # also without reconnects a first connection takes a moment
-            if self.lost_at is None
-            else max(0.0, self.lost_at + self._reconnect_s - time.monotonic())
-        )
+        if self.lost_at is None:  # also without reconnects a first connection takes a moment
+            return max(self._reconnect_s, _FIRST_OPEN_S)
+        return max(0.0, self.lost_at + self._reconnect_s - time.monotonic())
 
     def _check_log(self, open_s: float) -> None:
         """Check that the journal has what was read: the broker would move a start after its end to the end, and no entry would be new."""
@@ -269,9 +267,9 @@ class StreamGroupConnection:
         Only queues have priorities, a prefetch and tags. A stream that was deleted may be created again within some seconds.
         """
         before = self._channels.get(queue)
-        losses = (
-            0 if before is None or before.has_handled or before.is_abandoned else self._losses.get(queue, 0)
-        )
+        losses = 0
+        if before is not None and not (before.has_handled or before.is_abandoned):
+            losses = self._losses.get(queue, 0)
         missing_since: float | None = None
         while True:
             channel = self._channels[queue] = StreamChannel(
@@ -285,10 +283,9 @@ class StreamGroupConnection:
                 await channel.abandon()
                 raise
             except RabbitChxError as error:
-                missing_since = (
-                    (missing_since or time.monotonic()) if isinstance(error, NotFoundError) else None
-                )
-                is_awaited = missing_since is not None and time.monotonic() - missing_since < _RECREATED_S
+                now = time.monotonic()
+                missing_since = (missing_since or now) if isinstance(error, NotFoundError) else None
+                is_awaited = missing_since is not None and now - missing_since < _RECREATED_S
                 if not (is_transient(error) or is_awaited) or self._is_closed:
                     raise
                 _log.warning("%s; subscribing again", error)
@@ -308,11 +305,8 @@ class StreamGroupConnection:
         def count() -> int:
             with closing(self._reading.open(queue, leader=True)) as connection:
                 stored = connection.query_offset(self._reading.group, queue)
-                return (
-                    ChunkFinder(connection, REQUEST_S).end(queue).offset
-                    - (-1 if stored is None else stored)
-                    - 1
-                )
+                end = ChunkFinder(connection, REQUEST_S).end(queue).offset
+                return end if stored is None else end - stored - 1
 
         with suppress(RabbitChxError):
             return max(0, await in_thread(count))

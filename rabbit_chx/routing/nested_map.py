@@ -158,7 +158,9 @@ class NestedMap(KeyMap):
         """
         place = self.outer.destination_for(key)
         hop = self._hop(place)
-        return place if hop is None else hop.destination_for(key)
+        if hop is None:
+            return place
+        return hop.destination_for(key) if hop.bucket_count else None
 
     def indices(self, keys: Any, *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
         """Return where each key ends, as an index into `destinations`; the arguments are those of `KeyMap.indices`."""
@@ -169,7 +171,7 @@ class NestedMap(KeyMap):
         passed = self.outer.indices(keys, fill_null=fill_null)
         found = np.array([*(numbers[place] for place in self.outer.destinations), -1], np.int32)[passed]
         for number, place in enumerate(self.outer.destinations):
-            if (hop := self._hop(place)) is not None:
+            if (hop := self._hop(place)) is not None and hop.bucket_count:
                 at = np.flatnonzero(passed == number)
                 part = keys.take(at) if hasattr(keys, "take") else [keys[index] for index in at]
                 then = np.array([*(numbers[end] for end in hop.destinations), -1], np.int32)
@@ -215,7 +217,7 @@ class NestedMap(KeyMap):
         return {**self.outer.summary(), **KeyMap.summary(self)}
 
     def flows_between(self, before: KeyMap, after: KeyMap) -> Flows:
-        """Return the flows of two maps, of which this is one."""
+        """Return the flows of two maps, of which this is one; the arguments are those of `KeyMap.flows_between`."""
         from rabbit_chx.routing import arrays
 
         sides = [

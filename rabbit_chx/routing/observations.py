@@ -261,20 +261,26 @@ def _refuse_too_few(
     if unseen:
         seen = Counter(buckets)
         places = [str(place) for place, (_, wanted) in bound.items() if seen[place] < wanted]
-        raise NotDeterminedError(
+        fact = (
             f"{len(unseen)} of {count} buckets were not seen ({_some(map(str, unseen))}): they are of {_some(places)}, or holes, whose messages "
-            f"are lost. {keys} do not determine the ring: pass about {more} more"
+            f"are lost. {keys} do not determine the ring"
         )
+        raise _too_few(fact, f"pass about {more} more", more)
     if lacking > 0:
-        raise NotDeterminedError(
-            f"{keys} fix {plural(count, 'bucket')}, and {agreeing} agree beyond that, by chance perhaps: pass "
-            f"{plural(lacking, 'pair')} more with other keys"
-        )
+        fact = f"{keys} fix {plural(count, 'bucket')}, and {agreeing} agree beyond that, by chance perhaps"
+        raise _too_few(fact, f"pass {plural(lacking, 'pair')} more with other keys", lacking)
     if not any(bucket_of_seed(seed_of(key), count + 1) == count for key in distinct.values()):
-        raise NotDeterminedError(
+        fact = (
             f"bucket {count}, behind the last one of the bindings, may be a hole, whose messages are lost: none of {keys} shows that it does "
-            f"not exist. Pass about {more} more, or read the ring"
+            "not exist"
         )
+        raise _too_few(fact, f"pass about {more} more, or read the ring", more)
+
+
+def _too_few(fact: str, remedy: str, more: int) -> NotDeterminedError:
+    error = NotDeterminedError(f"{fact}: {remedy}")
+    error.fact, error.keys_needed = fact, more
+    return error
 
 
 def _some(names: Iterable[str]) -> str:

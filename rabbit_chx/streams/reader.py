@@ -92,11 +92,8 @@ class StreamReader:
         self._batch_rows, self._timeout_s = options.limits.batch_rows, options.limits.timeout_s
         self._failure: Exception | None = None
         self.chunks = self.rows_read = self.rows_returned = 0
-        self._reading: Reading = (
-            FollowingReading(options)
-            if options.end == "never" and not isinstance(options, RangeOptions)
-            else RangeReading(options)
-        )
+        is_endless = options.end == "never" and not isinstance(options, RangeOptions)
+        self._reading: Reading = FollowingReading(options) if is_endless else RangeReading(options)
         self.end_fingerprint = self._reading.open_range(options)
         progress = self._reading.progress
         self.fingerprint = options.expect

@@ -93,11 +93,9 @@ class Reading(ABC):
         self.stream = stream = options.stream
         self.limits = options.limits
         self.check_crc = options.check_crc
-        self.filters = (
-            Filters.of(options.filters, options.match_unfiltered)
-            if options.filters or options.match_unfiltered
-            else None
-        )
+        self.filters: Filters | None = None
+        if options.filters or options.match_unfiltered:
+            self.filters = Filters.of(options.filters, options.match_unfiltered)
         self.stored = None if options.name is None else StoredOffset(stream, options.name)
         self.subscription = StreamSubscription(stream)
         self.progress = Progress(stream, count_missing=options.on_missing == "count")
@@ -426,9 +424,8 @@ class FollowingReading(Reading):
         while not found and not self.is_stopped:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
-                if self.is_behind(max(deadline, time.monotonic() + ATTEMPT_S)) and not self.receive(
-                    connection, _LAG_S
-                ):
+                is_behind = self.is_behind(max(deadline, time.monotonic() + ATTEMPT_S))
+                if is_behind and not self.receive(connection, _LAG_S):
                     raise BrokerTimeoutError(
                         f"{connection.where}: stream {self.stream!r} delivers nothing, and its leader has further rows: look at its "
                         "replicas (rabbitmq-streams stream_status)",

@@ -66,32 +66,27 @@ class Trial:
             values: routing keys, or values of the header or the property that the exchange hashes.
         """
         hashing, key_map = self.exchanges[exchange]
-        places = hashing.route_all(values, key_map)
+        places = hashing.route_all(values, key_map.outer)
         return [
-            self._follow(place, hashing.message(value), {exchange})
-            if isinstance(place, ExchangeRef)
-            else place
+            _follow(key_map, place, hashing.message(value))
             for place, value in zip(places, values, strict=True)
         ]
-
-    def _follow(self, place: Place | Refused, message: dict[str, Any], seen: set[str]) -> Place | Refused:
-        """Follow a message through exchanges of a ring that hash, too."""
-        while isinstance(place, ExchangeRef) and place.name in self.exchanges:
-            if place.name in seen:  # a broker visits no exchange twice
-                return None
-            seen.add(place.name)
-            hashing, key_map = self.exchanges[place.name]
-            try:
-                place = hashing.exchange(key_map).route(**message)
-            except ChannelClosedError as error:
-                return Refused(str(error))
-        return place
 
     def find(self, exchange: str, values: Sequence[Any]) -> list[tuple[Place, ...]]:
         """Publish a message for each value to an exchange: see `find_routes`."""
         hashing, _ = self.exchanges[exchange]
         with closing(PikaConnection(self._settings)) as connection:
             return find_routes(connection, exchange, hashing, values, self._places)
+
+
+def _follow(key_map: KeyMap, place: Place | Refused, message: dict[str, Any]) -> Place | Refused:
+    """Return where a message ends behind an exchange that hashes, too."""
+    if isinstance(place, Refused):
+        return place
+    try:
+        return key_map.end_of(place, message, is_whole=True)
+    except ChannelClosedError as error:
+        return Refused(str(error))
 
 
 def _plain(topology: Topology) -> tuple[Topology, dict[str, Place]]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.ground import AS_LISTED, Ground
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.ground import AS_LISTED
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
@@ -28,7 +26,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
-from rabbit_chx.topology.ring_records import RingRecord, fit_state, is_recorded, records_of
+from rabbit_chx.topology.ring_records import RingRecord, changes_since, is_recorded, record_name
 from rabbit_chx.words import listed
 
 
@@ -55,9 +53,8 @@ class LiveRing(NamedTuple):
 
     @property
     def is_unordered(self) -> bool:
-        """True if several rings may have its bindings, and which one it is is not known."""
-        bound = {member.destination for member in self.bound}
-        return self.is_unknown and self.ring.ground.is_assumed and has_order(bound, self.ring.release)
+        """True if a broker has it, and its order is not known. Not even one binding determines it: others may have left buckets."""
+        return self.is_unknown and self.ring.ground.is_assumed
 
     def is_wanted(
         self, members: tuple[RingMember, ...], *, is_assumed: bool, is_external: bool = False
@@ -94,42 +91,32 @@ def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name
     return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
 
 
-def records_here(live: LiveTopology, name: str) -> list[RingRecord]:
-    """Return the records of a ring that were written on this broker, also if it has restarted since."""
-    found = []
-    for record in records_of(name, live.facts.records):
-        if isinstance(record, RingRecord):
-            with contextlib.suppress(NotDeterminedError):
-                has_restarted(record.stamp, live.facts.mark)
-                found.append(record)
-    return found
+def record_here(live: LiveTopology, name: str) -> RingRecord | None:
+    """Return the record of a ring if it was written on this broker, also if that has restarted since."""
+    record = live.facts.records.get(record_name(name))
+    if not isinstance(record, RingRecord):
+        return None
+    try:
+        has_restarted(record.stamp, live.facts.mark)
+    except NotDeterminedError:
+        return None
+    return record
 
 
-def find_recorded_ring(live: LiveTopology, name: str) -> tuple[RingRecord, HashRing] | None:
-    """Return the record of a ring, and the ring that it makes with the live bindings, also if the broker has restarted since.
-
-    Return None without a record that fits the bindings.
-    """
-    live_ring = find_live_ring(live, live.exchange(name), name)
-    bound = [member.binding for member in live_ring.bound]
-    for record in records_here(live, name):
-        with contextlib.suppress(NotDeterminedError):
-            state = fit_state(record, bound)
-            return record, HashRing(
-                *state._replace(release=live_ring.ring.release, ground=Ground("recorded"))
-            )
-    return None
+def find_recorded(live: LiveTopology, name: str) -> RingRecord | None:
+    """Return the record of a ring with exactly the live bindings, also if the broker has restarted since; None without one."""
+    record = record_here(live, name)
+    bound = find_live_ring(live, live.exchange(name), name).bound
+    return None if record is None or changes_since(record, bound) else record
 
 
 def read_without_record(live: LiveTopology) -> list[str]:
     """Return the exchanges whose rings were read, and that no record on the broker fits."""
     found = []
     for name, ring in live.rings.items():
-        if not has_order(ring.destinations, ring.release):
-            continue
-        bound = find_live_ring(live, live.exchange(name), name).state.bindings or ()
-        records = records_of(name, live.facts.records)
-        if ring.provenance == "read" and not is_recorded(ring, records, bound, live.facts.mark):
+        bound = find_live_ring(live, live.exchange(name), name).bound
+        record = live.facts.records.get(record_name(name))
+        if ring.provenance == "read" and bound and not is_recorded(ring, record, bound, live.facts.mark):
             found.append(name)
     return found
 
@@ -151,26 +138,6 @@ def how_to_record(names: Sequence[str], means: Means, **options: str) -> Fix:
     if means.voids:
         return Fix(about, ", and ", none_lasts(means))
     return Fix(f"{about}: if this order is right, store it with ", record_command(*names, **options))
-
-
-_Ring = TypeVar("_Ring", bound=KeyMap)
-
-
-def has_order(bound: Collection[Destination], release: Release) -> bool:
-    """Return True if bindings of these destinations do not determine the ring.
-
-    Those of one destination have one order. But where second bindings append buckets, those that are gone may have left holes before it.
-    """
-    return len(bound) > 1 or (len(bound) == 1 and release.follows(DUPLICATES_APPEND))
-
-
-def with_sole_order(ring: _Ring, bound: Iterable[Destination]) -> _Ring:
-    """Return an assumed ring as replayed if its bindings determine it.
-
-    No list shows whether its binding has buckets: a second binding is ignored on newer releases, and has none once the first is unbound.
-    """
-    is_sole = ring.ground.is_assumed and not has_order({*bound}, ring.release or NEWEST_COMPARED)
-    return replace(ring, ground=Ground("replayed")) if is_sole else ring
 
 
 def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:

@@ -12,7 +12,8 @@ messages  what they show
 0         it was imported, copied or purged
 ========  ==================================================================
 
-A stamp is what a record has of the mark when it is written. `has_restarted` compares both.
+Of two messages, one has to be transient: other programs can publish to the queue, or move its messages and make them persistent. A stamp is
+what a record has of the mark when it is written. `has_restarted` compares both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.routing import Destination
 
 #: The name of the queue.
 MARK = "rabbit-chx.mark"
@@ -40,26 +40,29 @@ class Stamp:
         cluster: the name of the cluster.
         vhost: the vhost.
         identity: the identity of the mark; None if there was no mark that proves anything.
-        start: the start of the mark; None if the broker had started again, and no record was written since.
+        start: the start of the mark; None if nothing shows a later restart: the broker had started again, or a queue of the ring is on a node
+            whose restarts the mark does not show.
+        node: the node of the mark; None if it is not known.
     """
 
     cluster: str | None = None
     vhost: str | None = None
     identity: str | None = None
     start: str | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The mark of a vhost now, and what else a restart of the broker affects.
+    """The mark of a vhost now, and the nodes whose restarts it has to show.
 
     Attributes:
         stamp: the cluster, the vhost, and the arguments of the queue; without identity if the queue does not exist.
         messages: the number of its messages, by a passive declaration; None if the broker does not count them.
+        persistent: how many of them are persistent, by the last statistics of the broker; None if it has none.
         doubt: why the broker does not count them.
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
-        transient: the queues and exchanges that the broker deletes by itself, except queues that it has named.
     """
 
     stamp: Stamp = Stamp()
@@ -67,12 +70,13 @@ class Mark:
     doubt: str = ""
     policies: str = ""
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
-    transient: frozenset[Destination] = frozenset()
+    persistent: int | None = None
 
     @property
     def holds(self) -> bool:
-        """True if both messages are there."""
-        return self.stamp.identity is not None and self.messages == BOTH_MESSAGES
+        """True if both messages are there, and no others."""
+        has_both = self.messages == BOTH_MESSAGES and (self.persistent or 0) <= 1
+        return self.stamp.identity is not None and has_both
 
     @property
     def stamp_now(self) -> Stamp:
@@ -82,20 +86,20 @@ class Mark:
         is_known = self.stamp.identity is not None and self.messages == 1
         return replace(self.stamp, start=None, identity=self.stamp.identity if is_known else None)
 
-    def passing(self, places: Iterable[Destination]) -> str:
-        """Return what the broker deletes by itself and may be a member of a ring of these destinations, in words; empty if nothing may.
-
-        Any queue of the vhost may have been bound for a while.
-        """
-        members = self.transient & {*places} or {place for place in self.transient if isinstance(place, str)}
-        found = min(members, key=str, default="")
-        return f"queue {found}" if found and isinstance(found, str) else str(found)
+    def strangers(self, queues: Iterable[object]) -> list[str]:
+        """Return those of some queues that are, or may be, on other nodes than the mark, whose restarts it does not show."""
+        home = self.nodes.get(MARK, frozenset())
+        named = (queue for queue in queues if isinstance(queue, str))
+        return sorted(queue for queue in named if len(home) != 1 or self.nodes.get(queue) != home)
 
     def renewed(self) -> Mark:
         """Return the mark with a new start, and with a new identity unless it is the same broker as before."""
         identity = self.stamp_now.identity or secrets.token_hex(8)
         return replace(
-            self, stamp=replace(self.stamp, identity=identity, start=secrets.token_hex(8)), messages=None
+            self,
+            stamp=replace(self.stamp, identity=identity, start=secrets.token_hex(8)),
+            messages=None,
+            persistent=None,
         )
 
 
@@ -104,14 +108,15 @@ def mark_arguments(stamp: Stamp) -> dict[str, Any]:
     return {"x-queue-type": "classic", _IDENTITY: stamp.identity, _START: stamp.start}
 
 
-def stamp_in(arguments: Mapping[str, Any], cluster: str | None, vhost: str) -> Stamp:
-    """Return the stamp in the arguments of the queue."""
+def stamp_in(arguments: Mapping[str, Any], cluster: str | None, vhost: str, node: str | None = None) -> Stamp:
+    """Return the stamp in the arguments of the queue, which is on a node."""
     identity, start = arguments.get(_IDENTITY), arguments.get(_START)
     return Stamp(
         cluster,
         vhost,
         identity if isinstance(identity, str) else None,
         start if isinstance(start, str) else None,
+        node,
     )
 
 
@@ -127,9 +132,12 @@ def has_restarted(stamp: Stamp, mark: Mark) -> bool:
 
 
 def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
-    """Yield why a record says nothing about this broker. One without an identity, of a file, is compared by cluster and vhost alone."""
+    """Yield why a record says nothing about this broker. One without an identity, of a file, is compared by cluster and vhost alone.
+
+    The identity is that of one broker, and nodes of a cluster without a name report several.
+    """
     now = mark.stamp
-    for what in ("cluster", "vhost"):
+    for what in ("cluster", "vhost") if stamp.identity is None else ("vhost",):
         written, here = getattr(stamp, what), getattr(now, what)
         if written is None and here is not None:
             yield f"it does not name its {what}: write it again with `show -o json`"
@@ -137,14 +145,26 @@ def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
             yield f"it is of the {what} {written}, and this is {here}"
     if stamp.identity is None:
         return
-    policies = f", because of {mark.policies}" if mark.policies else ""
     if now.identity is None:
-        yield f"the queue {MARK} does not exist{policies}: it was deleted, or the vhost was made again"
+        yield f"the queue {MARK} does not exist{_because(mark)}: it was deleted, or the vhost was made again"
     if now.identity != stamp.identity:
         yield f"the queue {MARK} is not the one of the record: the vhost was made again, or the record was copied"
+    if None not in (stamp.node, now.node) and stamp.node != now.node:
+        yield f"the queue {MARK} is on node {now.node}, and was on {stamp.node}: it was moved, or is a copy"
+    yield from _message_faults(mark)
+
+
+def _message_faults(mark: Mark) -> Iterator[str]:
+    """Yield why the messages of a mark show nothing."""
     if mark.messages is None:
         yield f"the messages of the queue {MARK} cannot be counted: {mark.doubt}"
     elif mark.messages == 0:
-        yield f"the queue {MARK} is empty{policies}: it was imported, copied or purged"
+        yield f"the queue {MARK} is empty{_because(mark)}: it was imported, copied or purged"
     elif mark.messages > BOTH_MESSAGES:
         yield f"the queue {MARK} has {mark.messages} messages, and only {BOTH_MESSAGES} are its own: other programs publish to it"
+    elif mark.messages == BOTH_MESSAGES and not mark.holds:
+        yield f"the queue {MARK} has {mark.persistent} persistent messages, and one is its own: other programs publish to it, or moved them"
+
+
+def _because(mark: Mark) -> str:
+    return f", because of {mark.policies}" if mark.policies else ""

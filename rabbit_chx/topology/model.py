@@ -36,7 +36,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
-from rabbit_chx.topology.pending_apply import PendingApply
+from rabbit_chx.topology.pending_apply import Kept, PendingApply
 from rabbit_chx.topology.ring_records import Records
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
@@ -398,6 +398,14 @@ class Means:
     voids: str = ""
 
 
+def is_named_after(cluster: str, node: str) -> bool:
+    """Return True if a name of a cluster is the default on a node: where nobody has set one, each node reports its own.
+
+    The default is the name of the node, with the whole name of its host (rabbitmq-server ``rabbit_nodes.erl``, ``cluster_name_default/0``).
+    """
+    return cluster == node or cluster.startswith(f"{node}.")
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """What is known about a broker beyond its objects and rings; each has a default that means that it is not known.
@@ -405,6 +413,7 @@ class BrokerFacts:
     Attributes:
         messages: the number of messages of each queue, by its name: the current number for a parking queue, else the last count of the
             management API.
+        down: the state of each queue that the broker reports as down, such as ``down`` if its node does not run.
         consumer_tags: the consumer tags of each queue, or their number if the broker lists none, if they were requested.
         operator_policies: the operator policies of the vhost. A topology file does not contain them.
         applied_policies: the name of the policy that applies to each queue, None if no policy does; empty if the broker does not return it.
@@ -420,6 +429,7 @@ class BrokerFacts:
         frame_max: the largest frame that the broker takes, in bytes.
         records: the records of rings, by the names of the exchanges that contain them.
         mark: the mark of the vhost, which proves the records.
+        nodes: the nodes of the cluster.
         last_start: the last start of a running node, in seconds since 1970, for observations with times; None if it is not known.
         pending: the apply that has begun and not ended.
         left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
@@ -428,6 +438,7 @@ class BrokerFacts:
     """
 
     messages: Mapping[str, int] = field(default_factory=dict, hash=False)
+    down: Mapping[str, str] = field(default_factory=dict, hash=False)
     consumer_tags: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict, hash=False)
     operator_policies: tuple[PolicyDefinition, ...] = ()
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, hash=False)
@@ -442,6 +453,7 @@ class BrokerFacts:
     frame_max: int = FRAME_MAX
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
+    nodes: frozenset[str] = frozenset()
     last_start: float | None = None
     pending: PendingApply | None = None
     left_out: tuple[str, ...] = ()
@@ -452,6 +464,11 @@ class BrokerFacts:
     def means(self) -> Means:
         """How the user may learn the order of a ring."""
         return Means(self.is_administrator, "" if self.mark.holds else self.mark.policies)
+
+    @property
+    def kept(self) -> Kept:
+        """What the broker keeps of rings."""
+        return Kept(self.records, self.pending)
 
     def leaving_out(self, descriptions: Iterable[str]) -> BrokerFacts:
         """Return the facts with more `descriptions` of what the topology does not have."""
@@ -501,6 +518,12 @@ class LiveTopology(AnyTopology):
     def sources_left_out(self) -> frozenset[str]:
         """The exchanges whose bindings to server-named queues are left out."""
         return self.facts.sources_left_out
+
+    def is_cluster(self, name: str) -> bool:
+        """Return True if the cluster has a `name`: the one that was set, or otherwise that of any of its nodes."""
+        nodes = self.facts.nodes
+        is_default = any(is_named_after(self.cluster or "", node) for node in nodes)
+        return name == self.cluster or (is_default and any(is_named_after(name, node) for node in nodes))
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the setting of a queue by an argument or the policies that apply to it; None if it is not set.

@@ -108,7 +108,7 @@ class Nesting:
         ref = ExchangeRef(name)
         if ref not in self._hashing:
             return own
-        behind, sources = self._behind(own, frozenset({ref})), self._sources(ref, frozenset({ref}))
+        behind, sources = self._behind(own, frozenset({ref})), self._sources(ref)
         return NestedMap(ref, own, self._hashing[ref], behind, sources) if behind or sources else own
 
     def starved(self, names: Iterable[str]) -> Iterator[Starved]:
@@ -138,7 +138,7 @@ class Nesting:
     def _reached(self, name: str, own: KeyMap) -> NestedMap | None:
         """Return the map of an exchange by itself, for the keys that reach it; None if these are not known."""
         ref = ExchangeRef(name)
-        sources = self._sources(ref, frozenset({ref}))
+        sources = self._sources(ref)
         reached = NestedMap(ref, own, self._hashing[ref], None, sources)
         has_any = any(source.outer.shares().get(ref) for source in sources)
         return reached if has_any and not reached.ground.is_assumed else None
@@ -161,25 +161,27 @@ class Nesting:
                     found[place] = NestedMap(place, map_, self._hashing[place], behind)
         return found
 
-    def _sources(self, ref: ExchangeRef, seen: frozenset[ExchangeRef]) -> Sequence[NestedMap]:
+    def _sources(self, ref: ExchangeRef) -> Sequence[NestedMap]:
         """Return the maps of the exchanges from which all messages of one come; none if others may come."""
         refs = [ExchangeRef(source) for source in self._into.get(ref, ())]
-        if (
-            not refs
-            or any(each in seen or each not in self._hashing for each in refs)
-            or self._has_others(ref)
-        ):
+        if not {*refs} <= self._hashing.keys() or self._has_others(ref) or ref in self._before(ref):
             return ()
         maps = {each: self._map_of(each.name) for each in refs}
-        return (
-            [
-                NestedMap(each, own, self._hashing[each], None, self._sources(each, seen | {each}))
-                for each, own in maps.items()
-                if own is not None
-            ]
-            if None not in maps.values()
-            else ()
-        )
+        return [
+            NestedMap(each, own, self._hashing[each], None, self._sources(each))
+            for each, own in maps.items()
+            if own is not None and None not in maps.values()
+        ]
+
+    def _before(self, ref: ExchangeRef) -> set[ExchangeRef]:
+        """Return all exchanges before one; it is among them in a cycle, into which a message may come anywhere."""
+        found: set[ExchangeRef] = set()
+        waiting = [ref]
+        while waiting:
+            sources = {ExchangeRef(source) for source in self._into.get(waiting.pop(), ())} - found
+            found |= sources
+            waiting += sources
+        return found
 
     def _has_others(self, ref: ExchangeRef) -> bool:
         """Return True if messages may reach an exchange that is an alternate or dead-letter exchange, or is federated."""

@@ -1,44 +1,52 @@
-"""An apply that has begun: what the broker keeps of it until it ends, so that the same file resumes it. Values, without I/O.
+"""An apply that has begun: what the broker keeps of it until it ends. Values, without I/O.
 
-It is in the arguments of an exchange that is made before the first change and deleted after the last one. A plan of the same file counts the
-shares of keys from before that first change, takes the steps of rings that were left, and has the same checksum.
+It is stored once, in the arguments of an exchange that is made before the first change and deleted after the last one, with the steps of each
+ring and the record of the ring before. Nobody stores how far the apply got: until it ends, the order of these rings is not determined. The
+same file repeats it from its first step. The plan of that has the same checksum, and counts shares from before the first change.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.bindings import destination_from_json, place_to_json
-from rabbit_chx.words import plural
+from rabbit_chx.topology.mark import Mark
+from rabbit_chx.topology.objects.objects import RingMember
+from rabbit_chx.topology.ring_history import RingHistory
+from rabbit_chx.topology.ring_records import (
+    DamagedRecord,
+    Records,
+    RingRecord,
+    doubt_since,
+    record_content,
+    record_in,
+    record_name,
+    seal,
+    unseal,
+)
 
-#: The exchange. The lock of an apply is a queue of this name, so that nobody applies without the permission to declare it.
-PENDING_APPLY = "rabbit-chx.apply"
-_FORMAT, _FORMAT_VERSION = "rabbit-chx/apply", 1
-#: The arguments beside the contents, and the head of their frame.
-_OTHER_BYTES = 1_000
+_FORMAT, _FORMAT_VERSION = "rabbit-chx/apply", 2
 
 
 @dataclass(frozen=True, slots=True)
-class PendingRing:
-    """A key map as the first run of an apply planned it.
+class PlannedSteps:
+    """The change of a key map as an apply planned it.
 
     Attributes:
-        before: the ring before the first change; None if the exchange had none.
+        record: the ring before the first change, with the history, the begin and the number of the record that the apply will store; None of
+            an exchange without a ring.
         steps: its binds (True) and unbinds, in order.
         early: the number of steps before objects are replaced.
         moments: the shares of keys that have moved, and that are lost, after each step.
-        about: the fields `unknown`, `is_reset` and `transient_share` of its plan.
+        about: the fields `way`, `unknown` and `transient_share` of its plan.
     """
 
-    before: HashRing | None
+    record: RingRecord | None
     steps: tuple[tuple[bool, Binding], ...]
     early: int
     moments: tuple[tuple[float, float], ...]
@@ -65,15 +73,32 @@ class PendingApply:
     written: str
     writer: str
     changes: tuple[str, ...]
-    rings: Mapping[str, PendingRing]
+    rings: Mapping[str, PlannedSteps]
 
-    def resumed_by(self, changes: Iterable[object]) -> Resumed | None:
-        """Return what some changes resume; None if one of them is not among those of the plan."""
-        planned = Counter(self.changes)
-        left = Counter(_as_planned(str(change), planned) for change in changes)
-        if left - planned:
+    def __str__(self) -> str:
+        return f"the apply of {self.written} by {self.writer}"
+
+    def steps_of(self, exchange: str, record: RingRecord | DamagedRecord | None) -> PlannedSteps | None:
+        """Return the steps of a ring that may not all be done; None if it has none, or a record that was stored since the begin."""
+        planned = self.rings.get(exchange)
+        is_made = any(f"{action} exchange {exchange}" in self.changes for action in ("create", "replace"))
+        if planned is None or planned.record is None or not (planned.steps or is_made):
             return None
-        return Resumed(self.written, self.writer, len(self.changes) - sum(left.values()), len(self.changes))
+        is_newer = isinstance(record, RingRecord) and record.number >= planned.record.number
+        return None if is_newer else planned
+
+    def has_ended(self, records: Records) -> bool:
+        """Return True if all its rings have the records that are stored at its end, or later ones. An import may have brought it back."""
+        numbers = {name: ring.record.number for name, ring in self.rings.items() if ring.record is not None}
+        found = {name: records.get(record_name(name)) for name in numbers}
+        return bool(found) and all(
+            isinstance(record, RingRecord) and record.number > numbers[name] for name, record in found.items()
+        )
+
+    def covers(self, changes: Iterable[object]) -> bool:
+        """Return True if some changes are all among those of the plan, of which some may be done."""
+        planned = Counter(self.changes)
+        return not Counter(_as_planned(str(change), planned) for change in changes) - planned
 
 
 def _as_planned(change: str, planned: Mapping[str, int]) -> str:
@@ -82,16 +107,28 @@ def _as_planned(change: str, planned: Mapping[str, int]) -> str:
     return replacement if change not in planned and replacement in planned else change
 
 
-class Resumed(NamedTuple):
-    """What a plan resumes: an apply, by its time and writer, and the numbers of its changes that are done, and of all."""
+class Kept(NamedTuple):
+    """What a broker keeps of rings: the records by the names of their exchanges, and an apply that has not ended."""
 
-    written: str
-    writer: str
-    done: int
-    planned: int
+    records: Records
+    pending: PendingApply | None
 
-    def __str__(self) -> str:
-        return f"the apply of {self.written} by {self.writer}, {self.done:,} of {plural(self.planned, 'change')} done"
+    def about(self, exchange: str) -> tuple[RingRecord | DamagedRecord | None, PlannedSteps | None]:
+        """Return the record of a ring, and the steps of it that may not all be done."""
+        record = self.records.get(record_name(exchange))
+        return record, None if self.pending is None else self.pending.steps_of(exchange, record)
+
+
+def history_of(
+    exchange: str, kept: Kept, ring: HashRing, bound: Iterable[RingMember], mark: Mark
+) -> RingHistory:
+    """Return the history of a ring, as far as it is known now: `bound` are the bindings that the broker lists."""
+    record, planned = kept.about(exchange)
+    if planned is not None and planned.record is not None:
+        return RingHistory(planned.record.past, ring, f"{kept.pending} has not ended")
+    if not isinstance(record, RingRecord):
+        return RingHistory((), ring, "no record of it is on the broker")
+    return RingHistory(record.history, ring, doubt_since(record, ring, bound, mark))
 
 
 def pending_arguments(pending: PendingApply, frame_max: int) -> dict[str, Any] | None:
@@ -105,15 +142,12 @@ def pending_arguments(pending: PendingApply, frame_max: int) -> dict[str, Any] |
         "changes": pending.changes,
         "rings": {name: _ring_content(ring) for name, ring in pending.rings.items()},
     }
-    text = base64.b64encode(zlib.compress(json.dumps(content).encode(), 9)).decode()
-    if len(text) > frame_max - _OTHER_BYTES:
-        return None
-    return {"format": _FORMAT, "format_version": _FORMAT_VERSION, "content": text}
+    return seal(_FORMAT, _FORMAT_VERSION, {}, content, frame_max)
 
 
-def _ring_content(ring: PendingRing) -> dict[str, Any]:
+def _ring_content(ring: PlannedSteps) -> dict[str, Any]:
     return {
-        "before": None if ring.before is None else ring.before.to_json(),
+        "record": None if ring.record is None else record_content(ring.record),
         "steps": [[is_bind, place_to_json(place), key] for is_bind, (place, key) in ring.steps],
         "early": ring.early,
         "moments": ring.moments,
@@ -123,10 +157,8 @@ def _ring_content(ring: PendingRing) -> dict[str, Any]:
 
 def read_pending(arguments: Mapping[str, Any]) -> PendingApply | None:
     """Return the apply in the arguments of an exchange; None if they are of another format, or damaged."""
-    if (arguments.get("format"), arguments.get("format_version")) != (_FORMAT, _FORMAT_VERSION):
-        return None
     try:
-        content = json.loads(zlib.decompress(base64.b64decode(arguments["content"], validate=True)))
+        content = unseal(_FORMAT, _FORMAT_VERSION, "an apply", arguments)
         cluster, vhost = content["where"]
         return PendingApply(
             (cluster, vhost),
@@ -137,33 +169,19 @@ def read_pending(arguments: Mapping[str, Any]) -> PendingApply | None:
             tuple(map(str, content["changes"])),
             {str(name): _ring_of(ring) for name, ring in content["rings"].items()},
         )
-    except (RabbitChxError, ValueError, TypeError, KeyError, AttributeError, zlib.error):
+    except (RabbitChxError, ValueError, TypeError, KeyError, AttributeError, IndexError):
         return None
 
 
-def _ring_of(content: Any) -> PendingRing:
-    before = content["before"]
-    return PendingRing(
-        None if before is None else HashRing.from_json(before),
+def _ring_of(content: Any) -> PlannedSteps:
+    record = content["record"]
+    return PlannedSteps(
+        None if record is None else record_in(record),
         tuple(
             (is_bind is True, (destination_from_json(place), str(key)))
             for is_bind, place, key in content["steps"]
         ),
         int(content["early"]),
         tuple((float(moved), float(lost)) for moved, lost in content["moments"]),
-        {name: content["about"][name] for name in ("unknown", "is_reset", "transient_share")},
+        {name: content["about"][name] for name in ("way", "unknown", "transient_share")},
     )
-
-
-def left_by(pending: PendingApply, bound: Iterable[str], existing: Iterable[str]) -> Iterator[str]:
-    """Yield the changes that an apply has left, as far as the names of bindings and of objects, with their kinds, show it."""
-    there, changes = {*bound, *existing}, Counter(pending.changes)
-    for change in pending.changes:
-        action, _, name = change.partition(" ")
-        opposite = {"bind": "unbind", "unbind": "bind", "create": "delete", "delete": "create"}.get(action)
-        if (
-            opposite
-            and not changes[f"{opposite} {name}"]
-            and (name in there) is (action in ("unbind", "delete"))
-        ):
-            yield change

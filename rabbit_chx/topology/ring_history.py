@@ -1,8 +1,9 @@
 """The history of a ring: what its last records say of their times. Values, without I/O.
 
-A record keeps the rings of the former ones (:mod:`rabbit_chx.topology.ring_records`). A ring lasted from the time at which its record was
-written until the next change began, unless the next record says that it did not: another program, a restart or an apply that ended early
-changed it at a time that nobody noted.
+A record keeps the rings of the former ones (:mod:`rabbit_chx.topology.ring_records`), in the order in which they were stored. A ring lasted
+from the time at which its record was written until the next change began. If that time is not known, because another program, a restart or an
+apply that ended early changed the ring, nothing is known of the time until the next record. The times are those of the writers' clocks: they
+are compared only where they rise from record to record.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ class PastRing:
         writer: who wrote it; empty for a ring that an apply found, and no record.
         buckets: the ring.
         release: the release of the broker.
-        began: the time at which the writer began to change the ring; empty if it was so already.
-        gap: why the ring of the former record did not last until then; empty if it did.
+        began: the time until which the ring of the former record lasted; empty if that is not known.
     """
 
     written: str
@@ -42,7 +42,6 @@ class PastRing:
     buckets: tuple[Place, ...]
     release: Release
     began: str = ""
-    gap: str = ""
 
     @property
     def ring(self) -> HashRing:
@@ -55,17 +54,17 @@ class PastRing:
         return f"{self.written} by {self.writer}" if self.writer else self.written
 
     def repeats(self, former: PastRing) -> bool:
-        """Return True if it says nothing that a former one does not say."""
-        return not (self.gap or self.began) and (self.buckets, self.release) == (
-            former.buckets,
-            former.release,
-        )
+        """Return True if the former ring lasted until it was written, and is the same."""
+        same = (self.buckets, self.release) == (former.buckets, former.release)
+        return same and self.began == self.written
 
     def doubt_before(self, moment: datetime) -> str:
         """Return why the former ring may not have been there at a time before this one; empty if it was."""
-        if self.began and moment >= _time(self.began):
+        if not self.began:
+            return f"it was changed before {self.written}, and the time is not known"
+        if moment >= _time(self.began):
             return f"an apply of {self.writer} changed the ring from {self.began} to {self.written}"
-        return self.gap
+        return ""
 
 
 def with_next(past: Sequence[PastRing], *rings: PastRing) -> tuple[PastRing, ...]:
@@ -116,18 +115,33 @@ class RingHistory:
 
     def at(self, moment: datetime) -> RingAtTime:
         """Return the ring of a time."""
-        known = len(list(takewhile(lambda ring: _time(ring.written) <= moment, self.rings)))
-        if not known:
-            doubt = (
-                f"its records begin at {self.rings[0].written}"
-                if self.rings
-                else "no record of it is on the broker"
-            )
-            return RingAtTime(moment, None, replace(self.now, ground=Ground("assumed", doubt)))
-        record = self.rings[known - 1]
-        doubt = self.rings[known].doubt_before(moment) if known < len(self.rings) else self.doubt
-        ring = replace(record.ring, ground=Ground("assumed", doubt)) if doubt else record.ring
-        return RingAtTime(moment, record, ring)
+        number = sum(_time(ring.written) <= moment for ring in self.rings) - 1
+        record = self.rings[number] if number >= 0 else None
+        if doubt := self._doubt_at(number, moment):
+            likely = self.now if record is None else record.ring
+            return RingAtTime(moment, record, replace(likely, ground=Ground("assumed", doubt)))
+        assert record is not None  # a doubt says that there is none
+        return RingAtTime(moment, record, record.ring)
+
+    def _doubt_at(self, number: int, moment: datetime) -> str:
+        """Return why the ring of a number may not be that of a time; empty if it is."""
+        if not self.rings:
+            return "no record of it is on the broker"
+        following = self.rings[number + 1 : number + 2]
+        for ring in (*self.rings[max(number, 0) : number + 1], *following):
+            if not self._rises(ring):
+                return f"the time of the record of {ring.written} does not fit the order of the records: the clock of a writer was wrong"
+        if number < 0:
+            return f"its records begin at {self.rings[0].written}"
+        return following[0].doubt_before(moment) if following else self.doubt
+
+    def _rises(self, ring: PastRing) -> bool:
+        """Return True if the record of a ring is not older than those before it, nor newer than those after it."""
+        place = self.rings.index(ring)
+        times = [_time(each.written) for each in self.rings]
+        return all(time <= times[place] for time in times[:place]) and all(
+            time >= times[place] for time in times[place:]
+        )
 
     def changes(self) -> list[tuple[PastRing, float | None]]:
         """Return each ring with the exact share of the keys that moved since the former one, the newest first."""
@@ -159,7 +173,6 @@ def past_to_json(past: Sequence[PastRing], buckets: Sequence[Place]) -> list[dic
                 "written": ring.written,
                 "writer": ring.writer,
                 "began": ring.began,
-                "gap": ring.gap,
                 "release": [ring.release.version, ring.release.store if ring.release.store_known else None],
                 "kept": [head, tail],
                 "runs": runs[head : len(runs) - tail],
@@ -186,7 +199,6 @@ def past_from_json(found: Sequence[Any], buckets: Sequence[Place]) -> tuple[Past
                 tuple(places),
                 Release(version, store),
                 str(entry["began"]),
-                str(entry["gap"]),
             )
         )
     return tuple(reversed(past))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, Release
-from rabbit_chx.topology.live_rings import find_recorded_ring, live_hash_exchange
+from rabbit_chx.topology.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -144,8 +144,8 @@ def healed(live: LiveTopology, exchange: str) -> Topology:
     live = as_live(live)
     definition = live_hash_exchange(live, exchange)
     ring = live.rings.get(exchange)
-    if ring is not None and (recorded := find_recorded_ring(live, exchange)) is not None:
-        ring = recorded[1]
+    if ring is not None and (recorded := find_recorded(live, exchange)) is not None:
+        ring = recorded.ring
     members = repair_members(exchange, definition.ring or (), ring)
     return Topology((replace(definition, ring=members, owner="ours"),))
 

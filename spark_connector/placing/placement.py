@@ -127,21 +127,15 @@ def _has_holes(placing: KeyMap) -> bool:
 
 
 def _repartition(
-    df: DataFrame,
-    key: Column,
-    placing: KeyMap,
-    placement: Placement,
-    order_by: Sequence[Column] = (),
+    df: DataFrame, key: Column, placing: KeyMap, placement: Placement, order_by: Sequence[Column]
 ) -> DataFrame:
     helper = _HELPER
     while helper in df.columns:
         helper += "_"
     exact = hasattr(df, "repartitionById")  # since PySpark 4.1
     chosen = df.withColumn(helper, _partition_column(key, placing, placement, salted=not exact))
-    if exact:
-        rows = chosen.repartitionById(placement.partitions, helper)
-    else:
-        rows = chosen.repartition(placement.partitions, helper)
+    move = chosen.repartitionById if exact else chosen.repartition
+    rows = move(placement.partitions, helper)
     if order_by:
         rows = rows.sortWithinPartitions(*order_by)
     return rows.drop(helper)
@@ -341,11 +335,9 @@ def create_udf(function: Callable[..., Any], return_type: str, *arguments: objec
     check_worker_python(import_module("pyspark.sql").SparkSession.getActiveSession())
     functions: Any = import_module("pyspark.sql.functions")
     arrow = hasattr(functions, "arrow_udf")  # since PySpark 4.1
-    shipped = (
-        OnExecutor(function, *arguments)
-        if arrow
-        else OnExecutor(_through_pandas, partial(function, *arguments))
-    )
+    shipped = OnExecutor(function, *arguments)
+    if not arrow:
+        shipped = OnExecutor(_through_pandas, partial(function, *arguments))
     column_of: Callable[..., Column] = (functions.arrow_udf if arrow else functions.pandas_udf)(
         lambda *columns: shipped(*columns),  # noqa: PLW0108  # without annotations, Spark takes it for a scalar UDF
         return_type,

@@ -186,11 +186,9 @@ class MicroBatches:
         """
         end = self.ends.get(stream)
         seen = self._seen.get(stream)
-        unread = (
-            "how many rows behind that were not read is not known, since the query has just started"
-            if seen is None
-            else f"{max(0, seen - place.next):,} rows behind that were seen and not read"
-        )
+        unread = "how many rows behind that were not read is not known, since the query has just started"
+        if seen is not None:
+            unread = f"{max(0, seen - place.next):,} rows behind that were seen and not read"
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
             if stream not in self._gone:

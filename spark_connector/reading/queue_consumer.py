@@ -208,34 +208,30 @@ class QueueConsumer:
                 )
                 room -= kept[-1].size
 
-        late = None
+        late = 0  # messages that are ready, and given to another consumer
         with self._connection.own_errors():
             self._channel.basic_qos(prefetch_count=most)
             consumer = self._channel.basic_consume(queue, receive)
             deadline, was_empty = time.monotonic() + _PATIENCE_S, False
-            while came < most and late is None:
+            while came < most and not late:
                 before = came
                 self._connection.process(_LOOK_S)
                 if came > before:
                     deadline, was_empty = time.monotonic() + _PATIENCE_S, False
                 elif ready := self.ready(queue):
-                    if time.monotonic() > deadline:
-                        late = self._late(queue, ready)
+                    late = ready if time.monotonic() > deadline else 0
                 elif was_empty:  # twice: messages in flight at the first check have arrived
                     break
                 else:
                     was_empty = True
             self._channel.basic_cancel(consumer)
-        if late is not None:
-            raise late
+        if late:
+            raise BrokerTimeoutError(
+                f"{self._where}: queue {queue!r} has {late:,} messages, and gives none within {_PATIENCE_S:g} s: another consumer goes "
+                "first, as a single active consumer or by its priority; stop it, or wait until it has stopped",
+                queue=queue,
+            )
         return kept, came
-
-    def _late(self, queue: str, ready: int) -> BrokerTimeoutError:
-        return BrokerTimeoutError(
-            f"{self._where}: queue {queue!r} has {ready:,} messages, and gives none within {_PATIENCE_S:g} s: another consumer goes "
-            "first, as a single active consumer or by its priority; stop it, or wait until it has stopped",
-            queue=queue,
-        )
 
 
 def batch_of(queue: str, messages: Sequence[UnsettledMessage], include: Sequence[str]) -> pa.RecordBatch:

@@ -171,12 +171,8 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             read_to = each.end
     except (MissingRowsError, NotFoundError) as cause:
         if strict:
-            lost = (
-                cause
-                if isinstance(cause, MissingRowsError)
-                else MissingRowsError(str(cause), queue=each.stream)
-            )
-            raise in_sparks_words(lost) from None
+            lost = cause if isinstance(cause, MissingRowsError) else None
+            raise in_sparks_words(lost or MissingRowsError(str(cause), queue=each.stream)) from None
         if isinstance(cause, MissingRowsError) and each.before is not None and read_to == each.start:
             # The micro-batch was planned over a new log, by a query that failed then: its end is one of the new log.
             _log.warning(

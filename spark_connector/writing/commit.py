@@ -122,9 +122,7 @@ def _compare_rings(
     plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None, ring: WatchedRing
 ) -> None:
     """Raise a PublishError if the ring by which rows were routed has changed."""
-    rows: Counter[str] = Counter()
-    for task in tasks:
-        rows.update(task.predicted)
+    rows = sum((Counter(task.predicted) for task in tasks), Counter[str]())
     before = ring.ring
     change = ring.change(rows)
     if change is None:
@@ -234,11 +232,9 @@ def _loss_notes(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: st
     if ring_now is not None:
         yield f"connections were lost and opened again ({reconnects}): {ring_now}"
     else:
-        advice = (
-            ""
-            if options.ring is None
-            else "; rows by predicted queue are then wrong, so read the ring again and compare"
-        )
+        advice = ""
+        if options.ring is not None:
+            advice = "; rows by predicted queue are then wrong, so read the ring again and compare"
         yield (
             f"connections were lost and opened again ({reconnects}): if a broker with Mnesia (the default until "
             f"4.1) was restarted, the ring may have another order now, and keys may have changed queue during the write{advice}"

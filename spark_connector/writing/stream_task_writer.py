@@ -20,7 +20,7 @@ from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
 from rabbit_chx.streams.publisher import FILTER_OVERHEAD, row_overhead
-from rabbit_chx.streams.rows import ROW_BITS, SUB_ENTRY
+from rabbit_chx.streams.rows import ROW_BITS
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
@@ -88,8 +88,7 @@ class StreamTaskWriter:
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         options = self._options
         name = self._name() if options.exactly_once else None
-        overhead = row_overhead(name, options.target)
-        overhead += SUB_ENTRY.size if options.sub_entry_rows else 0
+        overhead = row_overhead(name, options.target, options.sub_entry_rows)
         overhead += FILTER_OVERHEAD if options.filter_value_column else 0
         self._counter.most_row_bytes = self._layout.frame_max - overhead
         try:
@@ -118,18 +117,10 @@ class StreamTaskWriter:
         if first is None:
             return
         options = self._options
-        ring: dict[str, Any] = (
-            {} if options.super_stream else {"ring": self._layout.placing, "exchange": options.exchange}
-        )
-        with self._open(
-            super_stream=options.super_stream or None,
-            routing=(options.stream_routing or "hash")
-            if options.super_stream
-            else None,  # the driver has warned
-            sub_entry_rows=options.sub_entry_rows,
-            compression=options.compression,
-            **ring,
-        ) as publisher:
+        target: dict[str, Any] = {"ring": self._layout.placing, "exchange": options.exchange}
+        if options.super_stream:  # the driver has warned if the routing is not given
+            target = {"super_stream": options.super_stream, "routing": options.stream_routing or "hash"}
+        with self._open(**target) as publisher:
             for piece in chain((first,), pieces):
                 self._send(publisher, piece)
 
@@ -165,14 +156,7 @@ class StreamTaskWriter:
                 lambda connection: check_form(connection, self._layout, name, version, self._options)
             )
             exchange, proof = self._options.target, self._options.verify != "off"
-            with self._open(
-                stream=stream,
-                name=name,
-                exchange=exchange,
-                proof=proof,
-                sub_entry_rows=entries,
-                compression=self._options.compression,
-            ) as publisher:
+            with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
                 # An earlier release may have ended a sub-entry where an input was cut: a call that ends there makes the same one.
                 done = before - first + 1 if before >> ROW_BITS == version and entries else 0
                 for some, publisher.compares_known in _mark_last(_split(chain((piece,), pieces), done)):
@@ -296,6 +280,8 @@ class StreamTaskWriter:
                 self._addresses(),
                 limits=limits,
                 addresses=options.node_addresses,
+                sub_entry_rows=options.sub_entry_rows,
+                compression=options.compression,
                 **arguments,
             )
         )
@@ -348,11 +334,9 @@ def _shown(streams: Sequence[str]) -> str:
 
 
 def _new_version_remedy(rows: int) -> str:
-    return (
-        f"; {rows:,} rows of this version are stored already, so use another version for the placed rows"
-        if rows
-        else ""
-    )
+    if not rows:
+        return ""
+    return f"; {rows:,} rows of this version are stored already, so use another version for the placed rows"
 
 
 def _table_of(messages: Messages) -> pa.Table:

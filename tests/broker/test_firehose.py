@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -77,14 +80,16 @@ class Traced:
             time.sleep(0.1)
 
     @contextmanager
-    def published(self, exchange: str = "orders", **properties: Callable[[int], Any]) -> Iterator[None]:
-        """Publish a thousand messages each second, with the keys key-0, key-1 and so on."""
+    def published(
+        self, exchange: str = "orders", every_s: float = 0.001, **properties: Callable[[int], Any]
+    ) -> Iterator[None]:
+        """Publish a thousand messages each second, or fewer, with the keys key-0, key-1 and so on."""
 
         def publish(stop: Event) -> None:
             with pika.BlockingConnection(pika_parameters(self.broker.url)) as connection:
                 channel = connection.channel()
                 for number in count():
-                    if stop.wait(0.001):
+                    if stop.wait(every_s):
                         return
                     made: Any = {name: value(number) for name, value in properties.items()}
                     channel.basic_publish(exchange, f"key-{number}", b"", pika.BasicProperties(**made))
@@ -194,6 +199,28 @@ def test_a_record_is_made_of_live_traffic_and_a_change_by_another_program_contra
     assert site.is_as_before()
 
 
+def test_a_trace_of_too_few_keys_says_how_long_the_others_take_and_a_second_one_adds_to_it(
+    site: Traced, run: Callable[..., tuple[int, Any, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with site.published(every_s=0.3):
+        code, _, err = run("record", "orders", "--trace", "2", "--yes")
+    assert (code, "at this rate the " in err) == (3, True), err
+    (kept,) = tmp_path.iterdir()
+    advised = re.search(rf"rabbit-chx record orders --trace (\d+) --observed {re.escape(str(kept))}", err)
+    assert advised is not None, err
+    assert int(advised[1]) > 2
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    before = kept.read_text().splitlines()
+    assert before[0] == "key,queue,time,exchange,count"
+    assert 3 < len(before) < 9
+    with site.published():
+        code, document, err = run("record", "orders", "--trace", "2", "--observed", str(kept), "--yes")
+    assert (code, [each["origin"] for each in document["recorded"]]) == (0, ["observed"]), err
+    with site.open() as live:
+        assert live.ring("orders").buckets == ring(QUEUES).buckets
+
+
 def test_slots_show_the_queue_behind_and_holes_no_queue(
     site: Traced, run: Callable[..., tuple[int, Any, str]]
 ) -> None:
@@ -268,7 +295,7 @@ def test_what_a_killed_command_leaves_on_the_next_one_says_and_offers_to_switch_
     run("check", "orders", "--yes")
     assert site.is_as_before()
     assert "still on" not in run("show", "orders")[2]
-    assert code == 0
+    assert code == 3, "the order is not known"
 
 
 def test_the_sign_of_tracing_that_a_restart_has_switched_off_goes(
@@ -362,8 +389,11 @@ def test_a_user_without_the_tag_gets_one_sentence(site: Traced, capsys: pytest.C
             ),
         ):
             live.trace("orders", 1)
-        assert main([*for_user.command("record", "orders", "--trace", "1", "--yes")]) == 77
-        capsys.readouterr()
+        for verb in ("record", "verify"):
+            assert main([*for_user.command(verb, "orders", "--trace", "1", "--yes")]) in (3, 77)
+            said = capsys.readouterr().err
+            assert "rabbitmqctl set_user_tags" not in said, "a command that this user does not have"
+            assert f"rabbit-chx {verb} orders --observed FILE" in said or verb == "verify", said
         assert main([*for_user.command("check", "orders")]) == 3
         said = capsys.readouterr().err
         assert "--ring-via" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import time
 from collections import Counter
@@ -92,7 +93,7 @@ def test_one_exchange_and_its_vhost_tell_the_same_ring(
     tell()
     bare_channel.queue_unbind("a", "x", "1")
     tell()
-    assert told == ["assumed", "recorded", "assumed", "recorded", "recorded"]
+    assert told == ["assumed", "recorded", "assumed", "assumed", "assumed"]
 
 
 @pytest.mark.slow
@@ -162,16 +163,18 @@ def killed_at_each_operation(
         with Broker(site.broker.url, site.broker.management_url) as live:  # without rabbitmqctl
             recorded = live.topology()
             for name, ring in recorded.rings.items():
-                assert (name, ring.provenance, ring.ground.doubt) == (name, "recorded", "")
-                assert (name, ring.buckets) == (name, read.rings[name].buckets)
-                seen["recorded"] += 1
+                seen[ring.provenance] += 1
+                if ring.ground.is_certain:
+                    assert (name, ring.buckets) == (name, read.rings[name].buckets)
+                else:
+                    assert "has not ended" in ring.ground.doubt, (name, ring.ground)
             again = plan(new, recorded)
             if again.changes:
                 assert again.checksum == reviewed.checksum, (str(reviewed.changes), str(again.changes))
                 assert {name: ring.moments for name, ring in again.rings.items() if ring.is_moving} == {
                     name: reviewed.rings[name].moments for name, ring in again.rings.items() if ring.is_moving
                 }
-                seen["resumed"] += again.resumes is not None and again.resumes.done > 0
+                seen["resumed"] += bool(again.resumes)
             left = reviewed if again.changes else again
             live.apply(left, allow_moved=1.0, allow_delete=True, allow_loss=True)
             after = live.topology()
@@ -281,7 +284,7 @@ def test_the_ring_of_a_time_is_the_one_that_the_broker_had(site: ChangedSite) ->
     found = [history.at(moment).ring for moment, _ in truth]
     assert [ring.ground.origin for ring in found] == ["recorded", "assumed", "recorded"]
     assert (found[0].buckets, found[2].buckets) == (truth[0][1], truth[2][1])
-    assert "another program bound or unbound h.3=1" in found[1].ground.doubt
+    assert re.fullmatch(r"it was changed before \S+, and the time is not known", found[1].ground.doubt)
     moved = [(ring.writer != "", share) for ring, share in history.changes()]
     assert [by_us for by_us, _ in moved] == [True, False, True, True]
     assert all(share and 0 < share <= 1 for _, share in moved[:-1])

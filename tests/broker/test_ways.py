@@ -157,6 +157,15 @@ def test_before_anything_is_written_clusters_of_one_name_are_told_apart(
     file.write_text(FILE)
     new = Topology.from_toml(FILE.replace('"orders"', '"bills"'))
     for addresses in mixed(here, there):
+        for command in (
+            ("route", "orders", "k"),
+            ("show", "orders"),
+            *([("check",)] * bool(addresses.management_url)),
+        ):
+            code, said = run(addresses, *command)
+            assert (code, "are two brokers, although both are called" in said) == (2, True), said
+        with opened(addresses) as live, pytest.raises(errors.MismatchError, match="are two brokers"):
+            live.ring("orders")
         if addresses.management_url:
             for command in (
                 ("record", "orders", "--yes"),

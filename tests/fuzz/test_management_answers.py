@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 import pytest
@@ -30,13 +31,16 @@ from rabbit_chx.topology.live.reading import (
 )
 from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
 from rabbit_chx.topology.mark import MARK, Stamp
+from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.ring_records import make_record, record_arguments
 
 VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**400, "", "x", "\ud800", [], {}, [{}], {"x": []})
 RING = HashRing.from_bindings([("q1", 1), (ExchangeRef("slot"), 2)], Release("4.3.6"))
 STAMP = Stamp("rabbit@one", "/", "a", "b")
-RECORD = record_arguments(replace(make_record("orders", RING, RING.bindings or ()), stamp=STAMP))
+RECORD = record_arguments(
+    replace(make_record("orders", RING, starmap(RingMember, RING.bindings or ())), stamp=STAMP)
+)
 ANSWERS: Mapping[str, Any] = json.loads((ROOT / "tests/fuzz/management_answers.json").read_text())
 for exchange in (*ANSWERS["exchanges"], *ANSWERS["exchanges?page"]["items"]):
     if exchange["name"] == "rabbit-chx.ring.orders":

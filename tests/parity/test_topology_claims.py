@@ -73,11 +73,11 @@ class Judge:
                 assert (alone, alone.bindings, alone.ground) == (told, told.bindings, told.ground)
         if told is None:
             return None
-        if told.ground.is_assumed:
-            self.seen[_UNKNOWN] += 1
-            return None
         true = history.truth()
-        self.seen["rings"] += 1
+        if told.ground.is_assumed:
+            self.seen["likely, and true" if told.buckets == true else "likely, and not"] += 1
+            return None
+        self.seen["certain"] += 1
         if told.buckets != true:
             self._blame(history, f"{told.provenance} {_runs(told.buckets)}, is {_runs(true)}")
         return told.buckets == true

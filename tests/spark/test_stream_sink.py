@@ -32,7 +32,7 @@ from rabbit_chx.routing import ModulusHashExchange, SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-from rabbit_chx.topology.ring_records import RECORD_PREFIXES
+from rabbit_chx.topology.ring_records import RECORD_PREFIX
 from spark_connector import batch_publisher, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 
@@ -294,7 +294,7 @@ def test_a_recorded_ring_is_read(spark: SparkSession, vhost: RunningBroker) -> N
         assert len(rows) == ROWS + 100
         assert all(ring.destination_for(key) == stream for stream, key, _ in rows)
         with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
-            connection.channel().exchange_delete(f"{RECORD_PREFIXES[0]}x")
+            connection.channel().exchange_delete(f"{RECORD_PREFIX}x")
     for given in options, once:
         with pytest.raises(InputError, match=r"the ring is assumed .*: record the ring, or pass ringVia"):
             publish(placed, given)

@@ -20,7 +20,6 @@ from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.testing import containers
 from rabbit_chx.testing.running_broker import RunningBroker, in_vhost
 
-_NODES = 3
 _TOGETHER_TIMEOUT_S = 120
 
 # The nodes find each other by the names of their containers, which Docker resolves on a network of ours. Up to 3.8 a
@@ -80,11 +79,12 @@ class RunningCluster:
 
 
 @contextmanager
-def docker_cluster(series: str = "4.3") -> Iterator[RunningCluster]:
-    """Start a cluster of three nodes in containers of its own on a network of its own; all of it is removed at the end.
+def docker_cluster(series: str = "4.3", nodes: int = 3) -> Iterator[RunningCluster]:
+    """Start a cluster in containers of its own on a network of its own; all of it is removed at the end.
 
     Args:
         series: the release series; the image is ``rabbitmq:SERIES-management``.
+        nodes: how many nodes it has.
 
     Raises:
         MissingExtraError: testcontainers is not installed.
@@ -96,18 +96,18 @@ def docker_cluster(series: str = "4.3") -> Iterator[RunningCluster]:
     image = containers.official_image(series)
     containers.require_image(image)
     with ExitStack() as removal:
-        cluster = _start(image, removal)
+        cluster = _start(image, nodes, removal)
         cluster.wait_until_together()
         yield cluster
 
 
-def _start(image: str, removal: ExitStack) -> RunningCluster:
+def _start(image: str, count: int, removal: ExitStack) -> RunningCluster:
     """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network last."""
     network = f"rabbit-chx-{secrets.token_hex(4)}"
     # If we die, `reaper` removes what has this label.
     containers.docker("network", "create", "--label", session_label(), network)
     removal.callback(containers.docker, "network", "rm", network)
-    names = [f"{network}-{number}" for number in range(1, _NODES + 1)]
+    names = [f"{network}-{number}" for number in range(1, count + 1)]
     cookie = secrets.token_hex(16)
     servers = []
     for name in names:

@@ -33,6 +33,7 @@ class ModelBroker:
     Attributes:
         mark: the queue that marks the start of the broker, and proves records.
         mark_messages: the number of its messages; a restart takes the transient one away.
+        persistent: how many of them are persistent, as statistics count them; None: there are none.
     """
 
     def __init__(self, release: Release) -> None:
@@ -44,6 +45,7 @@ class ModelBroker:
         self.rings: dict[str, HashRing] = {}
         self.mark: QueueDefinition | None = None
         self.mark_messages = 0
+        self.persistent: int | None = None
 
     @classmethod
     def holding(cls, topology: Topology | LiveTopology, release: Release) -> ModelBroker:

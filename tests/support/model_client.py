@@ -270,7 +270,13 @@ class ModelClient:
         listed = [{**EXPORTED[kind](each), "vhost": "/"} for each in objects.get(kind, ())]
         if kind == "queues":
             return [
-                {"exclusive": False, "node": _NODE, **entry, "messages": self.messages_in(entry["name"])}
+                {
+                    "exclusive": False,
+                    "node": _NODE,
+                    **entry,
+                    "messages": self.messages_in(entry["name"]),
+                    **({"messages_persistent": model.persistent} if entry["name"] == MARK else {}),
+                }
                 for entry in listed
             ]
         if kind == "bindings":

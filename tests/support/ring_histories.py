@@ -33,7 +33,7 @@ from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import healed, plan
 from rabbit_chx.topology.mark import MARK
-from rabbit_chx.topology.ring_records import RECORD_PREFIXES
+from rabbit_chx.topology.ring_records import PENDING_APPLY, record_name
 
 X = "x"
 _QUEUES = [f"q{number}" for number in range(5)]
@@ -46,7 +46,7 @@ _AMQP_ERRORS = (pika.exceptions.AMQPError, pika.exceptions.StreamLostError)
 _MOST_OPERATIONS = 25
 
 #: What nothing but the ring itself shows.
-Hidden: TypeAlias = Literal["", "bound and unbound", "temporary"]
+Hidden: TypeAlias = Literal["", "bound and unbound", "temporary", "older export"]
 Listed: TypeAlias = tuple[Destination, str, str]
 
 
@@ -59,7 +59,7 @@ class _Unseen:
         bound, unbound: the destinations that were bound, and those of which a binding went.
         twice: those that had several bindings.
         ended: queues that were bound when the broker stopped, and went with it.
-        had_temporary: True if the record says that a restart makes it void.
+        is_older: True if an older export has brought back a record that was deleted.
     """
 
     recorded: set[Destination] = field(default_factory=set)
@@ -67,14 +67,16 @@ class _Unseen:
     unbound: set[Destination] = field(default_factory=set)
     twice: set[Destination] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
-    had_temporary: bool = False
+    is_older: bool = False
 
     @property
     def hidden(self) -> Hidden:
         # A queue that the record does not have leaves nothing if it comes and goes with one binding.
         if self.bound & self.unbound & (self.recorded | self.twice):
             return "bound and unbound"
-        return "temporary" if self.ended and not self.had_temporary else ""
+        if self.is_older:
+            return "older export"
+        return "temporary" if self.ended else ""
 
 
 class RingHistory:
@@ -113,6 +115,7 @@ class RingHistory:
         self._backup: Any = None
         self._unseen, self._unseen_by_file = _Unseen(), _Unseen()
         self._has_new_record = False
+        self._bound_by_services: list[Listed] = []
         self._move_to(broker)
         self._make_vhost()
         channel = self.site.channel
@@ -121,7 +124,7 @@ class RingHistory:
             channel.queue_declare(queue, durable=True)
         self._declare()
         if random.random() < 0.2:
-            self._hold(_TEMPORARY[0])
+            self._hold()
         for _ in range(2):
             self._bind_one()
         self.trail.append(f"bound {self._bindings()}")
@@ -174,13 +177,15 @@ class RingHistory:
         self._has_new_record = False
 
     def _begin_anew(self) -> None:
-        self._unseen = _Unseen(
-            {place for place, *_ in self._listed()}, had_temporary=bool(self._held_or_auto())
-        )
+        self._bound_by_services = self._listed()
+        self._unseen = _Unseen({place for place, *_ in self._listed()})
 
-    def _held_or_auto(self) -> list[str]:
-        entries = self.api.get_list("queues", self.name, fields={"name": str})
-        return [entry["name"] for entry in entries if entry["name"] in _TEMPORARY]
+    def _queues(self) -> set[str]:
+        return {entry["name"] for entry in self.api.get_list("queues", self.name, fields={"name": str})}
+
+    def _has_record(self) -> bool:
+        entries = self.api.get_list("exchanges", self.name, fields={"name": str})
+        return any(entry["name"] == record_name(X) for entry in entries)
 
     def _listed(self) -> list[Listed]:
         with suppress(NotFoundError):
@@ -252,15 +257,30 @@ class RingHistory:
     # -- own changes
 
     def _drawn(self) -> Topology:
-        members = [f"{{ queue = {queue!r} }}" for queue in _QUEUES] + [f"{{ exchange = {_FAN!r} }}"]
-        chosen = self.random.sample(members, self.random.randint(1, 4))
-        weighted = [
-            member.replace(" }", f", weight = {self.random.choice(_WEIGHTS[:3])} }}") for member in chosen
-        ]
+        """Return a file: with a ring, some of whose bindings have an argument or queues that the broker deletes, or with slots."""
+        passing = "nd" if self.random.random() < 0.1 else "q4"
+        members = [f"{{ queue = {queue!r} }}" for queue in (*_QUEUES[:4], passing)]
+        if self.random.random() < 0.2:
+            shared = ", ".join(self.random.sample(members[:4], 2))
+            ring = f"slots = {self.random.choice([4, 6])}\nmembers = [{shared}]"
+        else:
+            members.append(f"{{ exchange = {_FAN!r} }}")
+            weighted = [
+                member.replace(
+                    " }", f", weight = {self.random.choice(_WEIGHTS[:3])}{self._drawn_argument()} }}"
+                )
+                for member in self.random.sample(members, self.random.randint(1, 4))
+            ]
+            ring = f"ring = [{', '.join(weighted)}]"
         return Topology.from_toml(
-            f'owns = ["x"]\n[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nring = [{", ".join(weighted)}]\n'
+            f'owns = ["x", "x.slot.*", "x.park"]\n[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n{ring}\n'
             f'[[exchanges]]\nname = "{_FAN}"\ntype = "fanout"\n[[queues]]\nname = "q{{0..4}}"\n'
+            + '[[queues]]\nname = "nd"\ndurable = false\n'
+            * (passing == "nd")
         )
+
+    def _drawn_argument(self) -> str:
+        return ', arguments = { by = "file" }' if self.random.random() < 0.1 else ""
 
     def managed(self) -> Broker:
         """Return the broker of a user without ``rabbitmqctl``, not open yet."""
@@ -291,6 +311,8 @@ class RingHistory:
         self.trail[-1] += f" reads {reads}, died {died}"
         self.site.wait_until_unlocked()
         self._has_new_record = True
+        if self.random.random() < 0.5:
+            self._note_unseen(lambda: self._try("start_services"))
 
     def _record(self) -> None:
         with self.site.connected() as broker:
@@ -331,6 +353,14 @@ class RingHistory:
 
     # -- what others do
 
+    def _start_services(self) -> None:
+        """Let services start: each declares its queue, and binds it as it was bound when the last record was written, or otherwise."""
+        for place in self.random.sample(_QUEUES, self.random.randint(1, 3)):
+            known = [(at, key) for at, key, _ in self._bound_by_services if at == place]
+            if known and self._may(place, "bound"):
+                self.site.channel.queue_declare(place, durable=True)
+                self.site.channel.queue_bind(place, X, known[0][1])
+
     def _declare(self) -> None:
         self.site.channel.exchange_declare(X, CHX, durable=True)
 
@@ -366,7 +396,7 @@ class RingHistory:
         self.api.delete("bindings", self.name, "e", X, kind, name, properties)
 
     def _rebind(self) -> None:
-        listed = [each for each in self._listed() if each[0] not in _TEMPORARY]
+        listed = [each for each in self._listed() if each[0] not in self._holders]
         if self.hides and listed:
             place, key, _ = binding = self.random.choice(listed)
             self._unbind_it(binding)
@@ -395,17 +425,24 @@ class RingHistory:
                 self._unseen.bound |= {place for place, *_ in self._listed()}
 
     def _hold_temporary(self) -> None:
-        free = [queue for queue in _TEMPORARY if queue not in self._held_or_auto()]
-        if free and self._may(free[0], "bound"):
-            self._hold(free[0])
+        if len(self._holders) < 2:
+            self._hold()
 
-    def _hold(self, queue: str) -> None:
+    def _hold(self) -> None:
+        """Let a program bind a queue that ends with its connection, with a name of its own or of the broker."""
         connection = self._connection()
         channel = connection.channel()
-        is_exclusive = self.random.random() < 0.5
-        channel.queue_declare(
-            queue, exclusive=is_exclusive, auto_delete=not is_exclusive, durable=not is_exclusive
+        how = self.random.choice(["exclusive", "auto-delete", "server-named"])
+        name = (
+            "" if how == "server-named" else next(name for name in _TEMPORARY if name not in self._queues())
         )
+        queue = channel.queue_declare(
+            name,
+            exclusive=how != "auto-delete",
+            auto_delete=how == "auto-delete",
+            durable=how == "auto-delete",
+        ).method.queue
+        assert queue is not None
         channel.basic_consume(queue, lambda *_: None)
         self._holders[queue] = connection
         channel.queue_bind(queue, X, self.random.choice(_WEIGHTS))
@@ -422,10 +459,10 @@ class RingHistory:
         """Close the connection of a temporary queue, which goes with it."""
         with suppress(*_AMQP_ERRORS):
             self._holders.pop(queue).close()
-        until(lambda: queue not in self._held_or_auto(), f"{queue} is gone")
+        until(lambda: queue not in self._queues(), f"{queue} is gone")
 
     def _spoil_mark(self) -> None:
-        how = self.random.choice(["purge", "delete", "policy", "publish"])
+        how = self.random.choice(["purge", "delete", "policy", "publish", "move", "persist"])
         self.trail[-1] += f" {how}"
         channel = self.site.channel
         if how == "purge":
@@ -433,7 +470,10 @@ class RingHistory:
         elif how == "delete":
             channel.queue_delete(MARK)
         elif how == "publish":
-            channel.basic_publish("", MARK, b"")
+            kept = pika.BasicProperties(delivery_mode=self.random.choice([1, 2]))
+            channel.basic_publish("", MARK, b"", kept)
+        elif how in ("move", "persist"):  # as a shovel there and back does
+            self._move_mark(2 if how == "persist" else None)
         else:
             definition = {"max-length": self.random.randrange(2)}
             body = {"pattern": "^rabbit-chx", "apply-to": "queues", "definition": definition}
@@ -442,11 +482,19 @@ class RingHistory:
             if self.random.random() < 0.5:
                 self.api.delete("policies", self.name, "short")
 
+    def _move_mark(self, delivery_mode: int | None) -> None:
+        channel = self.site.channel
+        taken: list[Any] = list(iter(lambda: channel.basic_get(MARK, auto_ack=True), (None, None, None)))
+        for _, properties, body in taken:
+            properties.delivery_mode = delivery_mode or properties.delivery_mode
+            channel.basic_publish("", MARK, body, properties)
+        until(lambda: self._count_mark() == len(taken), "the messages are back")
+
     def _count_mark(self) -> int:
         return self.site.channel.queue_declare(MARK, passive=True).method.message_count or 0
 
     def _delete_record(self) -> None:
-        self.site.channel.exchange_delete(f"{self.random.choice(RECORD_PREFIXES)}{X}")
+        self.site.channel.exchange_delete(self.random.choice([record_name(X), record_name(X), PENDING_APPLY]))
 
     # -- copies
 
@@ -471,7 +519,9 @@ class RingHistory:
         self._backup = self.definitions()
 
     def _restore(self) -> None:
-        if self._backup is not None and (self.hides or not self._unseen.unbound):
+        is_older = self._backup is not None and not self._has_record()
+        if self._backup is not None and (self.hides or not (self._unseen.unbound or is_older)):
+            self._unseen.is_older |= is_older
             self._import(self._backup)
 
     def _copy_other(self) -> None:
@@ -495,16 +545,19 @@ class RingHistory:
 
     def prepare_restart(self) -> None:
         """Take note of the queues that end with the broker."""
-        if not self.hides and not self._unseen.had_temporary:
+        if not self.hides and self._has_record():
             self._note_unseen(self._release_all)
-        self._unseen.ended |= {place for place, *_ in self._listed() if place in _TEMPORARY}
-        self._unseen_by_file.ended |= self._unseen.ended
+        if self._has_record():
+            self._unseen.ended |= {place for place, *_ in self._listed() if place in self._holders}
+        self._unseen_by_file.ended |= {place for place, *_ in self._listed() if place in self._holders}
 
     def after_restart(self, how: str) -> None:
         """Connect again."""
         self.trail.append(f"{how} of the broker")
         self.disconnect()
         self.connect()
+        if self.random.random() < 0.5:
+            self._note_unseen(lambda: self._try("start_services"))
         self.trail.append(f"  now {self._bindings()}; {self.hidden}")
 
 
@@ -519,6 +572,7 @@ _OF_OTHERS = {
     "bind_with_argument": 1,
     "unbind": 5,
     "rebind": 1,
+    "start_services": 3,
     "delete_queue": 2,
     "delete_exchange": 1,
     "hold_temporary": 3,

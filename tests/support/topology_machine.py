@@ -106,7 +106,7 @@ class TopologyMachine(RuleBasedStateMachine):
             for name, ring in made.rings.items():
                 was, then = led(there, name), led(now, name)
                 # Those of a second run count from before the first one.
-                if ring.before.bucket_count and then != was and made.resumes is None:
+                if ring.before.bucket_count and then != was and not made.resumes:
                     assert (
                         HashRing.from_buckets(was).share_moved(HashRing.from_buckets(then))
                         <= ring.moved_at_worst

@@ -37,7 +37,7 @@ from rabbit_chx.topology.checking.difference_findings import (
     ring_findings_of,
     slot_findings_of,
 )
-from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange, with_sole_order
+from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.topology.model import LiveTopology, Means, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
@@ -413,14 +413,11 @@ def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[st
 
 
 def _known_ring(live: LiveTopology, name: str) -> HashRing:
-    """Return the ring of a live exchange: an assumed one if its order is not known. Bindings of one destination determine it."""
+    """Return the ring of a live exchange: an assumed one if its order is not known."""
     ring = live.rings[name]
     if ring.ground.is_certain:
         return ring
-    if not ring.ground.is_assumed:
-        ring = replace(ring, ground=Ground("assumed", ring.ground.text))
-    bound = find_live_ring(live, live.exchange(name), name).bound
-    return with_sole_order(ring, (member.destination for member in bound))
+    return ring if ring.ground.is_assumed else replace(ring, ground=Ground("assumed", ring.ground.text))
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -456,7 +453,7 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> Ha
 
 
 def _find_wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
-    if wanted.cluster is not None and wanted.cluster != live.cluster:
+    if wanted.cluster is not None and not live.is_cluster(wanted.cluster):
         cluster = "a cluster whose name is not known" if live.cluster is None else live.cluster
         message = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
         yield Finding("different", message, f"connect to {wanted.cluster}, or correct `cluster`")

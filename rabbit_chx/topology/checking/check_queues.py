@@ -87,6 +87,7 @@ def queue_findings(checked: CheckedQueues) -> Iterator[Finding]:
     """
     queues = [queue for queue in checked.live.queues if queue.name in checked.shares]
     for queue in queues:
+        yield from _find_down(checked, queue)
         if queue.type in _LOSING_TYPES:
             yield from _find_ttl(checked, queue)
             yield from _find_drops(checked, queue)
@@ -107,6 +108,15 @@ def ignored_argument_findings(
     for names, message, fix in find_ignored(objects, live.release or NEWEST_COMPARED):
         queue = names[0] if len(names) == 1 and names[0] in queues else None
         yield Finding("ignored-argument", message, fix, exchange=exchange, destination=queue)
+
+
+def _find_down(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
+    facts = checked.live.facts
+    if state := facts.down.get(queue.name):
+        nodes = sorted(facts.mark.nodes.get(queue.name, ()))
+        message = f"the broker reports {queue.name} as {state}: it takes no messages, and a publish with confirms gets a nack"
+        fix = f"start {listed(nodes) or 'its node'} again, or see the log of the broker"
+        yield _finding_of_queue(checked, "down-destination", queue, message, fix)
 
 
 def _find_ttl(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:

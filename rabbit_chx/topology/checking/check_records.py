@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.checking.checked_exchange import CheckedExchange
-from rabbit_chx.topology.checking.remedies import repair_fix
 from rabbit_chx.topology.live_rings import (
     find_live_ring,
-    find_recorded_ring,
+    find_recorded,
     none_lasts,
     record_command,
-    records_here,
+    record_here,
 )
 from rabbit_chx.topology.mark import has_restarted
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.planning.refusals import know_rings
-from rabbit_chx.topology.ring_records import RingRecord, records_of, show_bindings
+from rabbit_chx.topology.ring_records import RingRecord, changes_since, record_name, why_void
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
@@ -30,11 +28,10 @@ from rabbit_chx.words import percent
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield a finding if a ring that was read has another order than its record."""
-    found = find_recorded_ring(checked.live, checked.name)
-    if found is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
+    record = find_recorded(checked.live, checked.name)
+    if record is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
         return
-    record, before = found
-    bound = {member.destination for member in checked.bound}
+    before, bound = record.ring, {member.destination for member in checked.bound}
     if _only(checked.ring, bound) == _only(before, bound):
         return
     by_queue = checked.slots.map_of
@@ -54,34 +51,25 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
 
 def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield a finding if other programs bound or unbound members since the record of a ring was written."""
-    record = next((each for each in records_here(checked.live, checked.name) if each.is_final), None)
+    record = record_here(checked.live, checked.name)
     # The plugin binds and unbinds the shards of a sharded exchange.
     if record is None or is_sharded(checked.exchange, checked.live):
         return
-    recorded, bound = {*(record.state.bindings or ())}, {member.binding for member in checked.bound}
-    changes = [
-        f"{verb} {show_bindings(bindings)}"
-        for verb, bindings in (("unbound", recorded - bound), ("bound", bound - recorded))
-        if bindings
-    ]
+    changes = changes_since(record, checked.bound)
     if not changes:
         return
-    message = f"since the record of {record.about} another program {' and '.join(changes)}"
+    message = f"since the record of {record.about} another program {changes}"
     share, means = None, checked.live.facts.means
     if checked.ring.ground.is_assumed:
         kept = Fix("learn the order of the ring: ", know_rings({checked.name: checked.ring}, means))
     else:
-        share = HashRing(*record.state).share_moved(checked.ring)
+        share = record.ring.share_moved(checked.ring)
         message += f": {percent(share)} of all keys moved"
         kept = Fix("store the ring as it is with ", record_command(checked.name))
     if means.voids:
         kept = Fix(f"know that of the records {none_lasts(means)}")
-    fix = Fix(
-        "if this is intended, ",
-        kept,
-        "; otherwise make the bindings those of the record again, and then ",
-        repair_fix(checked.name, external=checked.external),
-    )
+    # To bind a member again would make it the last one, and the bindings those of the record.
+    fix = Fix("if this is intended, ", kept, "; otherwise ", checked.apply_command)
     yield checked.finding("different", message, fix, share=share)
 
 
@@ -89,19 +77,14 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     """Return why the order of a ring is compared with nothing; empty if its record is compared with it, or is its source."""
     live_ring = find_live_ring(live, live.exchange(name), name)
     ring = live_ring.ring
-    if ring.provenance == "recorded" or find_recorded_ring(live, name) is not None:
+    if ring.provenance == "recorded" or find_recorded(live, name) is not None:
         return ""
     if not ring.ground.is_certain:
         return "no record to compare it with"
-    records = [record for record in records_of(name, live.facts.records) if isinstance(record, RingRecord)]
-    remedy = "it is compared with nothing; the command record replaces it"
-    for record in records:
-        try:
-            has_restarted(record.stamp, live.facts.mark)
-        except NotDeterminedError as error:
-            return f"its record says nothing about this broker ({error}), so {remedy}"
-    if records:
-        return f"its record does not fit its bindings, so {remedy}"
+    record = live.facts.records.get(record_name(name))
+    if isinstance(record, RingRecord):
+        why = why_void(record, live_ring.bound, ring.release, live.facts.mark)
+        return f"its record does not prove it ({why}), so it is compared with nothing; the command record replaces it"
     if ring.release.follows(RESTART_KEEPS):
         return "no record to compare it with"
     bindings = [member.binding for member in live_ring.bound]

@@ -12,7 +12,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.checking.remedies import apply_fix, repair_fix
-from rabbit_chx.topology.live_rings import LiveRing, find_recorded_ring
+from rabbit_chx.topology.live_rings import LiveRing, find_recorded
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
@@ -185,8 +185,8 @@ class CheckedExchange:
         """The members that the ring has after a repair."""
         if self.wanted is not None:
             return self.wanted
-        recorded = find_recorded_ring(self.live, self.name)
-        return repair_members(self.name, self.bound, self.ring if recorded is None else recorded[1])
+        recorded = find_recorded(self.live, self.name)
+        return repair_members(self.name, self.bound, self.ring if recorded is None else recorded.ring)
 
     @cached_property
     def needs_repair(self) -> bool:

@@ -1,7 +1,8 @@
 """Apply a plan to a broker: check it against the live topology, perform its changes in order, and compare the rings afterwards.
 
-After an interruption, another plan finds the remaining changes from the live topology, and the shares of keys from what the broker keeps of
-the first run: see :mod:`rabbit_chx.topology.pending_apply`.
+After an interruption, another plan finds the remaining changes of objects from the live topology, and all steps of the rings and the shares
+of keys from what the broker keeps of the first run: see :mod:`rabbit_chx.topology.pending_apply`. So that it does not matter which steps are
+done, or whether a service has bound its queue meanwhile, a member of a ring is unbound just before it is bound.
 
 A broker removes a binding only if the arguments have the same types. JSON has fewer types than AMQP: 5 may have been sent as any of eight
 types. So a binding with arguments may remain after an unbind that reported no error. The management API deletes it by its
@@ -384,20 +385,16 @@ def _apply_checked(
     waiting: Callable[[str], None],
     drained: frozenset[str],
 ) -> Applied:
-    done: list[PlannedChange] = []
-    tally = HandOverTally()
+    done, tally = keeper.done, HandOverTally()
 
     def add(change: PlannedChange) -> None:
         done.append(change)
-        keeper.completed = len(done)
         progress(len(done), len(plan.changes))
 
     progress(0, len(plan.changes))
-    keeper.try_names()
-    keeper.begin()
-    keeper.keep_plan(waiting)
+    keeper.begin(waiting)
     try:
-        _apply_parts(plan, broker, permission, add, tally, waiting=waiting, keeper=keeper, drained=drained)
+        _apply_parts(plan, broker, permission, add, tally, waiting=waiting, drained=drained)
         rings = verify_rings(plan, broker)
         recorded = keeper.end()
         if not broker.has_source:
@@ -407,14 +404,14 @@ def _apply_checked(
             }
     except RabbitChxError as error:
         is_refused = isinstance(error, BrokerRefusedError | PlanRefusedError)
-        if is_refused:
-            keeper.finish_after_refusal()
-        has_begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
+        has_begun = (
+            done or tally.begun or tally.moved or (plan.changes[:1] and plan.changes[0].action == "replace")
+        )
+        if is_refused and len(done) < len(plan.changes):
+            keeper.finish_after_refusal(is_unchanged=not has_begun)
         # The first operation was refused, so nothing has changed.
-        if not done and not has_begun and is_refused:
-            keeper.drop_plan()
-            if not isinstance(error, _QueueLeftError):
-                raise
+        if not has_begun and is_refused and not isinstance(error, _QueueLeftError):
+            raise
         applied = _make_result(done, {}, plan, tally, keeper)
         rest = ": plan and apply again, which does the rest" if len(done) < len(plan.changes) else ""
         if rest and isinstance(error, AccessRefusedError):
@@ -455,7 +452,6 @@ def _apply_parts(
     tally: HandOverTally,
     *,
     waiting: Callable[[str], None],
-    keeper: RingKeeper,
     drained: frozenset[str],
 ) -> None:
     """Perform the changes.
@@ -471,7 +467,7 @@ def _apply_parts(
             completed(part.bind)
             continue
         waited: set[str] = set()
-        for group in group_changes(part, keeper.cuts()):
+        for group in group_changes(part):
             action = group[0].action  # a deletion or a replacement is a group by itself
             if action == "delete" and not parks_are_empty:
                 _drain_parks(plan, broker, tally)
@@ -482,7 +478,7 @@ def _apply_parts(
                     change.name for change in part if change.action == action and _is_drained(change, drained)
                 ]
                 _drain(names, broker, permission.drain_s, waiting)
-            _apply_group(group, broker, completed, keeper, allow_loss=permission.loss, drained=drained)
+            _apply_group(group, broker, completed, allow_loss=permission.loss, drained=drained, rebinds=True)
     if not parks_are_empty:
         _drain_parks(plan, broker, tally)
 
@@ -496,17 +492,11 @@ def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
         tally.moved += drain_park(broker, exchange, park)
 
 
-def group_changes(
-    changes: Iterable[PlannedChange], cuts: Collection[int] = ()
-) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself.
-
-    A group also begins at the changes of the numbers `cuts`.
-    """
+def group_changes(changes: Iterable[PlannedChange]) -> Iterator[tuple[PlannedChange, ...]]:
+    """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself."""
     group: list[PlannedChange] = []
-    for number, change in enumerate(changes):
-        is_full = len(group) == _BATCH_SIZE or number in cuts
-        if group and (is_full or not (is_repeatable(change) and is_repeatable(group[-1]))):
+    for change in changes:
+        if group and (len(group) == _BATCH_SIZE or not (is_repeatable(change) and is_repeatable(group[-1]))):
             yield tuple(group)
             group.clear()
         group.append(change)
@@ -515,53 +505,55 @@ def group_changes(
 
 
 def apply_changes(changes: Iterable[PlannedChange], broker: LiveBroker) -> None:
-    """Perform changes in order, without records.
+    """Perform changes in order, without records. A binding that exists already keeps its place.
 
     Raises:
         PlanRefusedError: a queue that is to be deleted has messages.
         RabbitChxError: the broker refuses a change; earlier ones are done.
     """
     for group in group_changes(changes):
-        _apply_group(group, broker, lambda _: None, None, allow_loss=False, drained=())
+        _apply_group(group, broker, lambda _: None, allow_loss=False, drained=(), rebinds=False)
 
 
 def _apply_group(
     group: tuple[PlannedChange, ...],
     broker: LiveBroker,
     completed: Callable[[PlannedChange], None],
-    keeper: RingKeeper | None,
     *,
     allow_loss: bool,
     drained: Collection[str],
+    rebinds: bool,
 ) -> None:
-    records = [] if keeper is None else keeper.operations_before()
+    """Perform a group of changes. `rebinds`: a member of a ring is unbound just before it is bound."""
     operations = [
-        *records,
-        *(operation for change in group for operation in operations_of(change, allow_loss=allow_loss)),
+        operation
+        for change in group
+        for operation in _operations(change, allow_loss=allow_loss, rebinds=rebinds)
     ]
     # Singly, to find the change that the broker refuses.
-    is_sent = len(group) > 1 or (records and group[0].ring)
-    together = is_sent and broker.amqp.perform_together(operations)
-    if not together:
-        for operation in records:
-            broker.amqp.perform(operation)
+    together = len(operations) > 1 and is_repeatable(group[0]) and broker.amqp.perform_together(operations)
     for change in group:
         if not together:
-            _apply_change(change, broker, allow_loss=allow_loss, drained=drained)
+            _apply_change(change, broker, allow_loss=allow_loss, drained=drained, rebinds=rebinds)
         if change.action == "unbind":
             remove_binding(change.binding, broker)
-        for operation in () if keeper is None else keeper.operations_after():
-            broker.amqp.perform(operation)
         completed(change)
 
 
+def _operations(change: PlannedChange, *, allow_loss: bool, rebinds: bool) -> tuple[Operation, ...]:
+    operations = operations_of(change, allow_loss=allow_loss)
+    if rebinds and change.ring and change.action == "bind":
+        return (Operation("unbind", change.binding), *operations)
+    return operations
+
+
 def _apply_change(
-    change: PlannedChange, broker: LiveBroker, *, allow_loss: bool, drained: Collection[str]
+    change: PlannedChange, broker: LiveBroker, *, allow_loss: bool, drained: Collection[str], rebinds: bool
 ) -> None:
     if isinstance(change.subject, PolicyDefinition):
         _apply_policy(change.subject, broker, is_deleted=change.wanted is None)
         return
-    operations = operations_of(change, allow_loss=allow_loss)
+    operations = _operations(change, allow_loss=allow_loss, rebinds=rebinds)
     if isinstance(change.live, QueueDefinition) and not allow_loss:
         operations = _check_deletion(
             change, change.live, operations, broker, is_drained=change.name in drained
@@ -656,7 +648,7 @@ def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Map
         if wanted < there:
             foreign = ", ".join(f"{place!s} (key {key})" for place, key in there - wanted)
             raise BrokerRefusedError(
-                f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and the record of the plan is valid",
+                f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and apply again",
                 exchange=name,
             )
         if there != wanted:

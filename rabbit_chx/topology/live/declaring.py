@@ -40,7 +40,7 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.planning.plan import plan
 from rabbit_chx.topology.planning.plan_value import Plan
-from rabbit_chx.topology.ring_records import records_of
+from rabbit_chx.topology.ring_records import record_name
 from rabbit_chx.topology.rules.arguments import limit_faults
 from rabbit_chx.topology.targets import declared
 
@@ -154,7 +154,7 @@ def _declare(
             forget_records(exchange.name, broker)
             apply_changes(made.changes, broker)
     except AccessRefusedError as error:
-        if error.queue != APPLY_LOCK or records_of(exchange.name, live.facts.records):
+        if error.queue != APPLY_LOCK or record_name(exchange.name) in live.facts.records:
             raise
         unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
         apply_changes(made.changes, broker)

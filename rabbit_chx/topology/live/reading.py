@@ -7,7 +7,6 @@ counts the exchange of the message; tested on 3.10.8, 4.0.5 and 4.3.6).
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +50,7 @@ from rabbit_chx.topology.live.live_broker import (
     try_count,
 )
 from rabbit_chx.topology.mark import MARK, Mark, Stamp, stamp_in
-from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means
+from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means, is_named_after
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.kinds import FLAG
@@ -65,26 +64,25 @@ from rabbit_chx.topology.objects.objects import (
     ObjectSet,
     PolicyDefinition,
     QueueDefinition,
+    RingMember,
 )
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
-from rabbit_chx.topology.pending_apply import PENDING_APPLY, read_pending
+from rabbit_chx.topology.pending_apply import Kept, history_of, read_pending
 from rabbit_chx.topology.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.topology.ring_history import RingHistory
 from rabbit_chx.topology.ring_records import (
+    PENDING_APPLY,
     TRACE,
-    Records,
     RingRecord,
-    history_of,
     is_own,
     is_recorded,
-    record_names,
+    record_name,
     records_in,
-    records_of,
-    ring_by_records,
+    ring_by_record,
 )
 from rabbit_chx.topology.rules.policies import policies_of_mark
-from rabbit_chx.topology.rules.reach import MADE_BY_BROKER, Reach
+from rabbit_chx.topology.rules.reach import Reach
 from rabbit_chx.topology.slots.layout import queues_behind_slots
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import listed, outline
@@ -109,11 +107,13 @@ _BACKLOG = ("messages_ready", "messages_unacknowledged", "consumers")
 _QUEUE_RATES = f"name,state,{','.join(_BACKLOG)},message_stats.publish_details.avg_rate"
 #: The states of a queue that works.
 _RUNNING = ("running", "idle")
+#: The states of a queue that takes no message: without its node, after a crash, and of a quorum queue without a majority.
+_DOWN = ("down", "crashed", "stopped", "minority")
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _NAMED: Mapping[str, Shape] = {"name": str}
 _STATED: Mapping[str, Shape] = {"name": str, "state?": str}
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
-_QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str}
+_QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str, "state?": str}
 _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
 _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
@@ -168,8 +168,11 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     )
     sound = {queue.name for queue in found.lists["queues"]}
     named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
-    cluster = overview.get("cluster_name")
+    nodes = read_nodes(api, queues=all_queues)
+    cluster = name_cluster(overview.get("cluster_name"), nodes)
+    has_mark = any(entry.get("name") == MARK for entry in all_queues)
     oddities = odd_objects(objects.odd, "that no client can declare or name", "delete them")
+    kept = _kept_in(own)
     facts = BrokerFacts(
         operator_policies=tuple(operators),
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
@@ -181,17 +184,16 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         default_queue_type=of_vhost.get("default_queue_type"),
         is_administrator=bool(of_vhost),
         frame_max=broker.amqp.frame_max,
-        records=records_in(own),
-        pending=next(
-            (read_pending(entry.get("arguments") or {}) for entry in own if entry["name"] == PENDING_APPLY),
-            None,
-        ),
-        last_start=max((read_node_starts(api) or {}).values(), default=None),
+        records=kept.records,
+        pending=kept.pending,
+        nodes=frozenset(nodes),
+        last_start=max((start for start in nodes.values() if start is not None), default=None),
         messages={
             name: entry["messages"]
             for name, entry in named.items()
             if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
         },
+        down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
         left_out=(*(finding.message for finding in oddities), *found.left_out),
         sources_left_out=found.sources_left_out | objects.sources_left_out,
         oddities=oddities,
@@ -204,11 +206,8 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         messages={**facts.messages, **_count_parked(topology, broker)},
         priorities=_read_priorities(topology, api, vhost),
         mark=replace(
-            _with_restart(
-                _read_mark(all_queues, cluster, vhost, broker.amqp.count),
-                all_queues,
-                (*topology.queues, *topology.exchanges),
-            ),
+            read_mark(api, vhost, cluster, broker.amqp.count) if has_mark else Mark(Stamp(cluster, vhost)),
+            nodes=_nodes_of(all_queues),
             policies=policies_of_mark(topology.policies, operators),
         ),
     )
@@ -226,19 +225,27 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     return replace(topology.with_rings(rings), facts=facts)
 
 
+def _kept_in(exchanges: Iterable[Mapping[str, Any]]) -> Kept:
+    """Return what is kept of rings in some exchanges of the management API."""
+    entries = list(exchanges)
+    pending = (entry.get("arguments") or {} for entry in entries if entry["name"] == PENDING_APPLY)
+    return Kept(records_in(entries), next(map(read_pending, pending), None))
+
+
 def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, HashRing]:
     """Return the rings that records on the broker or in a file prove; the others remain assumed, with the reason."""
 
     @cache
-    def read_again() -> Records:
-        return records_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
+    def read_again() -> Kept:
+        return _kept_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
 
+    kept = topology.facts.kept
     return {
         exchange.name: _find_ring(
             exchange.name,
             topology.rings[exchange.name],
-            [member.binding for member in exchange.ring or ()],
-            topology.facts.records,
+            exchange.ring or (),
+            kept,
             broker.file_records.get(exchange.name),
             read_again=read_again,
             mark=lambda: topology.facts.mark,
@@ -251,11 +258,11 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
 def _find_ring(
     exchange: str,
     assumed: HashRing,
-    bound: Sequence[Binding],
-    records: Records,
+    bound: Sequence[RingMember],
+    kept: Kept,
     file_record: RingRecord | None,
     *,
-    read_again: Callable[[], Records],
+    read_again: Callable[[], Kept],
     mark: Callable[[], Mark],
 ) -> HashRing:
     """Return the ring of an exchange that no ring source reads.
@@ -264,68 +271,89 @@ def _find_ring(
         exchange: the exchange's name.
         assumed: the ring that its bindings make as listed.
         bound: the bindings, as the broker lists them.
-        records: the records on the broker, read before the bindings.
-        file_record: the record in a file.
-        read_again: reads the records again: an apply may have replaced them between the lists.
+        kept: what the broker keeps, read before the bindings.
+        file_record: the record in a file, in the place of that on the broker.
+        read_again: reads what the broker keeps again: an apply may have replaced the record between the lists.
         mark: returns the mark of the vhost.
     """
-    found = records_of(exchange, records)
-    if found and found != records_of(exchange, read_again()):
+    record, planned = kept.about(exchange)
+    if (record or planned) and (record, planned) != read_again().about(exchange):
         return replace(assumed, ground=_CHANGES)
-    if file_record is not None:
-        found.append(file_record)
-    return ring_by_records(found, assumed, bound, mark()) if found else assumed
+    if planned is not None:
+        doubt = f"{kept.pending} has not ended; applying its file again repeats it"
+        return replace(assumed, ground=Ground("assumed", doubt))
+    if file_record is None:
+        return assumed if record is None else ring_by_record(record, assumed, bound, mark())
+    found = ring_by_record(file_record, assumed, bound, mark())
+    known = found if record is None else ring_by_record(record, assumed, bound, mark())
+    if not (found.ground.is_certain and known.ground.is_certain) or known.buckets == found.buckets:
+        return found
+    doubt = f"the record of {file_record.about} and that on the broker yield different rings"
+    return replace(assumed, ground=Ground("assumed", doubt))
 
 
-def _read_mark(
-    queues: Iterable[Mapping[str, Any]],
-    cluster: str | None,
-    vhost: str,
-    count: Callable[[str], QueueCounts] | None,
+def read_mark(
+    api: ManagementApi, vhost: str, cluster: str | None, count: Callable[[str], QueueCounts] | None
 ) -> Mark:
-    """Return the mark of a vhost by its queues. The messages are counted over AMQP."""
-    for entry in queues:
-        if entry.get("name") == MARK:
-            stamp = stamp_in(_table(entry, "arguments"), cluster, vhost)
-            if count is None:
-                return Mark(stamp, doubt="there is no connection over AMQP")
-            try:
-                return Mark(stamp, count(MARK).messages)
-            except RabbitChxError as error:
-                return Mark(stamp, doubt=str(error))
-    return Mark(Stamp(cluster, vhost))
+    """Read the mark of a vhost. Its messages are counted over AMQP, its persistent ones by the statistics of the broker."""
+    try:
+        entry = api.get("queues", vhost, MARK, fields={"messages_persistent?": int, **_QUEUE})
+    except NotFoundError:
+        return Mark(Stamp(cluster, vhost))
+    node = entry.get("node")
+    stamp = stamp_in(_table(entry, "arguments"), cluster, vhost, node if isinstance(node, str) else None)
+    mark = Mark(stamp, nodes=_nodes_of([entry]), persistent=entry.get("messages_persistent"))
+    if count is None:
+        return replace(mark, doubt="there is no connection over AMQP")
+    try:
+        return replace(mark, messages=count(MARK).messages)
+    except RabbitChxError as error:
+        return replace(mark, doubt=str(error))
 
 
-def _with_restart(
-    mark: Mark, entries: Iterable[Mapping[str, Any]], objects: Iterable[QueueDefinition | ExchangeDefinition]
-) -> Mark:
-    """Return a mark with what else a restart affects: the nodes of queues, and what the broker deletes by itself."""
-    passing = (
-        named.ref
-        for named in objects
-        if named.why_transient and named.name not in OWN_QUEUES and not named.name.startswith(MADE_BY_BROKER)
-    )
-    nodes = {entry["name"]: _nodes_of(entry) for entry in entries}
-    return replace(mark, nodes=nodes, transient=frozenset(passing))
+def read_homes(api: ManagementApi, vhost: str) -> dict[str, frozenset[str]]:
+    """Read the nodes that have each queue of a vhost."""
+    return _nodes_of(api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE))
 
 
-def _nodes_of(entry: Mapping[str, Any]) -> frozenset[str]:
-    """Return the nodes that have a queue, with its mirrors or members; none if they are not known."""
-    nodes = (entry.get("node"), *(entry.get("members") or ()), *(entry.get("slave_nodes") or ()))
-    return frozenset(node for node in nodes if isinstance(node, str))
+def _nodes_of(queues: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+    """Return the nodes that have each queue, with its mirrors or members; none if they are not known."""
+    return {
+        entry["name"]: frozenset(
+            node
+            for node in (entry.get("node"), *(entry.get("members") or ()), *(entry.get("slave_nodes") or ()))
+            if isinstance(node, str)
+        )
+        for entry in queues
+    }
 
 
-def read_node_starts(api: ManagementApi) -> dict[str, float] | None:
-    """Return the start of each running node, in seconds since 1970; None if the user may not list nodes."""
+def read_nodes(api: ManagementApi, queues: Iterable[Mapping[str, Any]] = ()) -> dict[str, float | None]:
+    """Return the nodes of the cluster, each with its start in seconds since 1970; None if it does not run, or if that is not known.
+
+    Listing nodes takes the tag ``monitoring``. Of another user they are the nodes of `queues`, entries of the management API.
+    """
     try:
         nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NODE)
-    except AccessRefusedError:  # listing nodes takes the tag monitoring
-        return None
+    except AccessRefusedError:
+        return {node: None for of_queue in _nodes_of(queues).values() for node in of_queue}
     now = time.time()
     # A node without these columns has just started.
     return {
-        node["name"]: now - (node.get("uptime") or 0) / 1000 for node in nodes if node.get("running", True)
+        node["name"]: now - (node.get("uptime") or 0) / 1000 if node.get("running", True) else None
+        for node in nodes
     }
+
+
+def name_cluster(reported: str | None, nodes: Collection[str]) -> str | None:
+    """Return the name of a cluster that all its nodes have: the one that was set, or else the first name of its nodes.
+
+    Args:
+        reported: the name that one node reports.
+        nodes: the nodes of the cluster.
+    """
+    is_default = len(nodes) > 1 and any(is_named_after(reported or "", node) for node in nodes)
+    return min(nodes) if is_default else reported
 
 
 def read_bindings(
@@ -611,6 +639,11 @@ class LiveExchange:
         return tuple(binding.member for binding in self._binding_definitions)
 
     @property
+    def members(self) -> tuple[RingMember, ...]:
+        """The bindings with their arguments; their order has no meaning."""
+        return tuple(RingMember(*binding.member, binding.arguments) for binding in self._binding_definitions)
+
+    @property
     def policy_name(self) -> str | None:
         """The name of the policy that applies; None if no policy does."""
         return self._entry.get("policy") or None
@@ -652,14 +685,14 @@ class LiveExchange:
         self.check_type()
         if self._read_rings is not None:
             return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
-        records = self._records  # before the bindings
+        kept = self._kept  # before the bindings
         return _find_ring(
             self.name,
             replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED),
-            self.bindings,
-            records,
+            self.members,
+            kept,
             self._file_record,
-            read_again=lambda: records_in(self._read_own()),
+            read_again=lambda: _kept_in(self._read_own()),
             mark=lambda: self.mark,
         )
 
@@ -667,7 +700,7 @@ class LiveExchange:
     def cluster(self) -> str | None:
         """The name of the broker's cluster."""
         name: str | None = self._api.get("overview", fields=OVERVIEW).get("cluster_name")
-        return name
+        return name_cluster(name, read_nodes(self._api)) if "@" in (name or "") else name
 
     @cached_property
     def means(self) -> Means:
@@ -692,39 +725,19 @@ class LiveExchange:
 
     @cached_property
     def mark(self) -> Mark:
-        """The mark of the vhost, for records. All queues are listed only if a restart may have changed a ring."""
-        with contextlib.suppress(NotFoundError):
-            entry = self._api.get("queues", self.vhost, MARK, fields=_QUEUE)
-            mark = _read_mark([entry], self.cluster, self.vhost, self._count)
-            starts = {record.stamp.start for record in self._valid_records}
-            if self.release.follows(RESTART_KEEPS) and mark.holds and starts <= {mark.stamp.start}:
-                return mark
-        objects = LiveObjects()
-        queues = self._api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
-        exchanges = self._api.get_list("exchanges", self.vhost, fields=_EXCHANGE)
-        mark = _with_restart(
-            _read_mark(queues, self.cluster, self.vhost, self._count),
-            queues,
-            (
-                *objects.read(QueueDefinition, map(_plain_queue, queues)),
-                *objects.read(ExchangeDefinition, exchanges),
-            ),
-        )
-        return replace(mark, policies=self._policies_of_mark)
+        """The mark of the vhost, for records. All queues are listed only if a restart of a node changes rings."""
+        mark = read_mark(self._api, self.vhost, self.cluster, self._count)
+        if not self.release.follows(RESTART_KEEPS):
+            mark = replace(mark, nodes=read_homes(self._api, self.vhost))
+        return mark if mark.holds else replace(mark, policies=self._policies_of_mark)
 
     @cached_property
-    def _valid_records(self) -> list[RingRecord]:
-        """The records of the ring on the broker, and in a file."""
-        of_broker = [record for record in self._records.values() if isinstance(record, RingRecord)]
-        return of_broker if self._file_record is None else [*of_broker, self._file_record]
-
-    @cached_property
-    def _records(self) -> Records:
-        return records_in(self._read_own())
+    def _kept(self) -> Kept:
+        return _kept_in(self._read_own())
 
     def _read_own(self) -> list[dict[str, Any]]:
-        """Return the exchanges with the records of this exchange."""
-        names = record_names(self.name)
+        """Return the exchanges with the record of this exchange, and with an apply that has not ended."""
+        names = (record_name(self.name), PENDING_APPLY)
         query = {
             "page": "1",
             "page_size": str(PAGE),
@@ -738,19 +751,19 @@ class LiveExchange:
     @cached_property
     def record(self) -> RingRecord | None:
         """The record of the ring on the broker, if there is one."""
-        valid = (record for record in self._records.values() if isinstance(record, RingRecord))
-        return next(valid, None)
+        record = self._kept.about(self.name)[0]
+        return record if isinstance(record, RingRecord) else None
 
     @cached_property
     def history(self) -> RingHistory:
-        """The history of the ring by the records on the broker."""
-        return history_of(self._records.values(), self.ring, self.bindings, self.mark)
+        """The history of the ring by the record on the broker."""
+        return history_of(self.name, self._kept, self.ring, self.members, self.mark)
 
     @cached_property
     def is_recorded(self) -> bool:
         """True if the record on the broker proves the ring, so that it is known without a ring source."""
-        records = self._records.values()
-        return bool(records) and is_recorded(self.ring, records, self.bindings, self.mark)
+        record, planned = self._kept.about(self.name)
+        return planned is None and is_recorded(self.ring, record, self.members, self.mark)
 
     @cached_property
     def slots(self) -> SlotView:

@@ -9,7 +9,7 @@ from typing import Any
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.live.live_broker import LiveBroker, ManagementApi, try_count
-from rabbit_chx.topology.live.reading import PAGE, WITHOUT_STATISTICS, LiveExchange, read_node_starts
+from rabbit_chx.topology.live.reading import PAGE, WITHOUT_STATISTICS, LiveExchange, read_nodes
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
@@ -33,7 +33,8 @@ def read_sharded_exchange(
             "and enable the plugin rabbitmq_sharding",
             exchange=name,
         )
-    per_node, nodes = policy.get(SHARDS_PER_NODE), read_node_starts(broker.api)
+    per_node = policy.get(SHARDS_PER_NODE)
+    nodes = sorted(node for node, start in read_nodes(broker.api).items() if start is not None)
     sharding = ShardedExchange(
         name,
         exchange.type,
@@ -41,7 +42,7 @@ def read_sharded_exchange(
         per_node if isinstance(per_node, int) else 0,  # the broker accepts 1.5, and then makes no shard
         str(policy.get("routing-key", "")),
         shards,
-        None if nodes is None else tuple(sorted(nodes)),
+        tuple(nodes) or None,
         release,
     )
     return _with_counts(sharding, broker) if counts else sharding

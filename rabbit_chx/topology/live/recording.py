@@ -1,8 +1,8 @@
-"""Store the records of rings on the broker, before and after the operations that change them: see :mod:`rabbit_chx.topology.ring_records`.
+"""Store the records of rings on the broker, and delete those of rings that change: see :mod:`rabbit_chx.topology.ring_records`.
 
-An apply stores the record of each ring with its steps before its first change, and the final record after its last one. Each record is
-stored before the former one is deleted, and in between both yield the ring that the broker has. So the records are right whenever the apply
-ends.
+Before its first change an apply stores its steps (:mod:`rabbit_chx.topology.pending_apply`) and deletes the records of the rings that it
+changes. After its last change it stores their new records, and deletes its steps. So whenever it ends early, no record is wrong, and the steps
+can be repeated.
 """
 
 from __future__ import annotations
@@ -13,50 +13,51 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
     InputError,
     MismatchError,
-    NotDeterminedError,
     PlanOutdatedError,
     RabbitChxError,
 )
-from rabbit_chx.routing import Binding, HashRing
-from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.ring_changes import RingState
+from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.times import time_text
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
-from rabbit_chx.topology.live.reading import LiveExchange, read_bindings, read_topology
-from rabbit_chx.topology.live_rings import find_live_ring, find_recorded_ring
-from rabbit_chx.topology.mark import BOTH_MESSAGES, MARK, Mark, Stamp, mark_arguments
+from rabbit_chx.topology.live.reading import LiveExchange, read_homes, read_mark, read_topology
+from rabbit_chx.topology.live_rings import find_live_ring, find_recorded
+from rabbit_chx.topology.mark import BOTH_MESSAGES, MARK, Mark, mark_arguments
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import PlannedChange
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.pending_apply import PENDING_APPLY, pending_arguments
+from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
+    ExchangeDefinition,
+    ObjectSet,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.pending_apply import PendingApply, PlannedSteps, pending_arguments
 from rabbit_chx.topology.planning.plan_value import Plan
-from rabbit_chx.topology.planning.resuming import make_pending
+from rabbit_chx.topology.planning.resuming import digest_of
 from rabbit_chx.topology.ring_records import (
+    PENDING_APPLY,
     RingRecord,
-    Step,
-    after_steps,
-    fit_state,
+    beginning,
+    doubt_since,
     following,
     make_record,
-    newest,
-    prove_ring,
     record_arguments,
-    record_names,
-    records_of,
-    split_steps,
+    record_name,
+    why_void,
 )
+from rabbit_chx.words import listed
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 _LOCKED = 405
@@ -66,11 +67,6 @@ _NEEDED = "configure on rabbit-chx.*, and write on amq.default"
 #: How long another connection that changes the topology is awaited, as of services that declare one exchange when they start.
 WAIT_S, _PAUSE_S = 30.0, 0.25
 _Result = TypeVar("_Result")
-
-
-def _name_trial(name: str) -> Operation:
-    """Return an operation that needs configure on the name of an exchange, and changes nothing: no queue has the name."""
-    return Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True)
 
 
 @contextlib.contextmanager
@@ -137,72 +133,38 @@ class _Store:
     def __init__(self, live: LiveTopology, broker: LiveBroker) -> None:
         self.mark = live.facts.mark
         self._live, self._broker = live, broker
-        self._names: dict[str, list[str]] = {}
-        self._live_names = {*live.facts.records}
+        self._names = {*live.facts.records}
 
-    def names(self, exchange: str) -> list[str]:
-        """Return the names of the exchanges that contain the record of an exchange."""
-        if exchange not in self._names:
-            self._names[exchange] = [name for name in record_names(exchange) if name in self._live_names]
-        return self._names[exchange]
+    def has(self, exchange: str) -> bool:
+        """Return True if the broker has a record of an exchange."""
+        return record_name(exchange) in self._names
 
-    def sign(self, record: RingRecord) -> RingRecord:
-        """Return a record with the time, the writer and the stamp of the broker, and the rings of the former records."""
-        transient = self.mark.passing(place for place, _ in record.bindings)
-        signed = replace(_sign(record, self.mark.stamp_now), transient=transient)
-        return signed if record.began else self._with_past(signed)
+    def delete(self, exchanges: Iterable[str]) -> None:
+        """Delete the records of exchanges."""
+        names = [record_name(exchange) for exchange in exchanges if self.has(exchange)]
+        self._perform([Operation("delete", _exchange(name)) for name in names])
+        self._names -= {*names}
 
-    def _with_past(self, record: RingRecord) -> RingRecord:
-        name, live = record.exchange, self._live
-        former = newest(records_of(name, live.facts.records))
-        if former is None:
-            return record
-        found = find_live_ring(live, live.exchange(name), name)
-        return following(
-            record, former, found.ring, [member.binding for member in found.bound], live.facts.mark
-        )
+    def store(self, record: RingRecord) -> bool:
+        """Store a record in the place of the former one; return False if it is too large, so that there is none."""
+        name, arguments = record_name(record.exchange), record_arguments(record, self._broker.amqp.frame_max)
+        former = [Operation("delete", _exchange(name))] if name in self._names else []
+        stored = [] if arguments is None else [Operation("declare", _exchange(name, arguments))]
+        self._perform([*former, *stored])
+        (self._names.add if stored else self._names.discard)(name)
+        return bool(stored)
 
-    def declaration(self, record: RingRecord) -> Operation | None:
-        """Return the operation that stores a record under a free name; None if it is too large."""
-        arguments = record_arguments(record, self._broker.amqp.frame_max)
-        if arguments is None:
-            return None
-        used = self.names(record.exchange)
-        free = next(name for name in record_names(record.exchange) if name not in used)
-        used.append(free)
-        return Operation("declare", _exchange(free, arguments))
-
-    def deletions(self, exchange: str, *, keep: int = 0) -> list[Operation]:
-        """Return the operations that delete all records of an exchange but the last `keep` ones."""
-        names = self.names(exchange)
-        gone = names[: len(names) - keep]
-        self._names[exchange] = names[len(gone) :]
-        return [Operation("delete", _exchange(name)) for name in gone]
-
-    def replacement(self, record: RingRecord) -> list[Operation] | None:
-        """Return the operations that store a record, and delete the former ones; None if it is too large."""
-        if len(self.names(record.exchange)) == len(record_names(record.exchange)):
-            first = [Operation("delete", _exchange(self.names(record.exchange).pop()))]
-        else:
-            first = []
-        stored = self.declaration(record)
-        if stored is None:
-            return None
-        return [*first, stored, *self.deletions(record.exchange, keep=1)]
-
-    def final(self, record: RingRecord) -> list[Operation] | None:
-        """Return the operations that store a final record under the first name; None if it is too large."""
-        operations = self.replacement(record)
-        if operations is not None and self.names(record.exchange) != [record_names(record.exchange)[0]]:
-            operations += self.replacement(record) or []
-        return operations
-
-    def perform(self, operations: Sequence[Operation]) -> None:
-        """Perform operations in order."""
+    def _perform(self, operations: Sequence[Operation]) -> None:
         if len(operations) > 1 and self._broker.amqp.perform_together(operations):
             return
         for operation in operations:  # singly, to find the one that the broker refuses
             self._broker.amqp.perform(operation)
+
+    def locate_queues(self) -> None:
+        """Read the nodes of the queues again, where a restart of one changes rings: the plan has made some."""
+        release = self._live.release
+        if release is not None and not release.follows(RESTART_KEEPS):
+            self.mark = replace(self.mark, nodes=read_homes(self._broker.api, self._broker.vhost))
 
     def make_mark(self) -> None:
         """Make the mark again, unless both of its messages are there.
@@ -217,12 +179,12 @@ class _Store:
             raise MismatchError(
                 f"the messages of the queue {MARK} cannot be counted: {self.mark.doubt}", queue=MARK
             )
-        mark = self.mark.renewed()
-        amqp = self._broker.amqp
-        amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(mark.stamp)))
-        self.mark = replace(mark, messages=amqp.count(MARK).messages)
+        broker, policies = self._broker, self.mark.policies
+        broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed().stamp)))
+        made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
+        self.mark = replace(made, nodes={**self.mark.nodes, **made.nodes}, policies=policies, persistent=None)
         if not self.mark.holds:
-            because = f", because of {mark.policies}" if mark.policies else ""
+            because = f", because of {policies}" if policies else ""
             raise MismatchError(
                 f"the queue {MARK}, which proves records, keeps {self.mark.messages} of its {BOTH_MESSAGES} messages{because}",
                 queue=MARK,
@@ -235,22 +197,59 @@ def _exchange(
     return ExchangeDefinition(name, "fanout", durable, internal=True, arguments=arguments or {})
 
 
-def _sign(record: RingRecord, stamp: Stamp) -> RingRecord:
+def record_of(exchange: LiveExchange) -> RingRecord:
+    """Return the record of the ring of an exchange, for a file. Nothing is stored."""
+    place = {destination: number for number, destination in enumerate(exchange.ring.destinations)}
+    ordered = sorted(exchange.members, key=lambda member: place.get(member.destination, len(place)))
+    record = make_record(exchange.name, exchange.ring, ordered)
+    return replace(
+        record, written=time_text(datetime.now(UTC)), writer=name_writer(), stamp=exchange.mark.stamp_now
+    )
+
+
+def _sign(record: RingRecord, mark: Mark) -> RingRecord:
+    """Return a record with the time, the writer and the stamp of the broker."""
+    stamp = mark.stamp_now
+    queues = (MARK, *(member.destination for member in record.members))
+    if not record.ring.release.follows(RESTART_KEEPS) and mark.strangers(queues):
+        stamp = replace(stamp, start=None)
     return replace(record, written=time_text(datetime.now(UTC)), writer=name_writer(), stamp=stamp)
 
 
-def record_of(exchange: LiveExchange) -> RingRecord:
-    """Return the record of the ring of an exchange, for a file. Nothing is stored."""
-    ring, bound = exchange.ring, exchange.bindings
-    place = {destination: number for number, destination in enumerate(ring.destinations)}
-    ordered = ring.bindings or sorted(bound, key=lambda binding: place.get(binding[0], len(place)))
-    return _sign(make_record(exchange.name, ring, ordered), exchange.mark.stamp_now)
+def _begin_record(name: str, live: LiveTopology, mark: Mark) -> RingRecord:
+    """Return the record of a ring before an apply, with the history of the record that the apply will store."""
+    found = find_live_ring(live, live.exchange(name), name)
+    record, former = _sign(make_record(name, found.ring, found.bound), mark), _find_former(name, live)
+    record = replace(record, ring=replace(record.ring, ground=found.ring.ground))
+    if former is None:
+        return record
+    return beginning(record, former, doubt_since(former, found.ring, found.bound, live.facts.mark))
+
+
+def _end_record(record: RingRecord, begun: RingRecord | None, live: LiveTopology, mark: Mark) -> RingRecord:
+    """Return a record with its history: that which an apply has begun, or that of the former record."""
+    signed, former = _sign(record, mark), _find_former(record.exchange, live)
+    if begun is not None:
+        return replace(
+            signed, origin=begun.origin, began=begun.began, past=begun.past, number=begun.number + 1
+        )
+    if former is None:
+        return signed
+    return following(signed, former, doubt_since(former, record.ring, record.members, live.facts.mark))
+
+
+def _find_former(name: str, live: LiveTopology) -> RingRecord | None:
+    """Return the former record of a ring, or what an apply that has not ended keeps of it."""
+    record, planned = live.facts.kept.about(name)
+    if planned is not None:
+        return planned.record
+    return record if isinstance(record, RingRecord) else None
 
 
 def make_record_of(live: LiveTopology, name: str) -> RingRecord:
     """Return the record of the ring of a live topology, without time and writer."""
     live_ring = find_live_ring(live, live.exchange(name), name)
-    return make_record(name, live_ring.ring, live_ring.state.bindings or ())
+    return make_record(name, live_ring.ring, live_ring.bound)
 
 
 def name_writer() -> str:
@@ -266,22 +265,6 @@ def name_writer() -> str:
     return f"{user}@{socket.gethostname()} (rabbit_chx {version})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of the steps of a ring with its record.
-
-    Attributes:
-        kind: when the record is stored. ``first``: before the first change of the plan. ``between``: before the change of the number
-            `before`, in the place of the former record. ``again``: before that change, too, which makes the exchange again; the former
-            record is deleted after it.
-        before: the number of a change of the plan; 0 for the first part.
-    """
-
-    kind: Literal["first", "between", "again"]
-    before: int
-    record: RingRecord
-
-
 class RingKeeper:
     """Keeps the records of the rings that a plan changes.
 
@@ -292,194 +275,85 @@ class RingKeeper:
         records: False: no records are stored, and those of rings that change are deleted.
 
     Attributes:
-        completed: the number of changes of the plan that are done.
+        done: the changes of the plan that are done.
         notes: why rings have no record, as sentences.
     """
 
     def __init__(self, plan: Plan, live: LiveTopology, broker: LiveBroker, *, records: bool = True) -> None:
-        self.completed = 0
+        self.done: list[PlannedChange] = []
         self.notes: list[str] = []
         self._plan, self._live, self._broker, self._records = plan, live, broker, records
         self._store = _Store(live, broker)
-        self._current: dict[str, RingRecord] = {}
-        self._parts: dict[int, list[_Part]] = {}
-        self._unrecorded: set[str] = set()
-        self._keeps_plan = records and bool(plan.changes)
+        self._pending = live.facts.pending if plan.resumes else None
 
     # -- before the first change
 
-    def begin(self) -> None:
-        """Store the records before the first change.
+    def begin(self, note: Callable[[str], None]) -> None:
+        """Store the steps of the plan, and delete the records of the rings that it changes. `note` gets the reason if the steps are too large.
 
         Raises:
             AccessRefusedError: a record exists, and the user may not replace it.
         """
-        parts = self._plan_parts()
-        if not parts:
-            return
-        if not self._records:
-            for name in parts:
-                self._store.perform(self._store.deletions(name))
-            return
-        has_records = any(map(self._store.names, parts))
-        for name in sorted(parts, key=lambda name: not self._store.names(name)):
+        changing = _list_changing(self._plan)
+        has_records = any(map(self._store.has, changing))
+        if self._plan.changes:
             try:
-                self._store.make_mark()
-                self._begin_ring(name, parts[name])
+                if not self._plan.resumes:
+                    self._drop_plan()
+                if self._records:
+                    self._try_names(changing)
+                    if changing:
+                        self._store.make_mark()
+                    self._keep_plan(note)
             except _NOT_STORED as error:
-                if has_records and isinstance(error, MismatchError) and not self._store.mark.doubt:
-                    # For no user anything would prove a record, and the former ones would be of other rings. Which ones are left is not known here.
-                    names = [name for each in parts for name in record_names(each)]
-                    self._store.perform([Operation("delete", _exchange(name)) for name in names])
-                elif has_records:
-                    self.finish_after_refusal()
+                is_spoilt = isinstance(error, MismatchError) and not self._store.mark.doubt
+                if has_records and not is_spoilt:
                     raise AccessRefusedError(
-                        f"{error}; the record of the ring of {name} cannot be updated, so nothing was changed: let a user apply the "
-                        f"plan who has {_NEEDED}",
-                        exchange=name,
+                        f"{error}; the records of {listed(changing)} cannot be updated, so nothing was changed: let a user apply the plan who has "
+                        f"{_NEEDED}",
+                        exchange=error.exchange,
                         reply_code=error.reply_code,
                     ) from None
                 self._note_denied(error)
-                return
+        self._store.delete(changing)
 
-    def _begin_ring(self, name: str, parts: list[_Part]) -> None:
-        stored = [replace(part, record=self._store.sign(part.record)) for part in parts]
-        if all(part.kind != "first" for part in stored):
-            # The ring is not certain. Its unbinds could make an old record fit that says nothing about it.
-            self._store.perform(self._store.deletions(name))
-        frame_max = self._broker.amqp.frame_max
-        if any(record_arguments(part.record, frame_max) is None for part in stored):
-            self._unrecorded.add(name)
-            self.notes.append(
-                f"the record of the ring of {name} does not fit into a frame of {frame_max:,} bytes (frame_max), so the broker does not keep its order"
+    def _try_names(self, changing: Iterable[str]) -> None:
+        """Try the permission on the name of each record."""
+        for name in map(record_name, changing):
+            self._broker.amqp.perform(
+                Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True)
             )
-            self._store.perform(self._store.deletions(name))
-            return
-        for part in stored:
-            if part.kind == "first":
-                self._current[name] = part.record
-                self._store.perform(self._store.replacement(part.record) or [])
-            else:
-                self._parts.setdefault(part.before, []).append(part)
 
     def _note_denied(self, error: RabbitChxError) -> None:
         self._records = False
-        self._parts.clear()
-        self._current.clear()
         self.notes.append(
             "the order of the rings is not recorded on the broker, so that only rabbitmqctl can read it later: "
             + (f"the user needs {_NEEDED} ({error})" if isinstance(error, AccessRefusedError) else str(error))
         )
 
-    def _plan_parts(self) -> dict[str, list[_Part]]:
-        """Return the parts of each ring that changes. The first one of a ring that is certain is stored before the first change."""
-        steps: dict[str, list[tuple[int, PlannedChange]]] = {}
-        replaced: dict[str, int] = {}
-        for number, change in enumerate(self._plan.changes):
-            if change.ring:
-                steps.setdefault(change.binding.source, []).append((number, change))
-            elif change.action in ("create", "replace") and _has_ring(change.wanted):
-                steps.setdefault(change.name, [])  # also without members
-                if change.action == "replace":
-                    replaced[change.name] = number
-        return {
-            name: list(self._parts_of(name, of_ring, replaced.get(name))) for name, of_ring in steps.items()
-        }
-
-    def _parts_of(
-        self, name: str, steps: list[tuple[int, PlannedChange]], replaced: int | None
-    ) -> Iterator[_Part]:
-        exchange = self._live.exchange(name)
-        live_ring = find_live_ring(self._live, exchange, name)
-        is_known = exchange is None or exchange.type != HASH_EXCHANGE or live_ring.ring.ground.is_certain
-        if is_known:
-            early = [step for step in steps if replaced is None or step[0] < replaced]
-            yield from _split(name, live_ring.state, early, live_ring.ring)
-        late = [step for step in steps if replaced is not None and step[0] > replaced]
-        if replaced is None and _is_reset(self._plan, name):
-            late = [step for step in steps if step[1].action == "bind"]
-        empty = RingState((), live_ring.ring.release, Ground("recorded"), (), end_known=True)
-        for part in _split(name, empty, late, live_ring.ring) if late or replaced is not None else ():
-            if part.kind != "first":
-                yield part
-            elif is_known and replaced is not None:
-                yield replace(part, kind="again", before=replaced)
-            elif not is_known and late:  # what remains in a ring that is not known goes with its exchange
-                yield replace(part, kind="between", before=late[0][0])
-
-    def try_names(self) -> None:
-        """Try the permission on each name that a record may get, before the first record is stored.
-
-        Raises:
-            AccessRefusedError: a record exists, and the user may not replace it.
-        """
-        exchanges = [*self._plan_parts()] if self._records else []
-        names = (name for exchange in exchanges for name in record_names(exchange))
-        try:
-            self._store.perform([_name_trial(name) for name in names])
-        except AccessRefusedError as error:
-            if not any(map(self._store.names, exchanges)):
-                self._note_denied(error)
-                return
-            raise AccessRefusedError(
-                f"{self._broker.where}: the user needs configure on exchange {error.queue} (rabbitmqctl set_permissions), so the record of the "
-                "ring cannot be updated, and nothing was changed",
-                exchange=error.queue,
-                reply_code=error.reply_code,
-            ) from error
-
-    def keep_plan(self, note: Callable[[str], None]) -> None:
-        """Store what a second run needs to resume the plan, unless this one resumes another. `note` gets the reason if the broker does not take it."""
-        if not self._keeps_plan or self._plan.resumes is not None:
+    def _keep_plan(self, note: Callable[[str], None]) -> None:
+        """Store what a second run needs to repeat the plan, unless this one repeats another."""
+        if self._plan.resumes:
             return
-        self.drop_plan()
-        arguments, why_not = _pending_of(self._plan, self._live)
+        self._pending = _pending_of(self._plan, self._live, self._store.mark)
+        arguments = pending_arguments(self._pending, self._live.facts.frame_max)
         if arguments is None:
-            note(why_not)
+            note(_why_not_kept(self._plan, self._live))
             return
         try:
             self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
         except AccessRefusedError:
-            pass
+            raise
         except BrokerRefusedError as refusal:  # such as a limit of exchanges
-            note(f"{refusal}: {_NOT_RESUMED}")
+            note(f"{refusal}: {_NOT_REPEATED}")
 
-    def drop_plan(self) -> None:
-        """Delete what a second run would need."""
-        if self._keeps_plan or self._live.facts.pending is not None:
-            with contextlib.suppress(AccessRefusedError):
-                self._broker.amqp.perform(Operation("delete", _exchange(PENDING_APPLY)))
-
-    # -- during the changes
-
-    def cuts(self) -> frozenset[int]:
-        """Return the changes before which a record may have to be stored, by their distance from the next change of the plan."""
-        return frozenset(number - self.completed for number in self._parts)
-
-    def operations_before(self) -> list[Operation]:
-        """Return the operations that precede the next change of the plan."""
-        operations: list[Operation] = []
-        for part in self._parts.get(self.completed, ()):
-            if part.kind == "between":
-                self._current[part.record.exchange] = part.record
-                operations += self._store.replacement(part.record) or []
-            elif stored := self._store.declaration(part.record):
-                operations.append(stored)
-        return operations
-
-    def operations_after(self) -> list[Operation]:
-        """Return the operations that follow the next change of the plan, before it is counted."""
-        operations: list[Operation] = []
-        for part in self._parts.get(self.completed, ()):
-            if part.kind == "again":
-                self._current[part.record.exchange] = part.record
-                operations += self._store.deletions(part.record.exchange, keep=1)
-        return operations
+    def _drop_plan(self) -> None:
+        self._broker.amqp.perform(Operation("delete", _exchange(PENDING_APPLY)))
 
     # -- after the last change
 
     def end(self) -> set[str]:
-        """Store the final records of the rings of the plan, also of those that did not change; delete those of exchanges that are gone.
+        """Store the records of the rings of the plan, also of those that did not change; delete those of exchanges that are gone.
 
         Return the exchanges whose rings have a record then.
 
@@ -488,99 +362,122 @@ class RingKeeper:
         """
         recorded = set()
         try:
-            for name in _orphans(self._plan, self._live):
-                self._store.perform(self._store.deletions(name))
+            self._store.locate_queues()
+            self._store.delete(_orphans(self._plan, self._live))
             for name in _recordable(self._plan, self._live):
-                self._store.perform(self._finish(name))
-                if self._records and self._store.names(name):
+                if self._finish(name):
                     recorded.add(name)
+            if self._pending is not None or self._live.facts.pending is not None:
+                self._drop_plan()
         except _NOT_STORED as error:
             self._note_denied(error)
-        self.drop_plan()
         return recorded
 
-    def _finish(self, name: str) -> list[Operation]:
+    def _finish(self, name: str, *, is_early: bool = False) -> bool:
+        """Store the record of a ring after the plan; return whether it has one."""
         if _is_gone(self._plan, name):
-            return self._store.deletions(name)
-        record = _record_after(self._plan, self._live, name) if self._records else None
-        if record is None or name in self._unrecorded:
-            return []
-        if name not in self._current:
-            if has_record(self._live, record, self._store.mark):
-                return []
-            self._store.make_mark()
-        return self._store.final(self._store.sign(self._ending(record))) or []
+            self._store.delete([name])
+        record = _record_after(self._plan, self._live, self._pending, name) if self._records else None
+        if record is None or _is_gone(self._plan, name):
+            return False
+        if why := why_unrecordable(record, self._plan.wanted, self._live):
+            self.notes.append(f"the order of the ring of {name} is not recorded on the broker: {why}")
+            self._store.delete([name])
+            return False
+        planned = None if self._pending is None else self._pending.rings.get(name)
+        if planned is None and has_record(self._live, record):
+            return True
+        self._store.make_mark()
+        begun = None if planned is None else planned.record
+        final = _end_record(record, begun, self._live, self._store.mark)
+        if self._store.store(replace(final, number=final.number - is_early)):
+            return True
+        frame_max = self._broker.amqp.frame_max
+        self.notes.append(
+            f"the record of the ring of {name} does not fit into a frame of {frame_max:,} bytes (frame_max), so the broker does not keep its order"
+        )
+        return False
 
-    def _ending(self, record: RingRecord) -> RingRecord:
-        """Return a final record with what the record of the steps knows."""
-        begun = self._current.get(record.exchange)
-        if begun is None:
-            return record
-        return replace(record, origin=begun.origin, began=begun.written, gap=begun.gap, past=begun.past)
+    def finish_after_refusal(self, *, is_unchanged: bool) -> None:
+        """Store the records of the rings of which all steps are done, or none, after the broker has refused a change.
 
-    def finish_after_refusal(self) -> None:
-        """Store final records of the rings whose steps the broker refused, if the records determine them."""
+        `is_unchanged`: nothing at all was changed, so that nothing has to be repeated.
+        """
         with contextlib.suppress(RabbitChxError):
-            bound = read_bindings(self._broker.api, self._broker.vhost)
-            for name, record in self._current.items():
-                if len(self._store.names(name)) == 1:
-                    self._finish_early(record, [binding.member for binding in bound.get(name, [])])
-
-    def _finish_early(self, record: RingRecord, bound: Sequence[Binding]) -> None:
-        with contextlib.suppress(NotDeterminedError):
-            known = {*record.bindings}
-            foreign = tuple(binding for binding in bound if binding not in known)
-            try:
-                state = fit_state(record, [binding for binding in bound if binding in known])
-            except NotDeterminedError:
-                if self.completed < len(self._plan.changes):
-                    raise
-                state = after_steps(record.state, record.steps)
-            final = replace(
-                record, state=state._replace(ground=Ground("recorded")), steps=(), foreign=foreign
-            )
-            self._store.perform(self._store.final(self._store.sign(self._ending(final))) or [])
+            self._store.locate_queues()
+            for name, planned in () if self._pending is None else self._pending.rings.items():
+                done, steps = (
+                    Counter(map(str, _steps_of(name, part))) for part in (self.done, self._plan.changes)
+                )
+                if steps and done == steps:
+                    self._finish(name, is_early=True)
+                former = self._live.facts.records.get(record_name(name))
+                if not done and isinstance(former, RingRecord) and planned.record is not None:
+                    self._store.store(replace(former, number=planned.record.number))
+            if is_unchanged and not self._plan.resumes:
+                self._drop_plan()
 
 
-def why_not_resumable(plan: Plan, live: LiveTopology) -> str:
-    """Return why an interruption of a plan could not be resumed, as a sentence; empty if it could."""
-    return _pending_of(plan, live)[1] if plan.changes and plan.resumes is None else ""
+def _steps_of(name: str, changes: Iterable[PlannedChange]) -> Iterator[PlannedChange]:
+    """Yield the changes that concern the ring of an exchange."""
+    for change in changes:
+        is_itself = change.kind == "exchange" and change.name == name
+        if is_itself or (change.ring and change.binding.source == name):
+            yield change
 
 
-_NOT_RESUMED = "after an interruption, the shares of keys count from the ring as it is then, and the plan has another checksum"
+def _list_changing(plan: Plan) -> list[str]:
+    """Return the exchanges whose rings a plan changes, also those that it makes without members."""
+    names = [
+        change.binding.source if change.ring else change.name
+        for change in plan.changes
+        if change.ring or (change.action in ("create", "replace") and _has_ring(change.wanted))
+    ]
+    return list(dict.fromkeys(names))
 
 
-def _pending_of(plan: Plan, live: LiveTopology) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments of the exchange that keeps a plan, or why they are too large."""
-    pending = make_pending(plan, live, time_text(datetime.now(UTC)), name_writer())
-    arguments, frame_max = pending_arguments(pending, live.facts.frame_max), live.facts.frame_max
-    if arguments is not None:
-        return arguments, ""
-    return None, (
-        f"{len(plan.changes):,} changes do not fit into a frame of {frame_max:,} bytes (frame_max): {_NOT_RESUMED}"
+def _pending_of(plan: Plan, live: LiveTopology, mark: Mark) -> PendingApply:
+    """Return what a broker keeps of a plan until it is applied."""
+    changing = _list_changing(plan)
+    rings = {
+        name: PlannedSteps(
+            _begin_record(name, live, mark) if ring.is_ring else None,
+            tuple((step.action == "bind", step.binding.member) for step in ring.steps),
+            0 if ring.ring is None else len(ring.ring.early),
+            tuple(ring.moments),
+            {
+                "way": ring.way,
+                "unknown": ring.movement.unknown,
+                "transient_share": ring.movement.transient_share,
+            },
+        )
+        for name, ring in plan.rings.items()
+        if ring.is_moving or name in changing
+    }
+    return PendingApply(
+        (live.cluster, live.vhost),
+        digest_of(plan.wanted),
+        plan.checksum,
+        time_text(datetime.now(UTC)),
+        name_writer(),
+        tuple(map(str, plan.changes)),
+        rings,
     )
 
 
-def _split(
-    name: str, state: RingState, steps: Sequence[tuple[int, PlannedChange]], ring: HashRing
-) -> Iterator[_Part]:
-    """Yield the parts of the steps of a ring; the first is stored before the first change of the plan."""
-    actions = [
-        Step(
-            "bind" if step.action == "bind" else "unbind",
-            step.binding.member,
-        )
-        for _, step in steps
-    ]
-    state = state._replace(ground=Ground("recorded"))
-    for start, before, part in split_steps(state, actions):
-        record = RingRecord(name, before, part, ring.provenance)
-        yield _Part("between", steps[start][0], record) if start else _Part("first", 0, record)
+def why_not_resumable(plan: Plan, live: LiveTopology) -> str:
+    """Return why an interruption of a plan could not be repeated with its checksum, as a sentence; empty if it could."""
+    if not plan.changes or plan.resumes:
+        return ""
+    pending = _pending_of(plan, live, live.facts.mark)
+    return "" if pending_arguments(pending, live.facts.frame_max) else _why_not_kept(plan, live)
 
 
-def _is_reset(plan: Plan, name: str) -> bool:
-    """Return True if a plan makes a ring whatever it was."""
-    return name in plan.rings and plan.rings[name].way == "reset"
+_NOT_REPEATED = "after an interruption, the shares of keys count from the ring as it is then, and the plan has another checksum"
+
+
+def _why_not_kept(plan: Plan, live: LiveTopology) -> str:
+    return f"{len(plan.changes):,} changes do not fit into a frame of {live.facts.frame_max:,} bytes (frame_max): {_NOT_REPEATED}"
 
 
 def _has_ring(subject: object) -> bool:
@@ -597,24 +494,52 @@ def _is_gone(plan: Plan, name: str) -> bool:
     )
 
 
-def _record_after(plan: Plan, live: LiveTopology, name: str) -> RingRecord | None:
-    """Return the final record of a ring after a plan; None if the ring is not certain."""
-    exchange = live.exchange(name)
+#: The ways of a plan that make a ring whatever it was.
+_MADE = ("new", "replaced", "reset")
+
+
+def _record_after(
+    plan: Plan, live: LiveTopology, pending: PendingApply | None, name: str
+) -> RingRecord | None:
+    """Return the record of a ring after a plan; None if the ring is not certain."""
+    exchange, change = live.exchange(name), plan.rings.get(name)
     live_ring = find_live_ring(live, exchange, name)
-    is_new = exchange is None or exchange.type != HASH_EXCHANGE
-    is_replaced = any(
-        (planned.action, planned.kind, planned.name) == ("replace", "exchange", name)
-        for planned in plan.changes
+    planned = None if pending is None else pending.rings.get(name)
+    is_made = any(
+        (done.action, done.kind, done.name) in (("create", "exchange", name), ("replace", "exchange", name))
+        for done in plan.changes
     )
-    if not (is_new or is_replaced or _is_reset(plan, name) or live_ring.ring.ground.is_certain):
+    if plan.resumes and planned is not None and planned.record is not None:
+        is_made = is_made or planned.about["way"] in _MADE or planned.record.ring.ground.is_certain
+    elif change is not None and (change.steps or change.way in _MADE):
+        is_made = is_made or change.way in _MADE or change.before.ground.is_certain
+    if not (is_made or live_ring.ring.ground.is_certain):
         return None
-    change = plan.rings.get(name)
     after = None if change is None else change.ring_after
-    if change is not None and change.steps and after is not None:
-        record = make_record(name, after, after.bindings or ())
-    else:
-        record = make_record(name, after or live_ring.ring, live_ring.state.bindings or ())
-    return replace(record, origin=live_ring.ring.provenance)
+    if change is None or not change.steps or after is None:
+        return make_record(name, after or live_ring.ring, live_ring.bound)
+    wanted = plan.wanted.exchange(name)
+    known = [*live_ring.bound, *(planned.record.members if planned and planned.record else ())]
+    members = {member.binding: member for member in known} | {
+        member.binding: member for member in (wanted.ring if wanted and wanted.ring else ())
+    }
+    made = [members.get(binding, RingMember(*binding)) for binding in after.bindings or ()]
+    return replace(make_record(name, after, made), origin=live_ring.ring.provenance)
+
+
+def why_unrecordable(record: RingRecord, *topologies: ObjectSet) -> str:
+    """Return why no record of a ring can last: what the broker deletes by itself comes back at another place; empty if one can.
+
+    `topologies` have the exchange and its members, the first of them as they are to be.
+    """
+    named_by: dict[object, ExchangeDefinition | QueueDefinition] = {}
+    for side in reversed(topologies):
+        named_by |= {one.ref: one for one in side.exchanges} | {one.ref: one for one in side.queues}
+    for place in (ExchangeRef(record.exchange), *(member.destination for member in record.members)):
+        named = named_by.get(place)
+        if named is not None and named.why_transient:
+            return f"{named.kind} {named.name} {named.why_transient}, and comes back at another place of the ring"
+    return ""
 
 
 def _recordable(plan: Plan, live: LiveTopology) -> list[str]:
@@ -631,8 +556,8 @@ def _recordable(plan: Plan, live: LiveTopology) -> list[str]:
 
 
 def _is_confirmed(live: LiveTopology, name: str) -> bool:
-    found = find_recorded_ring(live, name)
-    return found is not None and found[1].buckets == live.rings[name].buckets
+    found = find_recorded(live, name)
+    return found is not None and found.ring.buckets == live.rings[name].buckets
 
 
 def _orphans(plan: Plan, live: LiveTopology) -> list[str]:
@@ -642,31 +567,23 @@ def _orphans(plan: Plan, live: LiveTopology) -> list[str]:
     return sorted(exchanges - existing - plan.rings.keys())
 
 
-def has_record(live: LiveTopology, record: RingRecord, mark: Mark) -> bool:
-    """Return True if the broker has this record, under its first name only, and the mark proves it."""
-    names = [name for name in record_names(record.exchange) if name in live.facts.records]
-    if names != [record_names(record.exchange)[0]]:
+def has_record(live: LiveTopology, record: RingRecord) -> bool:
+    """Return True if the broker has this record, and it proves the ring."""
+    stored, planned = live.facts.kept.about(record.exchange)
+    if planned is not None or not isinstance(stored, RingRecord) or not stored.has_same_ring(record):
         return False
-    stored = live.facts.records[names[0]]
-    if not isinstance(stored, RingRecord) or not stored.has_same_ring(record):
-        return False
-    bound = record.state.bindings or ()
-    keeps = stored.state.release.follows(RESTART_KEEPS)  # without, a restart voids the record anyway
-    if keeps and bool(stored.transient) != bool(mark.passing(place for place, _ in bound)):
-        return False
-    try:
-        prove_ring([stored], bound, record.state.release, mark)
-    except NotDeterminedError:
-        return False
-    return True
+    return not why_void(stored, record.members, record.ring.release, live.facts.mark)
 
 
 def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges whose records an application of an empty plan stores or deletes."""
     found = [*_orphans(plan, live), *([PENDING_APPLY] if live.facts.pending else [])]
     for name in _recordable(plan, live):
-        record = _record_after(plan, live, name)
-        if record is not None and not has_record(live, record, live.facts.mark):
+        record = _record_after(plan, live, live.facts.pending, name)
+        is_kept = record_name(name) in live.facts.records
+        if record and (
+            is_kept if why_unrecordable(record, plan.wanted, live) else not has_record(live, record)
+        ):
             found.append(name)
     return found
 
@@ -681,7 +598,7 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
     Raises:
         PlanOutdatedError: a ring has changed.
         LockedError: another connection applies a plan.
-        InputError: a ring is not certain, or its record is too large.
+        InputError: a ring is not certain, no record of it can last, or its record is too large.
         AccessRefusedError: the user may not declare the exchanges or the mark.
         MismatchError: the mark does not keep its messages.
     """
@@ -690,15 +607,14 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
 
 
 def forget_records(exchange: str, broker: LiveBroker) -> None:
-    """Delete the records of an exchange whose ring is not known: bindings that are added to it could make an old record fit.
+    """Delete the record of an exchange whose ring is not known: bindings that are added to it could make an old record fit.
 
     The caller holds the lock.
 
     Raises:
-        AccessRefusedError: the user may not delete them.
+        AccessRefusedError: the user may not delete it.
     """
-    store = _Store(read_topology(broker), broker)
-    store.perform(store.deletions(exchange))
+    _Store(read_topology(broker), broker).delete([exchange])
 
 
 def _record(
@@ -706,6 +622,11 @@ def _record(
 ) -> dict[str, RingRecord]:
     store, records = _Store(live, broker), {}
     for name, ring in expected.items():
+        if why := why_unrecordable(make_record_of(live, name), live):
+            store.delete([name])
+            raise InputError(
+                f"no record of the ring of {name} would last, and none is kept: {why}", exchange=name
+            )
         if not ring.ground.is_certain:
             raise InputError(
                 f"the ring of {name} is {ring.provenance}, so it is not recorded: read it", exchange=name
@@ -715,14 +636,12 @@ def _record(
         if live.rings.get(name) != ring:
             raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
         store.make_mark()
-        record = store.sign(make_record_of(live, name))
-        operations = store.final(record)
-        if operations is None:
+        record = _end_record(make_record_of(live, name), None, live, store.mark)
+        if not store.store(record):
             raise InputError(
                 f"the record of the ring of {name} does not fit into a frame of {broker.amqp.frame_max:,} bytes: use fewer members, or raise frame_max in the broker's configuration",
                 exchange=name,
             )
-        store.perform(operations)
         records[name] = record
     return records
 

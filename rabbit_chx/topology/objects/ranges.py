@@ -4,7 +4,7 @@
 - All ranges of one entry advance together: queue ``a.{1..4}`` with the routing key ``k.{1..4}`` is four bindings. Ranges with different
   bounds are an error; padding may differ.
 - A list that is the value of a variable expands with the ranges of its entry: queue ``a.{1..3}`` with a weight of three numbers.
-- ``{{1..3}}`` is the text ``{1..3}``. ``{1-3}``, ``{1,3}`` and ``{1:3}`` are an error. Other braces are plain text.
+- ``{{1..3}}`` is the text ``{1..3}``. ``{1-3}``, ``{1:3}`` and ``{a,b}`` are an error. Other braces are plain text.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 #: How many numbers a range may have.
 MAX_RANGE = 100_000
 
-# A range, or a probable mistake for one, such as {1-4}.
-_BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*|[0-9]+ *[-,:] *[0-9]+)(\}+)")
+# A range, or a probable mistake for one, such as {1-4} or a list of names.
+_BRACES = re.compile(r"(\{+)([^{}]*(?:\.\.|,)[^{}]*|[0-9]+ *[-:] *[0-9]+)(\}+)")
 _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
 # A longer number is text.
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
@@ -218,7 +218,7 @@ def _range(field: str, text: str, inner: str) -> _Range:
 
     bounds = _BOUNDS.fullmatch(inner)
     if bounds is None:
-        remedy = "write a range as {1..40}, or literal braces as {{...}}"
+        remedy = "write a range as {1..40}, each name of a list by itself, or literal braces as {{...}}"
         raise refuse("is not a range of integers", remedy)
     low, high = bounds.groups()
     if max(len(low), len(high)) > len(str(MAX_RANGE)) + 9:

@@ -16,7 +16,7 @@ from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.planning.comparison import Comparison
 from rabbit_chx.topology.planning.movement import MovementCounter
-from rabbit_chx.topology.planning.resuming import resume_steps
+from rabbit_chx.topology.planning.resuming import members_after, repeat_steps
 from rabbit_chx.topology.planning.ring_plan import RingSteps, find_best_steps, make_step, unbind_all
 from rabbit_chx.topology.slots.slot_view import view_slots
 
@@ -89,6 +89,9 @@ def _members_after(
     """Return the members of a ring after the plan; None if the plan does not concern the ring."""
     if exchange is not None and exchange.ring is not None:
         return exchange.ring
+    _, planned = compared.live.facts.kept.about(live.exchange)
+    if compared.pending is not None and planned is not None:
+        return members_after(planned)
     deleted, replaced = compared.deleted_refs, compared.replaced_refs
     if not is_replaced and not any(member.destination in deleted | replaced for member in live.bound):
         return None
@@ -111,6 +114,8 @@ def _plan_kept(
     )
     if not (has_replaced or is_different):
         return RingSteps(ring, ring)
+    if (repeated := repeat_steps(compared.pending, live, wanted, compared.live)) is not None:
+        return repeated
     is_assumed = compared.wanted.is_assumed(name)
     if is_listed and not is_assumed and live.is_unknown and name not in compared.live.sources_left_out:
         return _plan_reset(live, wanted, compared)
@@ -127,9 +132,7 @@ def _plan_kept(
     counter = MovementCounter(ring.buckets, slots.owners)
     counter.set_owners(owners)
     try:
-        found = resume_steps(compared.pending, live, wanted) or find_best_steps(
-            live, wanted, replaced, counter
-        )
+        found = find_best_steps(live, wanted, replaced, counter)
     except InputError as error:
         return RingSteps(ring, ring, fault=str(error))
     if found is None:

@@ -30,13 +30,13 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.pending_apply import PendingRing
+from rabbit_chx.topology.pending_apply import PlannedSteps
 from rabbit_chx.topology.planning.comparison import Comparison, Unwanted
 from rabbit_chx.topology.planning.diff import compare
 from rabbit_chx.topology.planning.key_map_plans import plan_rings
 from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.planning.refusals import possibly_denied_features, refusals_of
-from rabbit_chx.topology.planning.resuming import find_pending, what_is_given_up
+from rabbit_chx.topology.planning.resuming import covers, find_pending, what_is_given_up
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingSteps
 from rabbit_chx.topology.planning.shares import count_shares
 from rabbit_chx.topology.rules.arguments import find_ignored
@@ -63,7 +63,7 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
     compared = compare(wanted, live)
     if (pending := find_pending(wanted, compared.live)) is not None:
         made = _plan(wanted, replace(compared, pending=pending), propose=propose)
-        if made.resumes is not None:
+        if made.checksum == pending.checksum:
             return made
     made = _plan(wanted, compared, propose=propose)
     if made.changes and (given_up := what_is_given_up(compared)):
@@ -72,17 +72,20 @@ def plan(wanted: Topology, live: LiveTopology, *, propose: bool = True) -> Plan:
 
 
 def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
-    """Return the plan, which resumes the pending apply if its changes are all left by that."""
+    """Return the plan, which repeats the pending apply if all its changes are of that."""
     compared, bindings, steps = _decide(compared)
     changes = order_changes(compared, bindings, steps)
     checksum = _checksum_of(compared, changes, steps)
     pending = compared.pending
-    resumes = None if pending is None else pending.resumed_by(changes)
-    resumed: Mapping[str, PendingRing] = {}
-    if pending is not None and resumes is not None:
-        checksum = pending.checksum
-        resumed = pending.rings if changes else {}
-    rings = count_shares(compared, changes, steps, resumed, propose=propose)
+    repeated: Mapping[str, PlannedSteps] = {}
+    resumes = ""
+    if pending is not None and covers(pending, changes, steps):
+        has_ended = pending.has_ended(compared.live.facts.records)
+        if not (changes and has_ended):
+            checksum = pending.checksum
+            resumes = "" if has_ended else str(pending)
+            repeated = pending.rings if changes else {}
+    rings = count_shares(compared, changes, steps, repeated, propose=propose)
     refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
     unclear = tuple(possibly_denied_features(compared.live, changes))
     parks, messages = _find_parking_queues(compared), compared.live.facts.messages

@@ -16,7 +16,7 @@
       "refusals": [{"message": "...", "fix": "...", "allow_with": "--allow moved=0.2"}],   null: no option permits it
       "checksum": "...",
       "unmanaged": [{"kind": "queue", "name": "other"}],          neither in the topology nor owned; it stays
-      "resumes": {"written": "2026-07-01T12:00:00Z", "writer": "...", "done": 3, "planned": 8},    only if it resumes an apply
+      "resumes": "the apply of 2026-07-01T12:00:00Z by ...",    only if it repeats an apply that has not ended
       "warnings": [{"message": "..."}],                           only if there are warnings
       "parked": [{"queue": "events.park", "messages": 12}]        only if messages are parked
     }
@@ -61,7 +61,6 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
-from rabbit_chx.topology.pending_apply import Resumed
 from rabbit_chx.topology.planning.refusals import is_allowed
 from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.words import percent, plural
@@ -93,8 +92,8 @@ class Plan:
         warnings: effects on messages or consumers without a limit, as sentences.
         parking_queues: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
         parked_messages: the number of messages in each parking queue that is not empty.
-        resumes: the apply that this one resumes: the changes are those that were left, and the shares of keys count from before its first
-            change; None if there is none.
+        resumes: the apply that has not ended and that this one repeats, in words: the steps of rings are all made again, from the first, and the
+            shares of keys count from before that; empty if there is none.
     """
 
     changes: tuple[PlannedChange, ...]
@@ -106,7 +105,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     parking_queues: Mapping[str, str] = field(default_factory=dict, hash=False)
     parked_messages: Mapping[str, int] = field(default_factory=dict, compare=False)
-    resumes: Resumed | None = None
+    resumes: str = ""
     _repr_html_ = shown_by("rabbit_chx.topology.reports.plan_report", "shown_plan")
 
     def __repr__(self) -> str:
@@ -197,8 +196,8 @@ class Plan:
 def plan_as_json(plan: Plan) -> str:
     """Return the JSON text of a plan, on one line."""
     parts: dict[str, object] = {}
-    if plan.resumes is not None:
-        parts["resumes"] = plan.resumes._asdict()
+    if plan.resumes:
+        parts["resumes"] = plan.resumes
     if plan.warnings:
         parts["warnings"] = [{"message": warning} for warning in plan.warnings]
     if plan.parked_messages:
@@ -300,8 +299,8 @@ def text_of_plan(plan: Plan) -> str:
 
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the changes of a plan, of what they move, and of its warnings."""
-    if plan.resumes is not None:
-        yield "resumes", str(plan.resumes)
+    if plan.resumes:
+        yield "resumes", f"{plan.resumes}, from its first step"
     if plan.changes:
         yield "changes", count_changes(plan.changes, _PLANNED)
     else:

@@ -379,7 +379,7 @@ def external_refusal(difference: Difference) -> Finding:
 def _cluster_refusals(compared: Comparison, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield the refusal of a cluster other than that of the topology, or of changes to an unknown one."""
     wanted, live = compared.wanted, compared.live
-    if wanted.cluster is None or wanted.cluster == live.cluster:
+    if wanted.cluster is None or live.is_cluster(wanted.cluster):
         return
     intended = f"the topology is for the cluster {wanted.cluster}"
     if live.cluster is not None:

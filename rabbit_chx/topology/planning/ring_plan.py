@@ -116,9 +116,10 @@ class Movement(NamedTuple):
 
 _NOTHING_MOVES = Movement()
 #: How a plan changes a ring. Its exchange is new, deleted, replaced, or external and left. Or it is kept: then it needs no steps; or steps that are
-#: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first.
+#: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first, or that the
+#: steps of an apply that has not ended are repeated.
 Way: TypeAlias = Literal[
-    "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset"
+    "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset", "repeated"
 ]
 
 

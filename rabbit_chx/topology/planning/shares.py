@@ -28,7 +28,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     RingMember,
 )
-from rabbit_chx.topology.pending_apply import PendingRing
+from rabbit_chx.topology.pending_apply import PlannedSteps
 from rabbit_chx.topology.planning.comparison import Comparison, find_super_streams
 from rabbit_chx.topology.planning.movement import MovementCounter
 from rabbit_chx.topology.planning.proposals import (
@@ -39,7 +39,7 @@ from rabbit_chx.topology.planning.proposals import (
     proposals_of,
     slots_as_written,
 )
-from rabbit_chx.topology.planning.resuming import resume_movement, resume_ring
+from rabbit_chx.topology.planning.resuming import as_planned, movement_as_planned
 from rabbit_chx.topology.planning.ring_plan import (
     KeyMapPlan,
     Moment,
@@ -56,7 +56,7 @@ _LEAST_SLOTS = 64
 #: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
 _ASSUMED_LIMIT = 0.3
 #: The ways to change a ring in which slots may be handed over.
-_WITH_SLOTS = ("unchanged", "by-order", "impossible", "replaced", "reset")
+_WITH_SLOTS = ("unchanged", "by-order", "impossible", "replaced", "reset", "repeated")
 _UNNUMBERED = "its partitions do not have a number each, so their order is not known"
 
 
@@ -73,7 +73,7 @@ def count_shares(
     compared: Comparison,
     changes: Sequence[PlannedChange],
     rings: Mapping[str, RingSteps],
-    resumed: Mapping[str, PendingRing],
+    resumed: Mapping[str, PlannedSteps],
     *,
     propose: bool,
 ) -> dict[str, KeyMapPlan]:
@@ -83,7 +83,7 @@ def count_shares(
         compared: the two sides.
         changes: all changes of the plan, in order.
         rings: the steps of each ring, of `plan_rings`.
-        resumed: what the first run planned for each key map; empty if the plan resumes none.
+        resumed: what the first run planned for each key map; empty if the plan repeats none.
         propose: True: search alternatives that move fewer keys. Otherwise only rings over their limit have proposals.
     """
     counted = {name: _count_ring(name, ring, changes, compared) for name, ring in rings.items()}
@@ -99,8 +99,8 @@ def count_shares(
         proposals: tuple[RingProposal, ...] = ()
         if (planned := resumed.get(name)) is not None:
             has_flows = movement.has_flows and slots is None
-            movement = resume_movement(planned, has_flows=has_flows)  # noqa: PLW2901
-            ring = None if ring is None else resume_ring(ring, planned)
+            movement = movement_as_planned(planned, has_flows=has_flows)  # noqa: PLW2901
+            ring = None if ring is None else as_planned(ring, planned)
             before = before if ring is None else ring.before  # noqa: PLW2901
         elif ring is None:
             proposals = tuple(_propose_for_modulus(name, before, after, movement))

@@ -91,27 +91,30 @@ class CheckReport:
         return ", ".join(parts)
 
     @property
+    def _count_found(self) -> str:
+        """The number of findings, and what was not looked at."""
+        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
+        return (f"{len(self.findings):,}" if self.findings else "none") + without
+
+    @property
     def summary(self) -> str:
         """The number of the findings, and of what was checked."""
         return f"Findings in {self._count_checked()}: {self._count_found}"
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[tuple[bool, str], list[str]] = {}
         for ended in self.ended.values():
             unknown = ended.of_provenance("assumed")
             for name, reason in ended.unordered.items():
-                words = "not determined" if name in unknown else "not checked"
-                reasons.setdefault(f"{words}, {reason}", []).append(name)
-        for reason, names in reasons.items():
-            yield f"{reason}: {listed(names)}"
-
-    @property
-    def _count_found(self) -> str:
-        """The number of findings, and what was not looked at."""
-        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
-        without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
-        return (f"{len(self.findings):,}" if self.findings else "none") + without
+                reasons.setdefault((name in unknown, reason), []).append(name)
+        for (is_unknown, reason), names in reasons.items():
+            yield (
+                f"not determined: {listed(names)} ({reason})"
+                if is_unknown
+                else f"not checked, {reason}: {listed(names)}"
+            )
 
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""

@@ -36,11 +36,10 @@ from rabbit_chx.topology.live.reading import LiveExchange, PublishRates
 from rabbit_chx.topology.live.recording import record_of
 from rabbit_chx.topology.live_rings import (
     find_live_ring,
-    find_recorded_ring,
+    find_recorded,
     live_hash_exchange,
     none_lasts,
     record_command,
-    with_sole_order,
 )
 from rabbit_chx.topology.model import LiveTopology, Means
 from rabbit_chx.topology.modulus import modulo_map_of
@@ -51,9 +50,10 @@ from rabbit_chx.topology.objects.objects import (
     order_of_name,
     order_of_place,
 )
+from rabbit_chx.topology.pending_apply import history_of
 from rabbit_chx.topology.planning.refusals import know_rings
 from rabbit_chx.topology.ring_history import RingHistory
-from rabbit_chx.topology.ring_records import history_of, record_arguments, records_of
+from rabbit_chx.topology.ring_records import record_arguments
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.words import listed, percent, percent_or_blank, plural
@@ -151,9 +151,9 @@ class ShownExchange:
                 keys.setdefault(binding.destination, []).append(binding.routing_key)
         for member in exchange.ring or ():
             keys.setdefault(member.destination, []).append(member.key)
-        found, live = find_recorded_ring(topology, name), find_live_ring(topology, exchange, name)
-        records = records_of(name, topology.facts.records)
-        bound = [member.binding for member in live.bound]
+        found, live = find_recorded(topology, name), find_live_ring(topology, exchange, name)
+        facts = topology.facts
+        history = history_of(name, facts.kept, live.ring, live.bound, facts.mark)
         return cls(
             name,
             topology.vhost or "/",
@@ -161,8 +161,8 @@ class ShownExchange:
             exchange.hash_arguments,
             keys,
             rates,
-            "" if found is None else f"of {found[0].about}",
-            history=history_of(records, live.ring, bound, topology.facts.mark) if records else None,
+            "" if found is None else f"of {found.about}",
+            history=history if history.rings else None,
             means=topology.facts.means,
         )
 
@@ -410,14 +410,11 @@ def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap
 def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
     """Return the map of an exchange; None of one that does not hash, whose shards are all there is."""
     try:
-        found = live.key_map()
+        return live.key_map()
     except MismatchError:
         if sharding is None or live.type == HASH_EXCHANGE:
             raise
         return None
-    if found.kind == HASH_EXCHANGE and not found.is_nested:
-        return with_sole_order(found, (destination for destination, _ in live.bindings))
-    return found
 
 
 def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
@@ -454,7 +451,7 @@ def _history_parts(history: RingHistory) -> Iterator[Part]:
             ring.writer or None,
             moved,
             len({*ring.buckets} - {None}),
-            ring.gap or None,
+            None if ring.began or ring is history.rings[0] else "the time of the change is not known",
         )
         for ring, moved in history.changes()
     ]
@@ -467,7 +464,7 @@ def _history_parts(history: RingHistory) -> Iterator[Part]:
 def _record_text(live: LiveExchange) -> str:
     """Return what is known about the record of a ring, and how to store one that fits."""
     stored = "none" if live.record is None else f"of {live.record.about}"
-    if live.ring.provenance != "read" or len(live.ring.destinations) < 2 or live.is_recorded:
+    if live.ring.provenance != "read" or not live.bindings or live.is_recorded:
         return stored if live.record is not None else ""
     fault = "" if live.record is None else ", which does not fit the ring"
     if live.means.voids:

@@ -12,6 +12,7 @@ import tracemalloc
 from ast import literal_eval
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -163,6 +164,20 @@ def test_without_a_listener_the_remedy_names_port_and_plugin() -> None:
     says = r"refused.*check host and port, and that the management plugin is enabled"
     with dead_port() as port, pytest.raises(errors.UnreachableError, match=says):
         Management(f"http://127.0.0.1:{port}").request("GET", "overview")
+
+
+def test_a_port_without_tls_is_named_as_one() -> None:
+    """Such a server answers the beginning of TLS with a page 400."""
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        with pytest.raises(errors.UnreachableError, match="without TLS: write http:// in place of https://"):
+            Management(f"https://127.0.0.1:{server.server_port}").request("GET", "overview")
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.join()
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"

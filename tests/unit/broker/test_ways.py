@@ -12,7 +12,7 @@ import pytest
 
 from rabbit_chx.broker import ways
 from rabbit_chx.broker.ways import Ways
-from rabbit_chx.errors import MismatchError
+from rabbit_chx.errors import AccessRefusedError, MismatchError
 from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
 
 NOTHING: list[dict[str, Any]] = []
@@ -39,6 +39,38 @@ def test_without_a_name_of_the_cluster_the_versions_are_compared(cluster: str | 
         MismatchError, match=r"amqp://h is RabbitMQ 4\.3\.6, and http://h is RabbitMQ 3\.10\.8"
     ):
         found.overview()
+
+
+@pytest.mark.parametrize(
+    ("node", "refused"),
+    [("rabbit@a", False), ("rabbit@a.example.com", True), ("rabbit@aa", True), (None, True)],
+)
+def test_a_name_that_a_node_reports_by_default_is_of_its_cluster(node: str | None, *, refused: bool) -> None:
+    api = Mock()
+    api.get.return_value = {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@b"}
+    api.get_list.side_effect = lambda path, *_, **__: [
+        {"name": name} for name in ("rabbit@b", node) if path == "nodes" and name
+    ]
+    if refused:
+        with pytest.raises(MismatchError, match=r"amqp://h is rabbit@a, and http://h is rabbit@b"):
+            ways_to(api, "rabbit@a").overview()
+    else:
+        ways_to(api, "rabbit@a").overview()
+        ways_to(api, "rabbit@a.example.com").overview()  # the default has the whole name of the host
+
+
+def test_a_user_who_may_not_list_nodes_knows_those_of_queues() -> None:
+    def listed(path: str, *_: object, **__: object) -> list[dict[str, Any]]:
+        if path == "nodes":
+            raise AccessRefusedError("nodes")
+        return [{"name": "q", "node": "rabbit@b", "members": ["rabbit@a", "rabbit@b"]}]
+
+    api = Mock()
+    api.get.return_value = {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@b"}
+    api.get_list.side_effect = listed
+    ways_to(api, "rabbit@a").overview()
+    with pytest.raises(MismatchError):
+        ways_to(api, "rabbit@c").overview()
 
 
 def test_a_node_may_list_the_lock_late_but_not_never(monkeypatch: pytest.MonkeyPatch) -> None:

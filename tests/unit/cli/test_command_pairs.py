@@ -89,7 +89,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("q1=1,q2=1",),
         {
             "--add": ("q3=1",), "--remove": ("q1",), "--to": ("q1=1",), "--to-release": ("3.8",), "--release": ("4.3",), "--assume": (),
-            "--hash-header": ("h",), "--keys": ("k{1..9}",),
+            "--hash-header": ("h",), "--keys": ("k{1..9}",), "--allow": ("moved=0.1",),
         },
     ),
 }  # fmt: skip
@@ -99,6 +99,7 @@ NEEDS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("route", "--at"): {"q1=1,q2=1": ("events",), "+": (*BROKER, "--assume")},
     ("route", "--routing"): {"q1=1,q2=1": ("super-stream:q1,q2",)},
     ("compare", "--hash-header"): {"+": ("--keys", "k{1..9}")},
+    ("compare", "--allow"): {"+": ("--add", "q9=1")},
     ("arrange", "--target"): {"+": ("--keys", "user-{1..9}")},
     ("arrange", "--weight"): {"+": ("--keys", "user-{1..9}")},
     ("check", "--offline"): dict.fromkeys(BROKER, ()),

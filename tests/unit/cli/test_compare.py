@@ -1,10 +1,27 @@
-"""What a change would move in a better way; what is printed is in the transcripts."""
+"""What a change would move in a better way, its limit, and names that are read as something else; what is printed is in the transcripts."""
 
 from __future__ import annotations
 
-from command_line import Ran
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from command_line import Ran
+from modelled_commands import ModelledCommands
+from slot_files import live_of
+
+from rabbit_chx import Topology
 from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.ground import Ground
+
+NAMED = """
+[[exchanges]]
+name = "%s"
+type = "x-consistent-hash"
+ring = [{ queue = "q1" }, { queue = "q2" }]
+[[queues]]
+name = "q{1..2}"
+"""
 
 
 def test_compare_reports_when_less_is_possible(ran: Ran) -> None:
@@ -16,3 +33,50 @@ def test_compare_reports_when_less_is_possible(ran: Ran) -> None:
         f"or only  {ring.share_moved(last_in_the_gap):.3%} in the order that arrange writes; "
         f"{ring.shares()['q4']:.3%} with slots instead of the ring"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 0),
+        (("--allow", "moved=0.34"), 0),
+        (("--allow", "moved=0.33"), 4),
+        (("--allow", "moved=1", "--allow", "moved=0.3"), 4),
+        (("--allow", "moved=0.34", "--keys", "user-{1..9}"), 4),
+    ],
+)
+def test_a_question_that_is_answered_ends_with_0_unless_more_moves_than_a_limit(
+    ran: Ran, words: tuple[str, ...], code: int
+) -> None:
+    """A third of all keys moves, and of these nine one more."""
+    assert ran("compare", "q1=1,q2=1", "--add", "q3=1", *words)[0] == code
+
+
+def test_a_limit_of_a_guess_is_not_determined(ran: Ran, tmp_path: Path) -> None:
+    ring = replace(HashRing.from_bindings([("q1", 1), ("q2", 1)]), ground=Ground("assumed"))
+    (tmp_path / "ring.json").write_text(ring.to_json())
+    line = ("compare", str(tmp_path / "ring.json"), "--add", "q3=1", "--allow", "moved=0.1")
+    code, out, _ = ran(*line)
+    assert (code, "moved   likely 33.3" in out) == (3, True)
+    assert ran(*line, "--assume")[0] == 4
+
+
+@pytest.mark.parametrize(
+    "words", [("q1=1,q2=1", "--add", "b=5 c=5"), ("q1=1 q2=1",), ("q1=1,q2=1", "--remove", "q1=1;q2=1")]
+)
+def test_a_name_that_looks_like_two_values_is_refused(ran: Ran, words: tuple[str, ...]) -> None:
+    code, _, errors = ran("compare", *words)
+    assert (code, "looks like several bindings" in errors) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["/Events/Metrics", "a=b", "orders.json"])
+@pytest.mark.parametrize("words", [("route", "k"), ("compare",), ("check",), ("show",)])
+def test_a_refused_ring_names_the_exchange_that_looks_like_it(
+    ran: Ran, name: str, words: tuple[str, ...], modelled: ModelledCommands
+) -> None:
+    modelled.holds(live_of(Topology.from_toml(NAMED % name)))
+    verb, *key = words
+    code, _, errors = ran(*modelled.of_broker(verb, f"exchange:{name}", *key))
+    assert code == 0, errors
+    code, _, errors = ran(*modelled.of_broker(verb, name, *key))
+    assert code == 0 or (code, f"is exchange:{name}" in errors) == (2, True)

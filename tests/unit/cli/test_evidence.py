@@ -263,7 +263,6 @@ def test_what_is_left_on_is_named_and_may_be_ended(
     ("command", "says"),
     [
         (("record", "x", "y", "--trace", "1"), "--trace is about one exchange"),
-        (("record", "x", "--trace", "1", "--observed", "a.csv"), "--trace and --observed exclude each other"),
         (("verify", "x", "--trace", "1", "--observed", "a.csv"), "--trace and --observed exclude each other"),
         (("verify", "x", "--observed", "a.csv", "--keys", "k{1..9}"), "--observed and --keys exclude each other"),
         (("record", "--all", "--trace", "1"), "--trace and --all exclude each other"),

@@ -80,4 +80,4 @@ def test_a_record_has_the_bindings_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "ring.json"
     path.write_text(json.dumps({**READ, "exchange": "x"}))
     record = read_ring_record(str(path))
-    assert (record.exchange, record.state.bindings) == ("x", (("b", "1"), ("a", "1")))
+    assert (record.exchange, record.ring.bindings) == ("x", (("b", "1"), ("a", "1")))

@@ -45,18 +45,16 @@ def test_a_ring_that_was_read_is_the_ring_whatever_is_listed() -> None:
     assert found.is_made_by((A, B))
 
 
-@pytest.mark.parametrize(("version", "leaves_holes"), [("3.8.9", True), ("3.10.8", False), ("4.3.6", False)])
-def test_a_ring_of_one_member_is_known_unless_earlier_bindings_may_have_left_holes(
-    version: str,
-    *,
-    leaves_holes: bool,
-) -> None:
+@pytest.mark.parametrize("version", ["3.8.9", "3.10.8", "4.3.6"])
+def test_a_ring_of_one_member_is_not_known_by_its_binding(version: str) -> None:
+    """Its queue may have been bound twice, and the first binding be gone; or the buckets of another one may have stayed."""
     release = Release(version)
-    earlier = HashRing.from_bindings([("b", 1), ("b", 2)], release).unbind("b", 1).unbind("b", 2)
-    assert (earlier.bind("a", 2).buckets != ("a", "a")) is leaves_holes
+    changed = HashRing.from_bindings([("a", 1), ("a", 2)], release).unbind("a", 1)
+    assert changed.bindings == (("a", "2"),)
+    assert changed.buckets != ("a", "a")
 
     sole = ExchangeDefinition("x", "x-consistent-hash", ring=(A,))
     listed = replace(HashRing.from_bindings([("a", 2)], release), ground=UNORDERED)
     there = LiveTopology((sole,), release=release).with_rings({"x": listed})
-    assert bool(check(there).of_provenance("assumed")) is leaves_holes
-    assert bool(plan(Topology((sole,)), there).refusals) is leaves_holes
+    assert check(there).of_provenance("assumed")
+    assert plan(Topology((sole,)), there).refusals

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rabbit_chx import ExchangeRef
-from rabbit_chx.topology.mark import Mark, Stamp, mark_arguments, stamp_in
+from rabbit_chx.topology.mark import MARK, Mark, Stamp, mark_arguments, stamp_in
 
 HERE = Mark(Stamp("rabbit@one", "/", "m", "s"), 2)
 
@@ -29,11 +28,14 @@ def test_a_stamp_has_what_the_mark_proves() -> None:
     assert stamp_in({}, None, "/") == Stamp(None, "/")
 
 
-def test_a_member_that_the_broker_deletes_is_named_before_other_queues() -> None:
-    mark = replace(HERE, transient=frozenset({"r", "t", ExchangeRef("f")}))
-    assert [mark.passing(places) for places in (["a"], ["t"], [ExchangeRef("f")])] == [
-        "queue r",
-        "queue t",
-        str(ExchangeRef("f")),
-    ]
-    assert replace(HERE, transient=frozenset({ExchangeRef("f")})).passing(["a"]) == ""
+def test_two_persistent_messages_are_those_of_others() -> None:
+    """One of the own messages is transient. Statistics may be older than both messages."""
+    assert [replace(HERE, persistent=count).holds for count in (None, 0, 1, 2)] == [True, True, True, False]
+    assert replace(HERE, persistent=2).renewed().stamp.identity != "m"
+
+
+def test_queues_on_other_nodes_are_strangers() -> None:
+    nodes = {MARK: {"n1"}, "a": {"n1"}, "b": {"n2"}, "c": {"n1", "n2"}}
+    mark = replace(HERE, nodes={name: frozenset(of) for name, of in nodes.items()})
+    assert mark.strangers(["d", *nodes]) == ["b", "c", "d"]
+    assert replace(mark, nodes={**mark.nodes, MARK: frozenset()}).strangers(["a"]) == ["a"]

@@ -100,16 +100,15 @@ def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(
     assert all(finding.message.endswith("(the share is that of an assumed order)") for finding in findings)
 
 
-def test_bindings_of_one_destination_determine_a_ring() -> None:
+def test_no_bindings_determine_a_ring() -> None:
+    """Others may have left buckets in it."""
     for bindings in ([], [("q1", "2")]):
         members = tuple(RingMember(*binding) for binding in bindings)
         declared = replace(ORDERS.exchanges[0], ring=members)
         ring = replace(HashRing.from_bindings(bindings), ground=Ground("assumed"))
         found = check(as_live(ORDERS, exchanges=(declared,), rings={"orders": ring}))
-        assert not found.of_provenance("assumed")
-        assert {finding.kind for finding in found.findings} == (
-            set() if bindings else {"hole", "unroutable-share"}
-        )
+        assert found.of_provenance("assumed")
+        assert not {finding.kind for finding in found.findings} & {"hole", "unroutable-share"}
 
 
 @pytest.mark.parametrize(

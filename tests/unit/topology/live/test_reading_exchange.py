@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import starmap
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,8 @@ from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Mo
 from rabbit_chx.topology.live import reading_shards
 from rabbit_chx.topology.live.reading import LiveExchange, read_ring
 from rabbit_chx.topology.mark import Stamp
-from rabbit_chx.topology.ring_records import make_record, record_arguments, record_names
+from rabbit_chx.topology.objects.objects import RingMember
+from rabbit_chx.topology.ring_records import make_record, record_arguments, record_name
 from rabbit_chx.topology.rules.shards import Shard, shard_names
 
 RELEASE = Release("4.3.6")
@@ -41,6 +43,7 @@ class Api:
         self._answers = {
             f"exchanges v {name}": exchange,
             f"exchanges v {name} bindings source": [entry for entry in bindings if entry["source"] == name],
+            f"exchanges v {name} bindings destination": [],
             "exchanges v": [exchange, SLOT],
             "bindings v": [*bindings],
             "policies v park": {"definition": {"alternate-exchange": "parking"}},
@@ -141,8 +144,8 @@ def test_the_record_of_a_ring_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert live(Api(ORDERS)).record is None
     ring = HashRing.from_bindings([("q2", 1), ("q1", 1)], RELEASE)
     stamp = Stamp("rabbit@one", "v", "a", "b")
-    record = replace(make_record("orders", ring, ring.bindings or ()), stamp=stamp)
-    entry = {"name": record_names("orders")[0], "arguments": record_arguments(record)}
+    record = replace(make_record("orders", ring, starmap(RingMember, ring.bindings or ())), stamp=stamp)
+    entry = {"name": record_name("orders"), "arguments": record_arguments(record)}
     monkeypatch.setattr(LiveExchange, "_read_own", lambda _: [entry])
     assert live(Api(ORDERS)).record == record
 
@@ -164,7 +167,7 @@ def test_shards_that_no_policy_makes_any_more_are_read(monkeypatch: pytest.Monke
     exchange = SimpleNamespace(name="images", vhost="v", type="x-modulus-hash", policy_definition={})
     exchange.bindings = [(names[1], "7"), ("other", "")]
     monkeypatch.setattr(LiveExchange, "of", lambda *_: exchange)
-    monkeypatch.setattr(reading_shards, "read_node_starts", lambda _: None)
+    monkeypatch.setattr(reading_shards, "read_nodes", lambda _: {})
     listed = {"items": [{"name": names[0], "type": "quorum"}], "page_count": 1}
     broker: Any = SimpleNamespace(api=SimpleNamespace(get=lambda *_, **__: listed))
     found = reading_shards.read_sharded_exchange(broker, "images", RELEASE, counts=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from rabbit_chx.topology.live.applying import Permission
 from rabbit_chx.topology.live.reading import read_release, read_ring
 from rabbit_chx.topology.live.recording import record_rings
 from rabbit_chx.topology.mark import Stamp
+from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.ring_records import RingRecord, is_own, make_record
 
 FILE = """
@@ -101,7 +103,9 @@ def _do(step: str, site: Site, wanted: Topology, draw: st.DrawFn) -> None:
     elif step == "file" and "x" in model.rings:
         ring = model.rings["x"]
         stamp = Stamp("rabbit@model", draw(st.sampled_from(["/", "other"])))
-        site.file_records["x"] = replace(make_record("x", ring, ring.bindings or ()), stamp=stamp)
+        site.file_records["x"] = replace(
+            make_record("x", ring, starmap(RingMember, ring.bindings or ())), stamp=stamp
+        )
     elif step == "restart":
         _restart(site)
 
@@ -140,5 +144,5 @@ def test_a_second_binding_that_differs_in_arguments_only_is_not_taken_away_in_an
     client.applied(plan(wanted, client.live()), Permission(1.0))
     site.model.bind(BindingDefinition("x", "q1", "1", {"by": "others"}))
     live = site.client().live()
-    assert live.rings["x"].ground.doubt.endswith("q1=1 is bound several times, with different arguments")
+    assert live.rings["x"].ground.doubt.endswith("other software has bound q1=1 with arguments since")
     assert "its order is not certain" in plan(wanted, live).refusals[0].message

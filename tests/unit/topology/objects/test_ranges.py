@@ -61,6 +61,11 @@ def test_a_range_stands_for_its_names(name: str, stands_for: list[str]) -> None:
         ({"name": "a.{-1..3}"}, "name", "not a range of integers"),
         ({"name": "a.{1-4}"}, "name", r"\{1-4\} is not a range of integers; write a range as \{1"),
         ({"name": "a.{1, 4}"}, "name", "not a range of integers"),
+        (
+            {"name": "billing.{mad,nce}"},
+            "name",
+            r"\{mad,nce\} is not a range .*; write .* each name of a list by itself",
+        ),
         ({"name": f"a.{{1..{MAX_RANGE + 1}}}"}, "name", f"{MAX_RANGE + 1} names"),
         ({"name": f"a.{{1..{'9' * 5000}}}"}, "name", "too large"),
     ],

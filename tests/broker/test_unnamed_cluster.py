@@ -1,0 +1,144 @@
+"""A cluster whose name nobody has set, so that each node reports its own: asked at one node, at another, and at a mix of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pika
+import pytest
+from bounded import until
+from cluster import RunningCluster, docker_cluster
+from found_broker import need
+
+from rabbit_chx import Broker, Topology
+from rabbit_chx.cli import main
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import check, plan
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.docker,
+    pytest.mark.restarts,
+    pytest.mark.timeout(600),
+]
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.{1..3}" }]
+[[queues]]
+name = "orders.{1..3}"
+"""
+
+
+@pytest.fixture(scope="module", params=[("4.3", 3), ("3.10", 2)], ids=["4.3", "3.10"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
+    need("docker")
+    with docker_cluster(*request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command on some addresses, and returns its exit code, stdout and stderr."""
+
+    def run_on(broker: RunningBroker, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("AMQP_URL", broker.url)
+        for name, value in (
+            ("RABBIT_CHX_MANAGEMENT_URL", broker.management_url),
+            ("RABBIT_CHX_RING_VIA", broker.ring_via and " ".join(broker.ring_via)),
+        ):
+            monkeypatch.delenv(name, raising=False)
+            if value:
+                monkeypatch.setenv(name, value)
+        code = main([*arguments])
+        return code, *capsys.readouterr()
+
+    return run_on
+
+
+def mixed(cluster: RunningCluster) -> Iterator[RunningBroker]:
+    """Yield the addresses of AMQP, of the management API and of rabbitmqctl, each of any of the first two nodes, and without the last."""
+    nodes = cluster.nodes[:2]
+    for amqp, api, via in itertools.product(nodes, nodes, (*(node.ring_via for node in nodes), None)):
+        yield replace(amqp, management_url=api.management_url, ring_via=via)
+
+
+def reported(node: RunningBroker) -> str:
+    """Return the name that a node reports over AMQP."""
+    with Broker(node.url, node.management_url) as broker:
+        return str(broker.cluster)
+
+
+def test_each_node_and_each_mix_of_them_is_the_same_broker(
+    cluster: RunningCluster, run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    first, second = cluster.nodes[:2]
+    assert reported(first) != reported(second)  # nobody has set a name
+    file, exported = tmp_path / "orders.toml", tmp_path / "exported.toml"
+    file.write_text(FILE)
+    alone = replace(first, ring_via=None)
+    assert run(alone, "apply", str(file), "--yes")[0] == 0
+    code, text, _ = run(alone, "export")
+    assert code == 0
+    exported.write_text(text)
+    assert f'cluster = "{min(cluster.names)}"' in text
+    answers = set()
+    for addresses in mixed(cluster):
+        for command in (
+            ("check",),
+            ("check", str(exported)),
+            ("plan", str(exported)),
+            ("show",),
+            ("show", "orders"),
+            ("compare", "orders"),
+            ("record", "orders", "--yes"),
+            ("apply", str(exported), "--yes"),
+        ):
+            code, out, err = run(addresses, *command)
+            assert code == 0, (addresses, command, out, err)
+        code, out, err = run(addresses, "route", "orders", "k1", "k2", "k3", "-o", "json")
+        assert code == 0, (addresses, err)
+        answers.add(tuple(each["destination"] for each in json.loads(out)["answers"]))
+        assert json.loads(out)["ring"]["provenance"] == ("recorded" if addresses.ring_via is None else "read")
+        with Broker(addresses.url, addresses.management_url) as broker:
+            assert broker.topology().cluster == min(cluster.names)
+    assert len(answers) == 1
+    # The file of the other node's name, which an earlier version wrote, is of this cluster, too.
+    exported.write_text(text.replace(min(cluster.names), cluster.names[1]))
+    assert run(alone, "plan", str(exported))[0] == 0
+    exported.write_text(text.replace(min(cluster.names), "rabbit@elsewhere"))
+    assert run(alone, "plan", str(exported))[0] == 4
+
+
+@pytest.mark.parametrize("cluster", [("4.3", 3)], indirect=True, ids=["4.3"])
+def test_a_queue_whose_node_is_down_is_a_finding_with_its_share(cluster: RunningCluster) -> None:
+    """Releases before 4.0 take such a queue out of the ring."""
+    first, last = cluster.nodes[0], cluster.nodes[-1]
+    with closing(pika.BlockingConnection(pika.URLParameters(last.url))) as connection:
+        connection.channel().queue_declare("bills.3", durable=True)
+    wanted = Topology.from_toml(FILE.replace("orders", "bills"))
+    with Broker(first.url, first.management_url) as broker:
+        broker.apply(plan(wanted, broker.topology()))
+        assert check(broker.topology(), exchange="bills").sound
+        share = broker.topology().key_map("bills").shares()["bills.3"]
+        last.run("rabbitmqctl", "stop_app")
+
+        def found() -> list[tuple[str, object, float | None]]:
+            findings = check(broker.topology(), exchange="bills").findings
+            return [(one.kind, one.destination, one.share) for one in findings]
+
+        until(
+            lambda: found() == [("down-destination", "bills.3", share)], "it is reported as down", every_s=1
+        )
+        last.run("rabbitmqctl", "start_app")
+        cluster.wait_until_together()
+        until(lambda: found() == [], "it is there again", every_s=1)
