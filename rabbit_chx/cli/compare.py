@@ -114,22 +114,18 @@ def compare(
         raise InputError(
             f"--allow moved={allow[0]:g} is a limit of what a change moves: pass --add, --remove, --to or --to-release, too"
         )
-    changes = [f"+ {text.partition('=')[0]}" for text in added] + [
-        f"- {text.partition('=')[0]}" for text in removed
-    ]
-    changes += [f"to {text}" for text in (to, to_release) if text]
+    signed = {"+": added, "-": removed, "to": filter(None, (to, to_release))}
+    changes = [f"{sign} {text.partition('=')[0]}" for sign, texts in signed.items() for text in texts]
     about = of_ring.broker.live().address if first.is_live else ""
     title = ": ".join(filter(None, (ring, ", ".join(changes))))
-    outcome = _compared(sides, hashed, keys, title, is_change=bool(added or removed), allow=allow)
-    assert outcome.report is not None
-    return replace(outcome, report=replace(outcome.report, about=about))
+    return _compared(sides, hashed, keys, (title, about), is_change=bool(added or removed), allow=allow)
 
 
 def _compared(
     sides: Sequence[RingInput],
     hashed: HashingOptions,
     keys: KeySource | None,
-    title: str,
+    headings: tuple[str, str],
     *,
     is_change: bool,
     allow: Sequence[float],
@@ -156,7 +152,7 @@ def _compared(
         is_determined=all(side.is_determined for side in sides),
         least=_least_moved(ring, changed) if is_change else None,
         rules=_rules(ring, change, hashing) if change and change.shares is None else (),
-        title=title,
+        headings=headings,
     )
     is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
     code = code_of(*sides, is_lost=is_lost)

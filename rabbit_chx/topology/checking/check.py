@@ -107,21 +107,6 @@ class TopologyCheck:
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
-    def of(self, exchange: str) -> TopologyCheck:
-        """Return what the check says of one exchange.
-
-        Args:
-            exchange: the exchange's name.
-        """
-        return replace(
-            self,
-            findings=tuple(finding for finding in self.findings if finding.exchange == exchange),
-            exchanges=tuple(name for name in self.exchanges if name == exchange),
-            without_ring=tuple(name for name in self.without_ring if name == exchange),
-            rings={name: ring for name, ring in self.rings.items() if name == exchange},
-            unordered={name: why for name, why in self.unordered.items() if name == exchange},
-        )
-
     def of_provenance(self, provenance: Provenance) -> tuple[str, ...]:
         """Return the exchanges whose rings have an origin.
 

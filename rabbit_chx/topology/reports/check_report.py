@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
-from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.checking.check import TopologyCheck, starved_findings
 from rabbit_chx.topology.checking.dead_letters import DeadLetters
@@ -51,7 +49,6 @@ class CheckReport:
         file: the topology file; None without a file.
         all_vhosts: True if each finding names its vhost.
         ignored: the kinds of findings that the user accepts: they are not counted.
-        is_drawn: True if the report has pictures of its rings.
     """
 
     address: str
@@ -61,7 +58,6 @@ class CheckReport:
     file: str | None = None
     all_vhosts: bool = False
     ignored: tuple[str, ...] = ()
-    is_drawn: bool = True
 
     @property
     def ended(self) -> dict[str, TopologyCheck]:
@@ -95,25 +91,16 @@ class CheckReport:
         return ", ".join(parts)
 
     @property
-    def _unknown(self) -> list[str]:
-        """The exchanges whose order is not known."""
-        return [name for check in self.ended.values() for name in check.of_provenance("assumed")]
-
-    @property
-    def _without_order(self) -> str:
-        """What was not looked at, as the end of a clause; empty if all was."""
-        unknown = plural(len(self._unknown), "ring")
-        return f", without what depends on the order of {unknown}" if self._unknown else ""
-
-    @property
-    def _counted(self) -> str:
-        return plural(len(self.findings), "finding") if self.findings else "no findings"
+    def _count_found(self) -> str:
+        """The number of findings, and what was not looked at."""
+        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
+        return (f"{len(self.findings):,}" if self.findings else "none") + without
 
     @property
     def summary(self) -> str:
         """The number of the findings, and of what was checked."""
-        order = f"; the order of {listed(self._unknown)} is not known" if self._unknown else ""
-        return f"{self._counted} in {self._count_checked()}{order}"
+        return f"Findings in {self._count_checked()}: {self._count_found}"
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
@@ -144,10 +131,7 @@ class CheckReport:
         """
         parts = list(self._parts(words)) if self.ended else ()
         return Document(
-            "check",
-            parts,
-            tuple(self._gauges()),
-            title=f"{self.address}: {self._counted}{self._without_order}",
+            "check", parts, tuple(self._gauges()), title=f"{self.address}: findings {self._count_found}"
         )
 
     def _parts(self, words: Callable[[str], str]) -> Iterator[Part]:
@@ -181,28 +165,13 @@ class CheckReport:
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{self._count_checked()} against {against}"),
-                ("findings", (f"{len(findings):,}" if findings else "none") + self._without_order),
+                ("findings", self._count_found),
                 *(("order", text) for text in self._orders()),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ],
-            pictures=lambda: list(self._draw()) if self.is_drawn else (),
         )
         yield from _finding_blocks(findings, "vhost" if self.all_vhosts else None, words)
-
-    def _draw(self) -> Iterator[Picture]:
-        """Yield the pictures of the first rings whose order is known, those with findings before the others."""
-        found = {(vhost, finding.exchange) for vhost, finding in self.findings}
-        rings = [
-            ((vhost, name), ring)
-            for vhost, check in self.ended.items()
-            for name, ring in check.rings.items()
-            if not ring.ground.is_assumed
-        ]
-        for (vhost, name), ring in sorted(rings, key=lambda each: each[0] not in found)[:_MOST_SHOWN]:
-            named = f"{name} in vhost {vhost}" if self.all_vhosts else name
-            for picture in draw_map(ring)[:1]:
-                yield replace(picture, title=f"{named}: {picture.title}")
 
     def _gauges(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""

@@ -312,13 +312,8 @@ class ShownExchange:
         """What the exchange is and does, in a sentence or two."""
         if self.map is None:
             return f"{self.name} does not hash."
-        ground = self.map.ground
-        order = (
-            f"in an order that is not known ({ground.doubt})"
-            if ground.is_assumed
-            else f"in an order that is {ground.text}"
-        )
-        order = f", {order}" if self.map.beneath.hashing.has_order else ""
+        known = self.map.ground.text if self.is_determined else f"not known ({self.map.ground.doubt})"
+        order = f", in an order that is {known}" if self.map.beneath.hashing.has_order else ""
         through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
         said = f"{plural(len(self.map.outer.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
         if not self.rates.exchange:
