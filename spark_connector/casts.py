@@ -64,12 +64,9 @@ def for_headers(name: str, kind: DataType) -> str:
     if isinstance(kind, MapType):
         pair = f"{_sql_text('h.key', kind.keyType)}, {_sql_text('h.value', kind.valueType)}"
         return f"`map_from_entries(transform(map_entries({name}), h -> struct({pair})))`"
-    if (
-        isinstance(kind, ArrayType)
-        and isinstance(kind.elementType, StructType)
-        and len(kind.elementType) == 2
-    ):
-        pair = ", ".join(_sql_text(f"h.{quote_name(part.name)}", part.dataType) for part in kind.elementType)
+    element = kind.elementType if isinstance(kind, ArrayType) else None
+    if isinstance(element, StructType) and len(element) == 2:
+        pair = ", ".join(_sql_text(f"h.{quote_name(part.name)}", part.dataType) for part in element)
         return f"`map_from_entries(transform({name}, h -> struct({pair})))`"
     return f"`map('name', {_sql_text(name, kind)})`"
 

@@ -278,10 +278,7 @@ class WriteReport(PublishedCounts):
     @property
     def predicted(self) -> dict[str, int]:
         """Published rows per queue, by the ring."""
-        total: Counter[str] = Counter()
-        for task in self.tasks:
-            total.update(task.predicted)
-        return dict(total)
+        return dict(sum((Counter(task.predicted) for task in self.tasks), Counter[str]()))
 
     @property
     def streams(self) -> StreamCounts | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import (
@@ -46,7 +45,7 @@ def compare_report(
     is_determined: bool,
     least: tuple[float | None, float | None] | None = None,
     rules: Sequence[str] = (),
-    title: str = "",
+    headings: tuple[str, str] = ("", ""),
 ) -> Document:
     """Return the shares of a ring and its sample; of two rings what moves. Programs get all of it.
 
@@ -55,7 +54,7 @@ def compare_report(
         is_determined: False if one of the rings, or the hashed value, is a guess.
         least: the smallest share of keys that the change can move in another order, and with slots; None if it is not known.
         rules: the rules by which the releases hash the first key that moves, if they differ.
-        title: the ring, and the change.
+        headings: the ring with the change, and the broker.
     """
     ring, sample, change = simulation.ring, simulation.sample, simulation.change
     columns = {
@@ -69,7 +68,7 @@ def compare_report(
             "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
         ),
     }
-    rows = list(_share_rows(simulation))
+    rows = list(_share_rows(simulation, is_determined=is_determined))
     # A change that leaves the buckets as they are, and what is hashed, moves nothing in any order.
     is_moved = change is None or change.shares is None or change.shares.moved > 0
     is_known = is_determined or not is_moved
@@ -94,14 +93,12 @@ def compare_report(
         parts.append(Data({"change": None}))
     else:
         parts.append(Section("", list(_change_parts(change, least, is_known=is_known)), key="change"))
-    moved = moved_text(simulation, is_determined=is_known)
-    return Document("compare", parts, title=f"{title}: {moved} of the keys move" if moved else title)
-
-
-def moved_text(simulation: Simulation, *, is_determined: bool) -> str:
-    """Return the share of the keys that a change moves; empty if it is not known."""
-    change = simulation.change
-    return percent(change.shares.moved, 1) if change and change.shares and is_determined else ""
+    moved = (
+        f": {percent(change.shares.moved, 1)} of the keys move"
+        if is_known and change and change.shares
+        else ""
+    )
+    return Document("compare", parts, title=headings[0] + moved, about=headings[1])
 
 
 def simulation_report(simulation: Simulation) -> Document:
@@ -115,12 +112,12 @@ def map_report(key_map: KeyMap) -> Document:
     return simulation_report(simulate(key_map))
 
 
-def _share_rows(simulation: Simulation) -> Iterator[tuple[object, ...]]:
+def _share_rows(simulation: Simulation, *, is_determined: bool) -> Iterator[tuple[object, ...]]:
     """Yield the shares. Of a ring whose order is a guess those are known that a number of buckets has in every order."""
     ring, keys = simulation.ring, dict[Destination, list[str]]()
-    for destination, key in ring.bindings or ():
+    for destination, key in ring.beneath.bindings or ():
         keys.setdefault(destination, []).append(key)
-    is_guess = ring.kind == HASH_EXCHANGE and ring.ground.is_assumed
+    is_guess = not is_determined and ring.hashing.has_order and ring.ground.is_assumed
     possible = possible_shares(ring, keys) if is_guess else None
     for part in simulation.places:
         span = possible(part.buckets) if possible else (part.share, part.share)

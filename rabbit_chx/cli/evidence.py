@@ -318,7 +318,11 @@ def _traced_pairs(
     except AccessRefusedError as error:
         if "administrator" not in str(error):
             raise
-        observed = to_type("verify" if is_compared else "record", name, observed="FILE")
+        observed = (
+            to_type("verify", name, observed="FILE")
+            if is_compared
+            else to_type("record", name, observed="FILE")
+        )
         text = "tracing takes the tag administrator: let a user who has it run this command, or pass keys and the queues that received them: "
         raise AccessRefusedError(Fix(text, observed), exchange=name, reply_code=error.reply_code) from None
     has_alternate = Reach(live).alternate_of(exchange) is not None

@@ -18,7 +18,7 @@ from rabbit_chx.topology import plan as planned
 from rabbit_chx.topology.live.applying import DRAIN_S
 from rabbit_chx.topology.planning.refusals import exclusive_refusals, know_rings
 from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -73,14 +73,9 @@ class LivePlan:
             self.plan, about, refusals, whole=whole, ending=ending, drain_s=drain_s, words=in_words
         )
         broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
-        moving = [
-            f"{name}: {percent(ring.moved, 1)} of the keys move"
-            for name, ring in self.plan.rings.items()
-            if ring.is_moving
-        ]
-        title = ", ".join(moving) or f"{plural(len(self.plan.changes), 'change')}, and no key moves"
+        moves = [f"{name}: {ring.moves}" for name, ring in self.plan.rings.items() if ring.is_moving]
         made = plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
-        return replace(made, title=f"{self.file.name}: {title}", about=where)
+        return replace(made, title="; ".join([self.file.name, *moves]), about=where)
 
 
 def unknown_order(plan: Plan, live: LiveTopology) -> ExitCode | None:

@@ -550,9 +550,8 @@ async def wait_until_finished(
     for runner in runners:
         while runner.is_handling if only_handlers else not runner.ownership.is_finished:
             runner.changed.clear()
-            if lost.is_set() or not await wait_for_any(
-                runner.changed, lost, timeout_s=end - time.monotonic()
-            ):
+            left_s = end - time.monotonic()
+            if lost.is_set() or not await wait_for_any(runner.changed, lost, timeout_s=left_s):
                 return False
     return True
 

@@ -364,7 +364,12 @@ class KeyMap:
         return (after if after.is_nested else self).flows_between(self, after)
 
     def flows_between(self, before: KeyMap, after: KeyMap) -> Flows:
-        """Return the flows of two maps, of which this is one."""
+        """Return the flows of two maps, of which this is one.
+
+        Args:
+            before: the map before a change.
+            after: the map after it.
+        """
         return self.hashing.flows(before, after)
 
     def shares(self) -> dict[Any, float]:

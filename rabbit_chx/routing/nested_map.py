@@ -217,7 +217,7 @@ class NestedMap(KeyMap):
         return {**self.outer.summary(), **KeyMap.summary(self)}
 
     def flows_between(self, before: KeyMap, after: KeyMap) -> Flows:
-        """Return the flows of two maps, of which this is one."""
+        """Return the flows of two maps, of which this is one; the arguments are those of `KeyMap.flows_between`."""
         from rabbit_chx.routing import arrays
 
         sides = [

@@ -285,10 +285,8 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
         return None
     if records > _FEW_RECORDS:  # often all have the same length
         each = 4 + _length_at(data)[0]
-        if (
-            each * records == len(data)
-            and (np.ndarray((records,), ">u4", data, 0, (each,)) == each - 4).all()
-        ):
+        has_room = each * records == len(data)
+        if has_room and (np.ndarray((records,), ">u4", data, 0, (each,)) == each - 4).all():
             return np.arange(each, each * (records + 1), each)
     at = 0
     try:

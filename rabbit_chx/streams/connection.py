@@ -577,13 +577,12 @@ class StreamConnection:
         self._correlation_id = correlation_id = (self._correlation_id + 1) % _AHEAD_ID
         self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))
         del content  # it may have the password, which a traceback with local variables would show
+
+        def timeout_error() -> RabbitChxError:
+            return failures.reply_timeout_error(self.where, key.text, time.monotonic() - started)
+
         while correlation_id not in self._replies:
-            self._poll(
-                _remaining_s(
-                    deadline,
-                    lambda: failures.reply_timeout_error(self.where, key.text, time.monotonic() - started),
-                )
-            )
+            self._poll(_remaining_s(deadline, timeout_error))
         return self._replies.pop(correlation_id)
 
     def _read(self, reply: frames.Reply, read: Callable[[Fields], _T]) -> _T:
@@ -680,11 +679,8 @@ class StreamConnection:
                 self._events.append(message)
 
     def _queue_heartbeat(self) -> None:
-        if (
-            self.heartbeat_s
-            and not self._unsent
-            and time.monotonic() - self._last_sent > self.heartbeat_s / 2
-        ):
+        idle_s = time.monotonic() - self._last_sent
+        if self.heartbeat_s and not self._unsent and idle_s > self.heartbeat_s / 2:
             self._unsent.append(memoryview(_HEARTBEAT))
 
     def _service(self) -> None:

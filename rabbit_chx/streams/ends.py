@@ -176,9 +176,8 @@ class ChunkFinder:
         """
         connection = self.connection
         has_statistics = Key.STREAM_STATS in connection.commands
-        deadline = time.monotonic() + (
-            self._timeout_s if has_statistics else min(self._timeout_s, _EMPTY_TIMEOUT_S)
-        )
+        timeout_s = self._timeout_s if has_statistics else min(self._timeout_s, _EMPTY_TIMEOUT_S)
+        deadline = time.monotonic() + timeout_s
         while True:
             statistics = connection.stats(stream) if has_statistics else {}
             if has_statistics and not {"committed_chunk_id", "first_chunk_id"} <= statistics.keys():

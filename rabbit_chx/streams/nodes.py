@@ -52,9 +52,10 @@ def settings_of(
     """Return the settings for one URL or several, each as for `stream_settings`; they share the tokens of `credentials`."""
     try:
         urls = [url] if isinstance(url, str | ConnectionSettings) else url
-        if not (
-            isinstance(urls, Sequence) and all(isinstance(one, str | ConnectionSettings) for one in urls)
-        ):
+        are_urls = isinstance(urls, Sequence) and all(
+            isinstance(one, str | ConnectionSettings) for one in urls
+        )
+        if not are_urls:
             raise InputError(f"the url is a {type(url).__name__}: pass a text, or a list of texts")
         if not urls:
             raise InputError("there is no URL: pass at least one")

@@ -180,9 +180,7 @@ class StreamPublisher(Guarded):
         management = _check_stream_options(options)
         self._placement: KeyMap | None = None if options.ring is None else check_stream_ring(options.ring)
         self._exchange = (super_stream or "") if options.exchange is None else options.exchange
-        self._overhead = row_overhead(name, self._exchange) + (
-            SUB_ENTRY.size if options.sub_entry_rows else 0
-        )
+        self._overhead = row_overhead(name, self._exchange, options.sub_entry_rows)
         self._routes = _Routes(settings, str(super_stream)) if options.routing == "key" else None
         self._last_id = 0
         self._closed = False
@@ -492,13 +490,13 @@ def _batches(rows: RowColumns, sub_entry_rows: int | None) -> Iterator[RowColumn
         start = stop
 
 
-def row_overhead(name: str | None, exchange: str) -> int:
-    """Return the bytes that a frame with one row may need in addition to key and body."""
+def row_overhead(name: str | None, exchange: str, sub_entry_rows: int | None) -> int:
+    """Return the bytes that a frame with one row, or one sub-entry of it, may need in addition to key and body."""
     text = b"." * 300  # AMQP encodes a size above 255 with 4 bytes instead of one
     message_ids = None if name is None else [f"{name}:{_MAX_ID}"]
     row = encode_rows([text], [text], exchange=exchange, message_ids=message_ids)
     (frame,) = row.frames(0, np.zeros(1, np.uint64), 0, 1, DEFAULT_FRAME_MAX)
-    return len(frame) - 2 * len(text)
+    return len(frame) - 2 * len(text) + (SUB_ENTRY.size if sub_entry_rows else 0)
 
 
 def _map_keys(function: Callable[[bytes], str | bytes], keys: Column) -> Column:
@@ -527,9 +525,8 @@ def _check_stream_options(options: WriterOptions) -> ManagementUrl | None:
 def _check_rows(options: WriterOptions) -> None:
     """Check the arguments for ids, filter values and sub-entries."""
     name, filter_value, compression = options.name, options.filter_value, options.compression
-    if name is not None and not (
-        isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
-    ):
+    is_name = isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
+    if name is not None and not is_name:
         raise InputError(f"name is {name!r:.60}: pass a text of 1 to {_MAX_NAME_BYTES} bytes")
     if filter_value not in (None, "key") and not callable(filter_value):
         raise InputError(

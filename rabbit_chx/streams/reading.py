@@ -424,9 +424,8 @@ class FollowingReading(Reading):
         while not found and not self.is_stopped:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
-                if self.is_behind(max(deadline, time.monotonic() + ATTEMPT_S)) and not self.receive(
-                    connection, _LAG_S
-                ):
+                is_behind = self.is_behind(max(deadline, time.monotonic() + ATTEMPT_S))
+                if is_behind and not self.receive(connection, _LAG_S):
                     raise BrokerTimeoutError(
                         f"{connection.where}: stream {self.stream!r} delivers nothing, and its leader has further rows: look at its "
                         "replicas (rabbitmq-streams stream_status)",

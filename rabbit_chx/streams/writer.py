@@ -483,12 +483,10 @@ class StreamWriter:
 
     def _compare(self, connection: StreamConnection) -> None:
         """Compare the confirmed rows with the stored ones, if another writer may have used their ids; a MismatchError if some are not stored."""
-        last_id, others = int(self._ids[-1]), self._others
+        last_id, highest, unstored = int(self._ids[-1]), self._highest_id, 0
         is_new = last_id > self._stored.known_id
-        may_differ = (
-            others is not None and is_new and others.may_have_sent(connection, last_id, self._highest_id)
-        )
-        unstored = self._stored.count_unstored() if may_differ else 0
+        if self._others and is_new and self._others.may_have_sent(connection, last_id, highest):
+            unstored = self._stored.count_unstored()
         self._count()
         self.counts.confirmed -= unstored
         if unstored:

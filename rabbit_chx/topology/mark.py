@@ -61,6 +61,7 @@ class Mark:
         messages: the number of its messages, by a passive declaration; None if the broker does not count them.
         persistent: how many of them are persistent, by the last statistics of the broker; None if it has none.
         doubt: why the broker does not count them.
+        is_down: whether that is because no node of the queue is up.
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
     """
@@ -71,6 +72,7 @@ class Mark:
     policies: str = ""
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
     persistent: int | None = None
+    is_down: bool = False
 
     @property
     def holds(self) -> bool:

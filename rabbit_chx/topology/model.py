@@ -420,8 +420,8 @@ class BrokerFacts:
         priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges
             that hash.
         consumer_timeout_ms: the broker's default consumer timeout in milliseconds, if a ring source read it.
-        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``, and the feature flags that are disabled.
-        unclear_features: the deprecated features of which the management API does not tell whether the broker denies them.
+        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``, and the feature flags that are
+            disabled: True; False for those of which the management API does not tell whether the broker denies them.
         exchange_types: the types of exchanges that the broker has.
         default_queue_type: the default queue type of the vhost.
         queues_left: how many further queues the limit of the vhost permits, beside the lock of an apply; None without a limit.
@@ -429,8 +429,7 @@ class BrokerFacts:
         frame_max: the largest frame that the broker takes, in bytes.
         records: the records of rings, by the names of the exchanges that contain them.
         mark: the mark of the vhost, which proves the records.
-        nodes: the nodes of the cluster.
-        last_start: the last start of a running node, in seconds since 1970, for observations with times; None if it is not known.
+        nodes: the nodes of the cluster, each with its start in seconds since 1970; None if it does not run, or if that is not known.
         pending: the apply that has begun and not ended.
         left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
@@ -444,8 +443,7 @@ class BrokerFacts:
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     consumer_timeout_ms: int | None = None
-    denied_features: frozenset[str] = frozenset()
-    unclear_features: frozenset[str] = frozenset()
+    denied_features: Mapping[str, bool] = field(default_factory=dict, hash=False)
     exchange_types: frozenset[str] = frozenset()
     default_queue_type: str | None = None
     queues_left: int | None = None
@@ -453,12 +451,16 @@ class BrokerFacts:
     frame_max: int = FRAME_MAX
     records: Records = field(default_factory=dict, hash=False)
     mark: Mark = field(default_factory=Mark)
-    nodes: frozenset[str] = frozenset()
-    last_start: float | None = None
+    nodes: Mapping[str, float | None] = field(default_factory=dict, hash=False)
     pending: PendingApply | None = None
     left_out: tuple[str, ...] = ()
     sources_left_out: frozenset[str] = frozenset()
     oddities: tuple[Finding, ...] = ()
+
+    @property
+    def last_start(self) -> float | None:
+        """The last start of a running node, for observations with times; None if it is not known."""
+        return max((start for start in self.nodes.values() if start is not None), default=None)
 
     @property
     def means(self) -> Means:

@@ -99,8 +99,9 @@ def ui(
         f"?{urlencode({'token': secret})}" if secret else ""
     )
     if secret:
-        named = "" if allowed else Fix(", and pass its name as ", Argument("allowed_host", "NAME"))
-        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address", named))
+        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address"))
+        if not allowed:
+            say(Fix("pass the name of the proxy as ", Argument("allowed_host", "NAME")))
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if not no_browser:

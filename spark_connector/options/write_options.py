@@ -484,10 +484,8 @@ def to_texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mappin
     """
     result = _Texts()
     for name, value in options.items():
-        if isinstance(value, bool):
-            result[name] = str(value).lower()
-        elif isinstance(value, (str, int, float)):
-            result[name] = str(value)
+        if isinstance(value, (str, int, float)):
+            result[name] = str(value).lower() if isinstance(value, bool) else str(value)
         elif value is not None:
             # The value is not shown: it may hold a password.
             raise InputError(

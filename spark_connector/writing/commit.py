@@ -122,9 +122,7 @@ def _compare_rings(
     plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None, ring: WatchedRing
 ) -> None:
     """Raise a PublishError if the ring by which rows were routed has changed."""
-    rows: Counter[str] = Counter()
-    for task in tasks:
-        rows.update(task.predicted)
+    rows = sum((Counter(task.predicted) for task in tasks), Counter[str]())
     before = ring.ring
     change = ring.change(rows)
     if change is None:

@@ -20,7 +20,7 @@ from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
 from rabbit_chx.streams.publisher import FILTER_OVERHEAD, row_overhead
-from rabbit_chx.streams.rows import ROW_BITS, SUB_ENTRY
+from rabbit_chx.streams.rows import ROW_BITS
 from rabbit_chx.streams.stored_ids import count_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
@@ -88,8 +88,7 @@ class StreamTaskWriter:
     def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         options = self._options
         name = self._name() if options.exactly_once else None
-        overhead = row_overhead(name, options.target)
-        overhead += SUB_ENTRY.size if options.sub_entry_rows else 0
+        overhead = row_overhead(name, options.target, options.sub_entry_rows)
         overhead += FILTER_OVERHEAD if options.filter_value_column else 0
         self._counter.most_row_bytes = self._layout.frame_max - overhead
         try:

@@ -28,6 +28,7 @@ COMMANDS = [
     ("show",),
     ("show", "o"),
     ("show", "o", "--history"),
+    ("show", "o", "--consumers"),
     ("check",),
     ("check", "o"),
     ("check", "FILE"),

@@ -18,9 +18,9 @@ from rabbit_chx.cli import main
 pytestmark = pytest.mark.broker
 
 
-def provenance(shop: Shop, answer: Callable[..., Any]) -> str:
+def provenance(shop: Shop, answer: Callable[..., Any], code: int = 0) -> str:
     """Return the provenance of the ring without a ring source."""
-    return str(answer("show", "orders", *shop.live)["provenance"])
+    return str(answer("show", "orders", *shop.live, code=code)["provenance"])
 
 
 @pytest.mark.parametrize("command", [("check",), ("check", "orders")])
@@ -31,7 +31,7 @@ def test_a_check_names_a_ring_without_a_record_and_stores_none(
     says = capsys.readouterr().err
     assert "no record on the broker fits the order of orders:" in says
     assert "rabbit-chx record orders" in says
-    assert provenance(shop, answer) == "assumed"
+    assert provenance(shop, answer, 3) == "assumed"
     answer("record", "orders", *shop.live, *shop.via)
     main([*command, *shop.live, *shop.via])
     assert "record" not in capsys.readouterr().err
@@ -60,7 +60,7 @@ def test_a_command_that_reads_names_the_command_that_stores(
     main([*(str(file) if word == "FILE" else word for word in command), *shop.live, *shop.via])
     says = "no record on the broker fits the order of orders: if this order is right, store it with rabbit-chx record orders"
     assert says in capsys.readouterr().err
-    assert provenance(shop, answer) == "assumed"
+    assert provenance(shop, answer, 3) == "assumed"
 
 
 def test_a_file_makes_the_order_of_a_ring_that_is_not_known(
@@ -81,7 +81,10 @@ def test_a_file_makes_the_order_of_a_ring_that_is_not_known(
         assert "allow with --allow moved=1 that" in " ".join(out.split())
     assert live_ring(shop).buckets == before
     made = answer("plan", str(file), *shop.live, "--allow", "moved=1", code=1)["rings"]
-    assert [(ring["moved"], ring["moved_at_worst"]) for ring in made] == [(1.0, 1.0)] * len(made)
+    shares = {"moved": 1.0, "moved_at_worst": 1.0}
+    assert [(ring["determined"], ring["moved"], ring["at_most"]) for ring in made] == [
+        (False, None, shares)
+    ] * len(made)
     assert main(["apply", "--yes", str(file), *shop.live, "--allow", "moved=1"]) == 0
     wanted = Topology.from_toml(file.read_text()).ring("orders")
     assert live_ring(shop).buckets == wanted.buckets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,16 +11,17 @@ from rabbit_chx.routing.arrays.keys import UInt32s
 from rabbit_chx.routing.bindings import ExchangeRef, Place
 from rabbit_chx.routing.message import HashedOn
 
-if TYPE_CHECKING:
-    from rabbit_chx.routing.nested_map import NestedMap
-
 #: A hash and the value that it is of. Two of them are independent.
 _Hash: TypeAlias = tuple[str, HashedOn]
 #: The values of some hashes that messages have; of others, any.
 _Values: TypeAlias = Mapping[_Hash, UInt32s]
 
 
-def nested_flows(before: NestedMap, after: NestedMap) -> dict[tuple[Place, Place], float]:
+#: A `NestedMap`, whose module calls this one.
+Node: TypeAlias = Any
+
+
+def nested_flows(before: Node, after: Node) -> dict[tuple[Place, Place], float]:
     """Return the share of the messages of each pair of ends of two maps, only those above 0; nothing if no message comes."""
     return _Spread(before, after).flows(before, after)
 
@@ -28,7 +29,7 @@ def nested_flows(before: NestedMap, after: NestedMap) -> dict[tuple[Place, Place
 class _Spread:
     """Divides the values of hashes between the ends of maps."""
 
-    def __init__(self, *maps: NestedMap) -> None:
+    def __init__(self, *maps: Node) -> None:
         counts: dict[_Hash, list[int]] = {}
         hashings = {}
         for node in (node for each in maps for node in _all_nodes(each)):
@@ -37,16 +38,16 @@ class _Spread:
         #: The values of each hash that the maps tell apart, and the number of all.
         self._all = {name: hashing.values(counts[name]) for name, hashing in hashings.items()}
 
-    def flows(self, before: NestedMap, after: NestedMap) -> dict[tuple[Place, Place], float]:
+    def flows(self, before: Node, after: Node) -> dict[tuple[Place, Place], float]:
         total, amounts = 0.0, dict[tuple[Place, Place], float]()
         for start in self._arriving(before):
-            total += self._share(start)
+            total += self._measure(start)
             for source, reached in self._ends(before, start):
                 for target, both in self._ends(after, reached):
-                    amounts[source, target] = amounts.get((source, target), 0.0) + self._share(both)
+                    amounts[source, target] = amounts.get((source, target), 0.0) + self._measure(both)
         return {pair: amount / total for pair, amount in amounts.items()}
 
-    def _arriving(self, node: NestedMap) -> list[_Values]:
+    def _arriving(self, node: Node) -> list[_Values]:
         """Return the values with which messages come to an exchange, by source."""
         if not node.sources:
             return [{}]
@@ -58,7 +59,7 @@ class _Spread:
             if place == node.ref
         ]
 
-    def _ends(self, node: NestedMap, reached: _Values) -> Iterator[tuple[Place, _Values]]:
+    def _ends(self, node: Node, reached: _Values) -> Iterator[tuple[Place, _Values]]:
         """Yield the ends of messages, each with the values of those that reach it."""
         if not node.bucket_count:
             yield None, reached
@@ -79,7 +80,7 @@ class _Spread:
             else:
                 yield from self._ends(hop, then)
 
-    def _share(self, values: _Values) -> float:
+    def _measure(self, values: _Values) -> float:
         """Return the share of the messages that have these values."""
         share = 1.0
         for name, part in values.items():
@@ -89,11 +90,11 @@ class _Spread:
         return share
 
 
-def _hash_of(node: NestedMap) -> _Hash:
+def _hash_of(node: Node) -> _Hash:
     return node.hashing.name, node.hashed_on
 
 
-def _all_nodes(node: NestedMap) -> Iterator[NestedMap]:
+def _all_nodes(node: Node) -> Iterator[Node]:
     yield node
     yield from node.nodes()
     for source in node.sources:

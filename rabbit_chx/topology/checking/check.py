@@ -38,7 +38,7 @@ from rabbit_chx.topology.checking.difference_findings import (
     slot_findings_of,
 )
 from rabbit_chx.topology.live_rings import find_live_ring, live_hash_exchange
-from rabbit_chx.topology.model import LiveTopology, Means, Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Means, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -106,17 +106,6 @@ class TopologyCheck:
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
-
-    def of(self, exchange: str) -> TopologyCheck:
-        """Return what the check says of one exchange."""
-        return replace(
-            self,
-            findings=tuple(finding for finding in self.findings if finding.exchange == exchange),
-            exchanges=tuple(name for name in self.exchanges if name == exchange),
-            without_ring=tuple(name for name in self.without_ring if name == exchange),
-            rings={name: ring for name, ring in self.rings.items() if name == exchange},
-            unordered={name: why for name, why in self.unordered.items() if name == exchange},
-        )
 
     def of_provenance(self, provenance: Provenance) -> tuple[str, ...]:
         """Return the exchanges whose rings have an origin.
@@ -214,7 +203,16 @@ def _find_all(
         yield from _modulus_findings(name, context)
     for name in (*(ring.name for ring in rings), *moduli):
         yield from _find_transience(name, live, wanted)
-    for found in live.nesting().starved([*(ring.name for ring in rings), *moduli]):
+    yield from starved_findings(live, [*(ring.name for ring in rings), *moduli])
+    yield from _find_dead_ends(context, rings, moduli)
+    if not context.is_selected:
+        yield from _find_copies_in_shards(live, wanted)
+        yield from live.facts.oddities if wanted is not None else ()
+
+
+def starved_findings(topology: AnyTopology, exchanges: Iterable[str]) -> Iterator[Finding]:
+    """Yield the queues of exchanges that hash, and of those behind them, that certainly get no key."""
+    for found in topology.nesting().starved(exchanges):
         yield Finding(
             "starved-destination",
             found.message,
@@ -223,10 +221,6 @@ def _find_all(
             destination=found.queue,
             share=0.0,
         )
-    yield from _find_dead_ends(context, rings, moduli)
-    if not context.is_selected:
-        yield from _find_copies_in_shards(live, wanted)
-        yield from live.facts.oddities if wanted is not None else ()
 
 
 def _find_misplaced(context: CheckContext, certain: Sequence[CheckedExchange]) -> dict[str, float]:

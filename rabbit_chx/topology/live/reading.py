@@ -23,6 +23,7 @@ from rabbit_chx.errors import (
     NotDeterminedError,
     NotFoundError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.routing import (
     Binding,
@@ -107,6 +108,8 @@ _BACKLOG = ("messages_ready", "messages_unacknowledged", "consumers")
 _QUEUE_RATES = f"name,state,{','.join(_BACKLOG)},message_stats.publish_details.avg_rate"
 #: The states of a queue that works.
 _RUNNING = ("running", "idle")
+#: The phase of a deprecated feature that the configuration may permit.
+_UNCLEAR = "denied_by_default"
 #: The states of a queue that takes no message: without its node, after a crash, and of a quorum queue without a majority.
 _DOWN = ("down", "crashed", "stopped", "minority")
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
@@ -161,7 +164,6 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         objects.read(PolicyDefinition, api.get_list("policies", vhost, fields=_POLICY)),
         release=release,
     )
-    denied, unclear = _read_denied_features(api)
     of_vhost = _read_vhost(api, vhost)
     operators = objects.read(
         PolicyDefinition, api.get_list("operator-policies", vhost, fields=_POLICY), "operator policy"
@@ -178,16 +180,14 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
         exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
-        denied_features=denied | {name for name, state in flags.items() if state == "disabled"},
-        unclear_features=unclear,
+        denied_features=_read_denied_features(api, flags),
         queues_left=_read_queues_left(api, vhost, len(all_queues) + (not is_locked)),
         default_queue_type=of_vhost.get("default_queue_type"),
         is_administrator=bool(of_vhost),
         frame_max=broker.amqp.frame_max,
         records=kept.records,
         pending=kept.pending,
-        nodes=frozenset(nodes),
-        last_start=max((start for start in nodes.values() if start is not None), default=None),
+        nodes=nodes,
         messages={
             name: entry["messages"]
             for name, entry in named.items()
@@ -308,7 +308,7 @@ def read_mark(
     try:
         return replace(mark, messages=count(MARK).messages)
     except RabbitChxError as error:
-        return replace(mark, doubt=str(error))
+        return replace(mark, doubt=str(error), is_down=isinstance(error, UnreachableError))
 
 
 def read_homes(api: ManagementApi, vhost: str) -> dict[str, frozenset[str]]:
@@ -489,21 +489,21 @@ def _read_priorities(topology: LiveTopology, api: ManagementApi, vhost: str) -> 
     }
 
 
-def _read_denied_features(api: ManagementApi) -> tuple[frozenset[str], frozenset[str]]:
-    """Read the deprecated features that the broker denies, and those that it may deny.
+def _read_denied_features(api: ManagementApi, flags: Mapping[str, str]) -> dict[str, bool]:
+    """Read the deprecated features that the broker denies, or may deny, as `BrokerFacts` has them; `flags` are the states of feature flags.
 
     Releases before 3.13 do not list them. 4.3 lists a state; before that, the phase is the default, which the configuration may change.
     """
     try:
         listed = api.get_list("deprecated-features", fields=_FEATURE)
     except NotFoundError:
-        return frozenset(), frozenset()
+        listed = []
     except AccessRefusedError:
-        return frozenset(), frozenset(DEPRECATED_FEATURES)
+        listed = [{"name": name, "state": _UNCLEAR} for name in DEPRECATED_FEATURES]
     states = {feature["name"]: feature.get("state") or feature["deprecation_phase"] for feature in listed}
-    unclear = frozenset(name for name, state in states.items() if state == "denied_by_default")
     allowed = ("permitted", "permitted_by_default")
-    return frozenset(name for name, state in states.items() if state not in allowed) - unclear, unclear
+    denied = {name: state != _UNCLEAR for name, state in states.items() if state not in allowed}
+    return denied | {name: True for name, state in flags.items() if state == "disabled"}
 
 
 def read_release(api: ManagementApi, version: str | None = None) -> Release:

@@ -26,6 +26,7 @@ from rabbit_chx.errors import (
     MismatchError,
     PlanOutdatedError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
@@ -308,9 +309,11 @@ class RingKeeper:
             except _NOT_STORED as error:
                 is_spoilt = isinstance(error, MismatchError) and not self._store.mark.doubt
                 if has_records and not is_spoilt:
+                    unchanged = f"{error}; the records of {listed(changing)} cannot be updated, so nothing was changed"
+                    if self._store.mark.is_down:
+                        raise UnreachableError(unchanged, queue=MARK) from None
                     raise AccessRefusedError(
-                        f"{error}; the records of {listed(changing)} cannot be updated, so nothing was changed: let a user apply the plan who has "
-                        f"{_NEEDED}",
+                        f"{unchanged}: let a user apply the plan who has {_NEEDED}",
                         exchange=error.exchange,
                         reply_code=error.reply_code,
                     ) from None

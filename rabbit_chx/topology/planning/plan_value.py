@@ -73,10 +73,7 @@ _MOST_FLOWS = 100
 _DONE = {
     "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
 }  # fmt: skip
-_PLANNED = {
-    "create": "to create", "update": "to update", "replace": "to replace", "delete": "to delete", "bind": "to add",
-    "unbind": "to remove",
-}  # fmt: skip
+_PLANNED = {action: f"to {action}" for action in _DONE} | {"bind": "to add", "unbind": "to remove"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -542,11 +542,11 @@ def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator
     tested on 4.3.6).
     """
     subject, denied = change.subject, progress.compared.live.facts.denied_features
-    if isinstance(subject, QueueDefinition) and (flag := f"{subject.type}_queue") in denied:
+    if isinstance(subject, QueueDefinition) and denied.get(flag := f"{subject.type}_queue"):
         message = f"queue {change.name} is of type {subject.type}, and the feature flag {flag} of the broker is disabled"
         yield Finding("denied-feature", message, f"run rabbitmqctl enable_feature_flag {flag}")
     use = _find_deprecated_use(subject)
-    if use is not None and use[0] in denied:
+    if use is not None and denied.get(use[0]):
         feature, usage, fix = use
         message = (
             f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}"
@@ -558,7 +558,7 @@ def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange
     """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
     for change in changes:
         use = None if change.wanted is None else _find_deprecated_use(change.wanted)
-        if use is not None and use[0] in live.facts.unclear_features:
+        if use is not None and live.facts.denied_features.get(use[0]) is False:
             feature, usage, fix = use
             yield (
                 f"{change.kind} {change.name} {usage}, and whether the broker denies the deprecated feature {feature} is not known: if it "

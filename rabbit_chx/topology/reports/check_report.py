@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
-from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.checking.check import TopologyCheck
+from rabbit_chx.topology.checking.check import TopologyCheck, starved_findings
 from rabbit_chx.topology.checking.dead_letters import DeadLetters
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold
@@ -51,7 +49,6 @@ class CheckReport:
         file: the topology file; None without a file.
         all_vhosts: True if each finding names its vhost.
         ignored: the kinds of findings that the user accepts: they are not counted.
-        is_drawn: True if the report has pictures of its rings.
     """
 
     address: str
@@ -61,7 +58,6 @@ class CheckReport:
     file: str | None = None
     all_vhosts: bool = False
     ignored: tuple[str, ...] = ()
-    is_drawn: bool = True
 
     @property
     def ended(self) -> dict[str, TopologyCheck]:
@@ -95,37 +91,30 @@ class CheckReport:
         return ", ".join(parts)
 
     @property
-    def _unknown(self) -> list[str]:
-        """The exchanges whose order is not known."""
-        return [name for check in self.ended.values() for name in check.of_provenance("assumed")]
-
-    @property
-    def _counted(self) -> str:
-        return plural(len(self.findings), "finding") if self.findings else "no findings"
-
-    @property
-    def summary(self) -> str:
-        """The number of the findings, and of what was checked."""
-        order = f"; the order of {listed(self._unknown)} is not known" if self._unknown else ""
-        return f"{self._counted} in {self._count_checked()}{order}"
-
-    def _orders(self) -> Iterator[str]:
-        """Yield the exchanges whose order was not checked, by the reason."""
-        reasons: dict[str, list[str]] = {}
-        for ended in self.ended.values():
-            unknown = ended.of_provenance("assumed")
-            for name, reason in ended.unordered.items():
-                words = "not determined" if name in unknown else "not checked"
-                reasons.setdefault(f"{words}, {reason}", []).append(name)
-        for reason, names in reasons.items():
-            yield f"{reason}: {listed(names)}"
-
-    @property
     def _count_found(self) -> str:
         """The number of findings, and what was not looked at."""
         unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
         without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
         return (f"{len(self.findings):,}" if self.findings else "none") + without
+
+    @property
+    def summary(self) -> str:
+        """The number of the findings, and of what was checked."""
+        return f"Findings in {self._count_checked()}: {self._count_found}"
+
+    def _orders(self) -> Iterator[str]:
+        """Yield the exchanges whose order was not checked, by the reason."""
+        reasons: dict[tuple[bool, str], list[str]] = {}
+        for ended in self.ended.values():
+            unknown = ended.of_provenance("assumed")
+            for name, reason in ended.unordered.items():
+                reasons.setdefault((name in unknown, reason), []).append(name)
+        for (is_unknown, reason), names in reasons.items():
+            yield (
+                f"not determined: {listed(names)} ({reason})"
+                if is_unknown
+                else f"not checked, {reason}: {listed(names)}"
+            )
 
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
@@ -141,7 +130,9 @@ class CheckReport:
         `words` makes findings those of the reader, before alike ones are folded.
         """
         parts = list(self._parts(words)) if self.ended else ()
-        return Document("check", parts, tuple(self._gauges()), title=f"{self.address}: {self._counted}")
+        return Document(
+            "check", parts, tuple(self._gauges()), title=f"{self.address}: findings {self._count_found}"
+        )
 
     def _parts(self, words: Callable[[str], str]) -> Iterator[Part]:
         findings = [
@@ -179,23 +170,8 @@ class CheckReport:
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ],
-            pictures=lambda: list(self._draw()) if self.is_drawn else (),
         )
         yield from _finding_blocks(findings, "vhost" if self.all_vhosts else None, words)
-
-    def _draw(self) -> Iterator[Picture]:
-        """Yield the pictures of the first rings whose order is known, those with findings before the others."""
-        found = {(vhost, finding.exchange) for vhost, finding in self.findings}
-        rings = [
-            ((vhost, name), ring)
-            for vhost, check in self.ended.items()
-            for name, ring in check.rings.items()
-            if not ring.ground.is_assumed
-        ]
-        for (vhost, name), ring in sorted(rings, key=lambda each: each[0] not in found)[:_MOST_SHOWN]:
-            named = f"{name} in vhost {vhost}" if self.all_vhosts else name
-            for picture in draw_map(ring)[:1]:
-                yield replace(picture, title=f"{named}: {picture.title}")
 
     def _gauges(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""
@@ -415,6 +391,7 @@ def file_findings(topology: Topology, release: Release) -> Iterator[Finding]:
         yield Finding("ignored-argument", message, fix, exchange=_only(names))
     for names, message, fix in find_ignored(topology.queues, release):
         yield Finding("ignored-argument", message, fix, destination=_only(names))
+    yield from starved_findings(topology, (exchange.name for exchange in topology.exchanges))
     yield from DeadLetters.of_file(topology).findings(topology.queues, topology.exchanges)
 
 
@@ -426,6 +403,7 @@ def _only(names: Sequence[str]) -> str | None:
 _SUSPICIONS = {
     "misspelling": "suspicious name",
     "ignored-argument": "ignored argument",
+    "starved-destination": "starved queue",
     "dead-letter": "dead-letter fault",
     "alternate": "alternate fault",
 }

@@ -274,7 +274,7 @@ class ShownExchange:
     def _ends(self, key_map: KeyMap) -> Iterator[tuple[object, ...]]:
         """Yield where keys end behind other exchanges that hash."""
         for place, share in key_map.shares().items():
-            yield place, share if self._possible_shares() is None else None, None, *self._figures(place, None)
+            yield place, None if key_map.ground.is_assumed else share, None, *self._figures(place, None)
 
     def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
         """Return what `possible_shares` does; None if the order is known."""
@@ -312,15 +312,10 @@ class ShownExchange:
         """What the exchange is and does, in a sentence or two."""
         if self.map is None:
             return f"{self.name} does not hash."
-        ground = self.map.ground
-        order = (
-            f"in an order that is not known ({ground.doubt})"
-            if ground.is_assumed
-            else f"in an order that is {ground.text}"
-        )
-        order = f", {order}" if self.map.beneath.hashing.has_order else ""
+        known = self.map.ground.text if self.is_determined else f"not known ({self.map.ground.doubt})"
+        order = f", in an order that is {known}" if self.map.beneath.hashing.has_order else ""
         through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
-        said = f"{plural(len(self.map.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
+        said = f"{plural(len(self.map.outer.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
         if not self.rates.exchange:
             return said
         return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."

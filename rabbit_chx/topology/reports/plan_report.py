@@ -181,7 +181,9 @@ def _order_text(ring: KeyMapPlan) -> str:
             "bind (docs/operate/change-an-exchange.md, 'Append in order')"
         )
     if ring.handed_over and not ring.steps:
-        return Fix("kept for each key with ", Argument("hand_over", "in-order"), " and a ConsumerGroup")
+        return Fix(
+            "kept for each key with ", Argument("hand_over", "in-order"), " of apply, and a ConsumerGroup"
+        )
     return "not kept for keys that move during traffic: stop publishers, and empty the queues first"
 
 

@@ -40,7 +40,7 @@ def counted(keys: str | Path, **arguments: str) -> SlotSample:
 
 def report(sample: SlotSample, made: SlotBalance) -> Document:
     loads = Section("", list(balance_parts(Balanced("events", sample, made))), key="balance")
-    return Document("arrange", [Data({"rings": [], "pinned": [], "text": None}), loads])
+    return Document("arrange", [Data({"rings": [], "determined": True, "pinned": [], "text": None}), loads])
 
 
 def test_the_members_that_are_proposed_are_those_of_a_topology_file(

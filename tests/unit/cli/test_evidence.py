@@ -110,7 +110,7 @@ queues = [{ name = "q{1..2}" }]"""
     live = replace(live_of(Topology.from_toml(text)), release=Release(release))
 
     def read_with(messages: int, waited: float | None) -> int:
-        facts = replace(live.facts, last_start=started, messages={"q1": messages, "other": 5})
+        facts = replace(live.facts, nodes={"rabbit@one": started}, messages={"q1": messages, "other": 5})
         return len(
             _observed_pairs(
                 EvidenceOptions(observed=str(path), waited=waited), replace(live, facts=facts), "orders"

@@ -44,6 +44,7 @@ TESTED_IN = {
     "rabbit_chx/cli/ring_argument.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/cli/ring_options.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/cli/route.py": "unit/cli/test_transcripts.py",
+    "rabbit_chx/routing/arrays/nested.py": "unit/routing/test_nested_map.py",
     "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
     "rabbit_chx/topology/checking/check_queues.py": "unit/topology/checking/test_stored_checks.py",
     "rabbit_chx/topology/checking/check_records.py": "unit/topology/live/test_recording.py",
@@ -52,7 +53,6 @@ TESTED_IN = {
     "rabbit_chx/topology/checking/difference_findings.py": "unit/topology/checking/test_stored_checks.py",
     "rabbit_chx/topology/planning/resuming.py": "unit/topology/live/test_recording.py",
     "rabbit_chx/table_files.py": "unit/cli/test_samples.py",
-    "rabbit_chx/ui/command.py": "broker/test_ui.py",
     "rabbit_chx/ui/pages.py": "unit/ui/test_app.py",
     "spark_connector/reading/sources.py": "unit/spark_connector/reading/test_micro_batches.py",
 }

@@ -20,6 +20,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.reports.check_report import file_findings
 
 CHX, MODULUS = HASH_EXCHANGE, MODULUS_EXCHANGE
 
@@ -61,6 +62,8 @@ BOTH = {("mid.0", "w.0.1"), ("mid.1", "w.1.0")}
 def test_a_queue_that_certainly_gets_no_key_is_found_from_both_sides() -> None:
     assert starved(NESTED) == starved(NESTED, "front") == BOTH
     assert starved(NESTED, "mid.0") == {("mid.0", "w.0.1")}
+    of_file = file_findings(NESTED, Release("4.3.6"))
+    assert {(one.exchange, one.destination) for one in of_file if one.kind == "starved-destination"} == BOTH
     (found, _) = check(live_of(NESTED)).findings
     assert found.share == 0
     assert found.message.startswith("w.0.1 gets no key of mid.0: front and mid.0 hash the same value")

@@ -635,6 +635,12 @@ def test_who_may_not_count_the_mark_deletes_no_record_of_others(monkeypatch: pyt
         client = site.client(has_source=True)
         with pytest.raises(errors.AccessRefusedError, match="no read; the records of x cannot be updated"):
             client.applied(plan(ring_file("b"), client.live()), ALL)
+        down = errors.UnreachableError("home node n2 is down: wait until that node is up", reply_code=404)
+        patch.setattr(ModelClient, "count", Mock(side_effect=down))
+        client = site.client(has_source=True)
+        with pytest.raises(errors.UnreachableError, match=r"n2 is down.*nothing was changed") as caught:
+            client.applied(plan(ring_file("b"), client.live()), ALL)
+        assert "let a user" not in str(caught.value), "permissions are not what is missing"
     assert site.model.rings["x"].buckets == ("b", "a")
     assert site.client().live().facts.records == records
 

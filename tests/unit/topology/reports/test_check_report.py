@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from given_report import console_text
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.rendering import Document, HtmlOutput
+from rabbit_chx.rendering import Document
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import TopologyCheck
@@ -72,21 +71,6 @@ def test_alike_findings_of_queues_that_count_up_share_a_line_unless_a_share_is_t
         "fix set x-expires of q.10",
     ]
     assert len(report(found).as_json()["findings"]) == 10  # programs get each
-
-
-def test_the_page_draws_each_ring_whose_order_is_known_those_with_findings_first() -> None:
-    rings = {
-        "assumed": replace(HashRing.from_buckets(["q8"]), ground=Ground("assumed")),
-        "sound": HashRing.from_buckets(["q1"]),
-        "orders": HashRing.from_buckets(["q1", None, "q2"]),
-    }
-    check = TopologyCheck((SHARE,), tuple(rings), rings=rings)
-    stream = io.StringIO()
-    HtmlOutput(stream).show(CheckReport("rabbit:5672", {"/": check}, (), TIME_S).document())
-    assert re.findall("<figcaption>(.*)</figcaption>", stream.getvalue()) == [
-        "orders: 3 buckets in order",
-        "sound: 1 bucket in order",
-    ]
 
 
 @pytest.mark.parametrize("name", ["q{1..3}", "q\0", "q1.000%", "1" * 255])
