@@ -22,15 +22,15 @@ from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.refusals import check_certain, know_rings
+from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.planning.targets import reordered
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, Verbatim, sign_of_life
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
 from rabbit_chx.topology.model import Means
-from rabbit_chx.topology.planning.refusals import check_certain, know_rings
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
-from rabbit_chx.topology.targets import reordered
 from rabbit_chx.words import listed, percent, plural
 
 _DEFAULT_TARGET = "1.2"

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.broker.applying import DRAIN_S
 from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.command import ExitCode, option, say
 from rabbit_chx.cli.inputs import TopologyInput
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.plan_report import plan_parts, plan_report
+from rabbit_chx.planning.refusals import exclusive_refusals, know_rings
 from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.topology import LiveTopology, Plan
 from rabbit_chx.topology import plan as planned
-from rabbit_chx.topology.live.applying import DRAIN_S
-from rabbit_chx.topology.planning.refusals import exclusive_refusals, know_rings
-from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:

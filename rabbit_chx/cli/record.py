@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rabbit_chx.broker.recording import has_record, make_record_of, why_unrecordable
+from rabbit_chx.checking.check import certain_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -25,13 +27,11 @@ from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.records.live_rings import live_hash_exchange, none_lasts
+from rabbit_chx.records.ring_records import RingRecord, limits_of, record_name
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
-from rabbit_chx.topology.checking.check import certain_ring
-from rabbit_chx.topology.live.recording import has_record, make_record_of, why_unrecordable
-from rabbit_chx.topology.live_rings import live_hash_exchange, none_lasts
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-from rabbit_chx.topology.ring_records import RingRecord, limits_of, record_name
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from rabbit_chx.topology.checking.check import TopologyCheck, check
+from rabbit_chx.checking.check import TopologyCheck, check
+from rabbit_chx.planning.diff import diff
+from rabbit_chx.planning.difference import Difference
+from rabbit_chx.planning.plan import plan
+from rabbit_chx.planning.plan_value import Plan
+from rabbit_chx.planning.targets import arrange, balanced, healed
 from rabbit_chx.topology.model import BrokerFacts, Imported, LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
@@ -11,12 +16,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.diff import diff
-from rabbit_chx.topology.planning.difference import Difference
-from rabbit_chx.topology.planning.plan import plan
-from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.slots.balance import balance
-from rabbit_chx.topology.targets import arrange, balanced, healed
 
 __all__ = [
     "BindingDefinition",

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.records.mark import Mark
+from rabbit_chx.records.pending_apply import Kept, PendingApply
+from rabbit_chx.records.ring_records import Records
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
-from rabbit_chx.topology.mark import Mark
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.objects import (
@@ -36,8 +38,6 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
-from rabbit_chx.topology.pending_apply import Kept, PendingApply
-from rabbit_chx.topology.ring_records import Records
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners

@@ -23,16 +23,15 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, facade, pika_parameters
+from rabbit_chx.broker import Broker, declaring, facade, pika_parameters, recording
+from rabbit_chx.broker.live_broker import LiveBroker
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.reading import LiveObjects, read_topology
 from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError, PlanOutdatedError
+from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import LiveTopology, Topology
-from rabbit_chx.topology.live import declaring, recording
-from rabbit_chx.topology.live.live_broker import LiveBroker
-from rabbit_chx.topology.live.reading import LiveObjects, read_topology
-from rabbit_chx.topology.ring_records import RingRecord
 
 pytestmark = pytest.mark.broker
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from rabbit_chx.planning import movement
 from rabbit_chx.routing.arrays import seeds
-from rabbit_chx.topology.planning import movement
 
 _FEW = 1 << 15
 

@@ -1,4 +1,4 @@
-"""Scenarios of plans, of tests/unit/topology/planning/plans.toml: both sides of each."""
+"""Scenarios of plans, of tests/unit/planning/plans.toml: both sides of each."""
 
 from __future__ import annotations
 

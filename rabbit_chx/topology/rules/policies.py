@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.records.mark import MARK
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.mark import MARK
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,

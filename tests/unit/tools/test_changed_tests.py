@@ -17,7 +17,7 @@ OF_SPARK = "tests/unit/spark_connector/options"
     ("files", "tests"),
     [
         (
-            ["rabbit_chx/topology/planning/plan.py", "rabbit_chx/topology/model.py"],
+            ["rabbit_chx/planning/plan.py", "rabbit_chx/topology/model.py"],
             ["tests/unit/topology", PRINTED],
         ),
         (["rabbit_chx/routing/arrays/keys.py"], ["tests/unit/routing", PRINTED]),
