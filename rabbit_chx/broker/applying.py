@@ -57,7 +57,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.planning.plan import plan as make_plan
-from rabbit_chx.planning.plan_value import Plan
+from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 from rabbit_chx.planning.refusals import loss_refusal, uncounted_loss_refusal
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
@@ -71,8 +71,6 @@ from rabbit_chx.words import listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100
-#: The time in seconds in which consumers must empty the queues that a plan deletes or replaces, by default.
-DRAIN_S = 60.0
 #: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
@@ -317,7 +315,7 @@ def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[li
             if error.reply_code != _NOT_FOUND:
                 raise
             continue
-        messages = max(counts.messages, live.facts.messages.get(subject.name) or 0)
+        messages = max(counts.messages, live.facts.queues.messages.get(subject.name) or 0)
         is_drained = change.action == "delete" or (counts.consumers and plan.reaches_others(subject.name))
         if is_drained and (messages or counts.consumers):
             drained.append(subject.name)

@@ -31,6 +31,7 @@ from rabbit_chx.checking.check import check
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import (
     find_live_ring,
     find_recorded,
@@ -45,7 +46,7 @@ from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Tab
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.model import LiveTopology, Means
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -152,8 +153,8 @@ class ShownExchange:
         for member in exchange.ring or ():
             keys.setdefault(member.destination, []).append(member.key)
         found, live = find_recorded(topology, name), find_live_ring(topology, exchange, name)
-        facts = topology.facts
-        history = history_of(name, facts.kept, live.ring, live.bound, facts.mark)
+        evidence = evidence_of(topology)
+        history = history_of(name, evidence.kept, live.ring, live.bound, evidence.mark)
         return cls(
             name,
             topology.vhost or "/",
@@ -163,7 +164,7 @@ class ShownExchange:
             rates,
             "" if found is None else f"of {found.about}",
             history=history if history.rings else None,
-            means=topology.facts.means,
+            means=evidence.means,
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
-from rabbit_chx.broker.applying import DRAIN_S, Applied, Permission, apply_plan
+from rabbit_chx.broker.applying import Applied, Permission, apply_plan
 from rabbit_chx.broker.declaring import Declared, declare_exchange
 from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace, traced_node
 from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
@@ -36,11 +36,12 @@ from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError, RabbitChxError
+from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.topology import LiveTopology, Plan, Topology
+from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.rules.shards import ShardedExchange
 

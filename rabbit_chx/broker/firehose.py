@@ -28,8 +28,8 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.records.ring_records import TRACE
 from rabbit_chx.retry import Retry
+from rabbit_chx.topology.objects.own_names import TRACE
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField, ConnectionSettings

@@ -39,19 +39,11 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
-from rabbit_chx.records.mark import MARK, Mark, Stamp, stamp_in
+from rabbit_chx.records.evidence import Evidence, Means, evidence_of
+from rabbit_chx.records.mark import Mark, Stamp, stamp_in
 from rabbit_chx.records.pending_apply import Kept, history_of, read_pending
 from rabbit_chx.records.ring_history import RingHistory
-from rabbit_chx.records.ring_records import (
-    PENDING_APPLY,
-    TRACE,
-    RingRecord,
-    is_own,
-    is_recorded,
-    record_name,
-    records_in,
-    ring_by_record,
-)
+from rabbit_chx.records.ring_records import RingRecord, is_recorded, record_name, records_in, ring_by_record
 from rabbit_chx.routing import (
     Binding,
     ConsistentHashExchange,
@@ -65,7 +57,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.routing.rules import RESTART_KEEPS
-from rabbit_chx.topology.model import BrokerFacts, LiveTopology, Means, is_named_after
+from rabbit_chx.topology.model import BrokerFacts, BrokerLimits, LiveTopology, QueueFacts, is_named_after
 from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
 from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.kinds import FLAG
@@ -81,6 +73,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY, TRACE, is_own
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
 from rabbit_chx.topology.rules.policies import policies_of_mark
@@ -175,25 +168,28 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     has_mark = any(entry.get("name") == MARK for entry in all_queues)
     oddities = odd_objects(objects.odd, "that no client can declare or name", "delete them")
     kept = _kept_in(own)
-    facts = BrokerFacts(
-        operator_policies=tuple(operators),
-        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
-        applied_policies={name: entry.get("policy") for name, entry in named.items()},
-        exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
-        denied_features=_read_denied_features(api, flags),
-        queues_left=_read_queues_left(api, vhost, len(all_queues) + (not is_locked)),
-        default_queue_type=of_vhost.get("default_queue_type"),
-        is_administrator=bool(of_vhost),
-        frame_max=broker.amqp.frame_max,
-        records=kept.records,
-        pending=kept.pending,
-        nodes=nodes,
+    queue_facts = QueueFacts(
         messages={
             name: entry["messages"]
             for name, entry in named.items()
             if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
         },
         down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
+        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
+        applied_policies={name: entry.get("policy") for name, entry in named.items()},
+    )
+    limits = BrokerLimits(
+        exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
+        denied_features=_read_denied_features(api, flags),
+        default_queue_type=of_vhost.get("default_queue_type"),
+        queues_left=_read_queues_left(api, vhost, len(all_queues) + (not is_locked)),
+        frame_max=broker.amqp.frame_max,
+    )
+    facts = BrokerFacts(
+        queues=queue_facts,
+        limits=limits,
+        operator_policies=tuple(operators),
+        nodes=nodes,
         left_out=(*(finding.message for finding in oddities), *found.left_out),
         sources_left_out=found.sources_left_out | objects.sources_left_out,
         oddities=oddities,
@@ -201,14 +197,21 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     topology = LiveTopology(
         **found.lists, cluster=cluster, vhost=vhost, rings=found.rings, release=release, facts=facts
     )
+    mark = read_mark(api, vhost, cluster, broker.amqp.count) if has_mark else Mark(Stamp(cluster, vhost))
     facts = replace(
         facts,
-        messages={**facts.messages, **_count_parked(topology, broker)},
-        priorities=_read_priorities(topology, api, vhost),
-        mark=replace(
-            read_mark(api, vhost, cluster, broker.amqp.count) if has_mark else Mark(Stamp(cluster, vhost)),
-            nodes=_nodes_of(all_queues),
-            policies=policies_of_mark(topology.policies, operators),
+        queues=replace(
+            queue_facts,
+            messages={**queue_facts.messages, **_count_parked(topology, broker)},
+            priorities=_read_priorities(topology, api, vhost),
+        ),
+        evidence=Evidence(
+            records=kept.records,
+            pending=kept.pending,
+            mark=replace(
+                mark, nodes=_nodes_of(all_queues), policies=policies_of_mark(topology.policies, operators)
+            ),
+            is_administrator=bool(of_vhost),
         ),
     )
     topology = _without_rings(replace(topology, facts=facts), objects.sources_left_out)
@@ -221,7 +224,7 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     if not (hashing or broker.lock_id or any(map(_is_modulus, topology.exchanges))):
         return topology
     rings = broker.read_rings(hashing, release)
-    facts = replace(facts, consumer_timeout_ms=broker.consumer_timeout_ms)
+    facts = replace(facts, limits=replace(limits, consumer_timeout_ms=broker.consumer_timeout_ms))
     return replace(topology.with_rings(rings), facts=facts)
 
 
@@ -239,7 +242,7 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
     def read_again() -> Kept:
         return _kept_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
 
-    kept = topology.facts.kept
+    kept = evidence_of(topology).kept
     return {
         exchange.name: _find_ring(
             exchange.name,
@@ -248,7 +251,7 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
             kept,
             broker.file_records.get(exchange.name),
             read_again=read_again,
-            mark=lambda: topology.facts.mark,
+            mark=lambda: evidence_of(topology).mark,
         )
         for exchange in topology.exchanges
         if exchange.name in topology.rings  # a member may have a key that is no weight

@@ -32,11 +32,11 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.resuming import digest_of
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, find_recorded
-from rabbit_chx.records.mark import BOTH_MESSAGES, MARK, Mark, mark_arguments
+from rabbit_chx.records.mark import BOTH_MESSAGES, Mark, mark_arguments
 from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps, pending_arguments
 from rabbit_chx.records.ring_records import (
-    PENDING_APPLY,
     RingRecord,
     beginning,
     doubt_since,
@@ -58,6 +58,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY
 from rabbit_chx.words import listed
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
@@ -132,9 +133,9 @@ class _Store:
     """
 
     def __init__(self, live: LiveTopology, broker: LiveBroker) -> None:
-        self.mark = live.facts.mark
+        self.mark = evidence_of(live).mark
         self._live, self._broker = live, broker
-        self._names = {*live.facts.records}
+        self._names = {*evidence_of(live).records}
 
     def has(self, exchange: str) -> bool:
         """Return True if the broker has a record of an exchange."""
@@ -224,7 +225,7 @@ def _begin_record(name: str, live: LiveTopology, mark: Mark) -> RingRecord:
     record = replace(record, ring=replace(record.ring, ground=found.ring.ground))
     if former is None:
         return record
-    return beginning(record, former, doubt_since(former, found.ring, found.bound, live.facts.mark))
+    return beginning(record, former, doubt_since(former, found.ring, found.bound, evidence_of(live).mark))
 
 
 def _end_record(record: RingRecord, begun: RingRecord | None, live: LiveTopology, mark: Mark) -> RingRecord:
@@ -236,12 +237,12 @@ def _end_record(record: RingRecord, begun: RingRecord | None, live: LiveTopology
         )
     if former is None:
         return signed
-    return following(signed, former, doubt_since(former, record.ring, record.members, live.facts.mark))
+    return following(signed, former, doubt_since(former, record.ring, record.members, evidence_of(live).mark))
 
 
 def _find_former(name: str, live: LiveTopology) -> RingRecord | None:
     """Return the former record of a ring, or what an apply that has not ended keeps of it."""
-    record, planned = live.facts.kept.about(name)
+    record, planned = evidence_of(live).kept.about(name)
     if planned is not None:
         return planned.record
     return record if isinstance(record, RingRecord) else None
@@ -285,7 +286,7 @@ class RingKeeper:
         self.notes: list[str] = []
         self._plan, self._live, self._broker, self._records = plan, live, broker, records
         self._store = _Store(live, broker)
-        self._pending = live.facts.pending if plan.resumes else None
+        self._pending = evidence_of(live).pending if plan.resumes else None
 
     # -- before the first change
 
@@ -339,7 +340,7 @@ class RingKeeper:
         if self._plan.resumes:
             return
         self._pending = _pending_of(self._plan, self._live, self._store.mark)
-        arguments = pending_arguments(self._pending, self._live.facts.frame_max)
+        arguments = pending_arguments(self._pending, self._live.facts.limits.frame_max)
         if arguments is None:
             note(_why_not_kept(self._plan, self._live))
             return
@@ -370,7 +371,7 @@ class RingKeeper:
             for name in _recordable(self._plan, self._live):
                 if self._finish(name):
                     recorded.add(name)
-            if self._pending is not None or self._live.facts.pending is not None:
+            if self._pending is not None or evidence_of(self._live).pending is not None:
                 self._drop_plan()
         except _NOT_STORED as error:
             self._note_denied(error)
@@ -414,7 +415,7 @@ class RingKeeper:
                 )
                 if steps and done == steps:
                     self._finish(name, is_early=True)
-                former = self._live.facts.records.get(record_name(name))
+                former = evidence_of(self._live).records.get(record_name(name))
                 if not done and isinstance(former, RingRecord) and planned.record is not None:
                     self._store.store(replace(former, number=planned.record.number))
             if is_unchanged and not self._plan.resumes:
@@ -472,15 +473,15 @@ def why_not_resumable(plan: Plan, live: LiveTopology) -> str:
     """Return why an interruption of a plan could not be repeated with its checksum, as a sentence; empty if it could."""
     if not plan.changes or plan.resumes:
         return ""
-    pending = _pending_of(plan, live, live.facts.mark)
-    return "" if pending_arguments(pending, live.facts.frame_max) else _why_not_kept(plan, live)
+    pending = _pending_of(plan, live, evidence_of(live).mark)
+    return "" if pending_arguments(pending, live.facts.limits.frame_max) else _why_not_kept(plan, live)
 
 
 _NOT_REPEATED = "after an interruption, the shares of keys count from the ring as it is then, and the plan has another checksum"
 
 
 def _why_not_kept(plan: Plan, live: LiveTopology) -> str:
-    return f"{len(plan.changes):,} changes do not fit into a frame of {live.facts.frame_max:,} bytes (frame_max): {_NOT_REPEATED}"
+    return f"{len(plan.changes):,} changes do not fit into a frame of {live.facts.limits.frame_max:,} bytes (frame_max): {_NOT_REPEATED}"
 
 
 def _has_ring(subject: object) -> bool:
@@ -551,7 +552,9 @@ def _recordable(plan: Plan, live: LiveTopology) -> list[str]:
     A record of another order stays: it is what shows that a restart, or another program, has changed the ring.
     """
     planned = [name for name, change in plan.rings.items() if change.is_ring]
-    others = {record.exchange for record in live.facts.records.values() if isinstance(record, RingRecord)}
+    others = {
+        record.exchange for record in evidence_of(live).records.values() if isinstance(record, RingRecord)
+    }
     return [
         *planned,
         *(name for name in sorted(others & live.rings.keys() - {*planned}) if _is_confirmed(live, name)),
@@ -565,25 +568,27 @@ def _is_confirmed(live: LiveTopology, name: str) -> bool:
 
 def _orphans(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges that have records, and neither exist nor are made by the plan: records that an ended apply has left."""
-    exchanges = {record.exchange for record in live.facts.records.values() if isinstance(record, RingRecord)}
+    exchanges = {
+        record.exchange for record in evidence_of(live).records.values() if isinstance(record, RingRecord)
+    }
     existing = {exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE}
     return sorted(exchanges - existing - plan.rings.keys())
 
 
 def has_record(live: LiveTopology, record: RingRecord) -> bool:
     """Return True if the broker has this record, and it proves the ring."""
-    stored, planned = live.facts.kept.about(record.exchange)
+    stored, planned = evidence_of(live).kept.about(record.exchange)
     if planned is not None or not isinstance(stored, RingRecord) or not stored.has_same_ring(record):
         return False
-    return not why_void(stored, record.members, record.ring.release, live.facts.mark)
+    return not why_void(stored, record.members, record.ring.release, evidence_of(live).mark)
 
 
 def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges whose records an application of an empty plan stores or deletes."""
-    found = [*_orphans(plan, live), *([PENDING_APPLY] if live.facts.pending else [])]
+    found = [*_orphans(plan, live), *([PENDING_APPLY] if evidence_of(live).pending else [])]
     for name in _recordable(plan, live):
-        record = _record_after(plan, live, live.facts.pending, name)
-        is_kept = record_name(name) in live.facts.records
+        record = _record_after(plan, live, evidence_of(live).pending, name)
+        is_kept = record_name(name) in evidence_of(live).records
         if record and (
             is_kept if why_unrecordable(record, plan.wanted, live) else not has_record(live, record)
         ):

@@ -44,12 +44,13 @@ from rabbit_chx.planning.comparison import (
 from rabbit_chx.planning.diff import compare, diff_ring
 from rabbit_chx.planning.movement import shares_moved_without
 from rabbit_chx.planning.refusals import know_rings, vhost_refusals
+from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
-from rabbit_chx.topology.model import AnyTopology, LiveTopology, Means, Topology
+from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -177,7 +178,7 @@ def check(
         {ring.name: ring.ring for ring in rings},
         _why_all_unordered(context, rings),
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
-        live.facts.means,
+        evidence_of(live).means,
     )
 
 
@@ -450,7 +451,9 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> Ha
             Fix(
                 f"the ring of {name!r} {how}, so its order is not certain: ",
                 remedy
-                or know_rings({name: find_live_ring(live, live.exchange(name), name).ring}, live.facts.means),
+                or know_rings(
+                    {name: find_live_ring(live, live.exchange(name), name).ring}, evidence_of(live).means
+                ),
             ),
             exchange=name,
         )

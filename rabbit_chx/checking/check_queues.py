@@ -10,6 +10,7 @@ from typing import Any
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.difference_findings import describe_differences
 from rabbit_chx.checks import is_whole
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.routing import Destination, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.model import LiveTopology
@@ -111,9 +112,8 @@ def ignored_argument_findings(
 
 
 def _find_down(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
-    facts = checked.live.facts
-    if state := facts.down.get(queue.name):
-        nodes = sorted(facts.mark.nodes.get(queue.name, ()))
+    if state := checked.live.facts.queues.down.get(queue.name):
+        nodes = sorted(evidence_of(checked.live).mark.nodes.get(queue.name, ()))
         message = f"the broker reports {queue.name} as {state}: it takes no messages, and a publish with confirms gets a nack"
         fix = f"start {listed(nodes) or 'its node'} again, or see the log of the broker"
         yield _finding_of_queue(checked, "down-destination", queue, message, fix)
@@ -174,7 +174,7 @@ def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterat
 
     A setting of a quorum queue does not show that its messages have priorities. Waiting messages show it.
     """
-    if len(priorities := checked.live.facts.priorities.get(queue.name, ())) > 1:
+    if len(priorities := checked.live.facts.queues.priorities.get(queue.name, ())) > 1:
         message = f"{queue.name} has waiting messages of the priorities {', '.join(map(str, priorities))}, and delivers those of a higher priority first"
         fix = f"publish without a priority to {checked.exchange}"
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
@@ -193,9 +193,9 @@ def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterat
         if (
             setting is None
             and argument == _CONSUMER_TIMEOUT
-            and checked.live.facts.consumer_timeout_ms is not None
+            and checked.live.facts.limits.consumer_timeout_ms is not None
         ):
-            setting = QueueSetting(checked.live.facts.consumer_timeout_ms, _DEFAULT_OF_BROKER)
+            setting = QueueSetting(checked.live.facts.limits.consumer_timeout_ms, _DEFAULT_OF_BROKER)
         if setting is None or setting.value in (0, "disabled"):
             continue
         if argument == _CONSUMER_TIMEOUT and not (

@@ -8,6 +8,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checking.checked_exchange import CheckedExchange
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import (
     find_live_ring,
     find_recorded,
@@ -37,7 +38,7 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     by_queue = checked.slots.map_of
     share = by_queue(checked.ring).share_moved(by_queue(before))
     keeps = checked.ring.release.follows(RESTART_KEEPS)
-    if not keeps and has_restarted(record.stamp, checked.live.facts.mark):
+    if not keeps and has_restarted(record.stamp, evidence_of(checked.live).mark):
         message = f"the broker restarted: {percent(share)} of the keys moved; record of {record.about}"
         if _is_restarted(before, checked.ring):
             message += "; the order is the one that a restart of Mnesia gives"
@@ -59,7 +60,7 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     if not changes:
         return
     message = f"since the record of {record.about} another program {changes}"
-    share, means = None, checked.live.facts.means
+    share, means = None, evidence_of(checked.live).means
     if checked.ring.ground.is_assumed:
         kept = Fix("learn the order of the ring: ", know_rings({checked.name: checked.ring}, means))
     else:
@@ -81,9 +82,9 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
         return ""
     if not ring.ground.is_certain:
         return "no record to compare it with"
-    record = live.facts.records.get(record_name(name))
+    record = evidence_of(live).records.get(record_name(name))
     if isinstance(record, RingRecord):
-        why = why_void(record, live_ring.bound, ring.release, live.facts.mark)
+        why = why_void(record, live_ring.bound, ring.release, evidence_of(live).mark)
         return f"its record does not prove it ({why}), so it is compared with nothing; the command record replaces it"
     if ring.release.follows(RESTART_KEEPS):
         return "no record to compare it with"

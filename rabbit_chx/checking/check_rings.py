@@ -11,12 +11,11 @@ from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.planning.movement import shares_moved_without
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.release import GHOSTS_SINCE
 from rabbit_chx.words import percent, plural
 
 _MOST_PLACES = 5
 FEDERATION_LINK = "federation-link"
-#: From this release on the buckets of an exclusive queue outlive it in a restart (tested on 4.3.6).
-GHOSTS_SINCE = (4, 3, 0)
 
 
 def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.checked_exchange import CheckedExchange
-from rabbit_chx.checking.remedies import apply_fix
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.planning.refusals import ALLOW_DELETE
+from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import FEW, listed, percent, plural

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.checking.remedies import apply_fix, repair_fix
 from rabbit_chx.fixes import first_command
 from rabbit_chx.planning.comparison import Comparison, Unwanted
 from rabbit_chx.planning.refusals import REMAKE_RINGS
+from rabbit_chx.planning.remedies import apply_fix, repair_fix
 from rabbit_chx.planning.slot_layout import SlotLayout
 from rabbit_chx.records.live_rings import LiveRing, find_recorded
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
@@ -168,7 +168,7 @@ class CheckedExchange:
             for binding in self.live.bindings
             if binding.source in self.parks and isinstance(binding.destination, str)
         )
-        return {queue: self.live.facts.messages.get(queue, 0) for queue in queues}
+        return {queue: self.live.facts.queues.messages.get(queue, 0) for queue in queues}
 
     @property
     def apply_command(self) -> str:

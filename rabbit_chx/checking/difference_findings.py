@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.check_slots import list_slots_without_alternate, name_or_count, only
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
-from rabbit_chx.checking.remedies import apply_fix
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.comparison import list_partitions
 from rabbit_chx.planning.diff import find_out_of_place
 from rabbit_chx.planning.difference import Difference, DifferenceKind
 from rabbit_chx.planning.refusals import ALLOW_DELETE
+from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.planning.slot_layout import SlotLayout
 from rabbit_chx.records.live_rings import make_ring
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing

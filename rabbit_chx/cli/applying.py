@@ -22,7 +22,7 @@ from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRef
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE, ValueKind
 from rabbit_chx.planning.plan_report import changes_table
-from rabbit_chx.planning.plan_value import count_changes, no_change, order_facts
+from rabbit_chx.planning.plan_value import Plan, count_changes, no_change, order_facts
 from rabbit_chx.rendering import (
     Block,
     ConsoleOutput,
@@ -33,7 +33,6 @@ from rabbit_chx.rendering import (
     Section,
     sign_of_life,
 )
-from rabbit_chx.topology import Plan
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.slot_layout import collapse, explain_not_collapsed
 from rabbit_chx.planning.targets import with_queues, without_exclusive
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.rendering import Data, Document, Verbatim, sign_of_life
 from rabbit_chx.result_fields import Likely
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
@@ -93,7 +94,7 @@ def export(
             to_type("arrange", "FILE", write=True),
             "; it writes the order that moves the fewest",
         )
-        remedy = know_rings(guessed, topology.facts.means) if live else arranged
+        remedy = know_rings(guessed, evidence_of(topology).means) if live else arranged
         say(Fix(about, remedy))
     code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
     text = _with_choices(written.to_toml(), written, guessed)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.command import say
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -19,7 +20,7 @@ def say_unrecorded_rings(live: LiveTopology) -> None:
     from rabbit_chx.records.live_rings import how_to_record, read_without_record
 
     if names := read_without_record(live):
-        say(how_to_record(names, live.facts.means))
+        say(how_to_record(names, evidence_of(live).means))
 
 
 def say_unrecorded(live: LiveExchange) -> None:

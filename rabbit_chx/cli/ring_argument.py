@@ -387,7 +387,7 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | No
     """Return the ring of a live exchange: read, or else assumed from the bindings; or that of a former moment."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.planning.refusals import know_rings
-    from rabbit_chx.topology.model import Means
+    from rabbit_chx.records.evidence import Means
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 
     source: KeyMap

@@ -24,6 +24,7 @@ from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import check_certain
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import how_to_record, read_without_record
 from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
@@ -190,7 +191,7 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
         say_doubts(topology.rings)
         if names := read_without_record(topology):
             where = {"vhost": vhost} if all_vhosts else {}
-            unrecorded.append(how_to_record(names, topology.facts.means, **where))
+            unrecorded.append(how_to_record(names, evidence_of(topology).means, **where))
         moduli += list_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")

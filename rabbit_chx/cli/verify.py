@@ -27,9 +27,9 @@ from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
+from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 
 _MOST_SHOWN = 20
@@ -117,7 +117,7 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
     live, name = opened.topology(), report.exchange
     key_map = live.key_map(name)
     if key_map.ground.is_assumed:
-        remedy = know_rings({name: key_map}, live.facts.means)
+        remedy = know_rings({name: key_map}, evidence_of(live).means)
         raise NotDeterminedError(
             Fix(f"the order of {name} is not known, so no queue is predicted: ", remedy), exchange=name
         )

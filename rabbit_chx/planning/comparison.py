@@ -346,9 +346,9 @@ def complete(wanted: Topology, live: LiveTopology) -> Topology:
     """
     check_wanted(wanted)
     queues = wanted.queues
-    if wanted.file.is_import and live.facts.default_queue_type is not None:
+    if wanted.file.is_import and live.facts.limits.default_queue_type is not None:
         queues = tuple(
-            queue.with_default_type(live.facts.default_queue_type)
+            queue.with_default_type(live.facts.limits.default_queue_type)
             if queue.name in wanted.file.untyped_queues
             else queue
             for queue in queues

@@ -14,6 +14,7 @@ from rabbit_chx.planning.comparison import Comparison
 from rabbit_chx.planning.movement import MovementCounter
 from rabbit_chx.planning.resuming import members_after, repeat_steps
 from rabbit_chx.planning.ring_plan import RingSteps, find_best_steps, make_step, unbind_all
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import LiveRing, find_live_ring, make_ring, may_keep_buckets
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -89,7 +90,7 @@ def _members_after(
     """Return the members of a ring after the plan; None if the plan does not concern the ring."""
     if exchange is not None and exchange.ring is not None:
         return exchange.ring
-    _, planned = compared.live.facts.kept.about(live.exchange)
+    _, planned = evidence_of(compared.live).kept.about(live.exchange)
     if compared.pending is not None and planned is not None:
         return members_after(planned)
     deleted, replaced = compared.deleted_refs, compared.replaced_refs

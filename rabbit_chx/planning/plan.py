@@ -24,7 +24,7 @@ from rabbit_chx.planning.refusals import possibly_denied_features, refusals_of
 from rabbit_chx.planning.resuming import covers, find_pending, what_is_given_up
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingSteps
 from rabbit_chx.planning.shares import count_shares
-from rabbit_chx.records.mark import MARK
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.pending_apply import PlannedSteps
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
@@ -39,6 +39,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.own_names import MARK
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, policies_of_mark
 from rabbit_chx.topology.slots.owners import SlotNames
@@ -80,7 +81,7 @@ def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
     repeated: Mapping[str, PlannedSteps] = {}
     resumes = ""
     if pending is not None and covers(pending, changes, steps):
-        has_ended = pending.has_ended(compared.live.facts.records)
+        has_ended = pending.has_ended(evidence_of(compared.live).records)
         if not (changes and has_ended):
             checksum = pending.checksum
             resumes = "" if has_ended else str(pending)
@@ -88,7 +89,7 @@ def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
     rings = count_shares(compared, changes, steps, repeated, propose=propose)
     refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
     unclear = tuple(possibly_denied_features(compared.live, changes))
-    parks, messages = _find_parking_queues(compared), compared.live.facts.messages
+    parks, messages = _find_parking_queues(compared), compared.live.facts.queues.messages
     return Plan(
         changes,
         rings,
@@ -355,7 +356,7 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
     wanted = (*compared.wanted.exchanges, *compared.wanted.queues)
     declared = [named for named in wanted if named.owner == "ours"]
     yield from (f"{message}: {fix}" for _, message, fix in find_ignored(declared, compared.release))
-    consumer_tags = compared.live.facts.consumer_tags
+    consumer_tags = compared.live.facts.queues.consumer_tags
     for queue in compared.deleted:
         if isinstance(queue, QueueDefinition) and (tags := consumer_tags.get(queue.name)):
             if isinstance(tags, int):
@@ -381,7 +382,7 @@ def _import_warnings(compared: Comparison) -> Iterator[str]:
             for queue in declared
             if isinstance(queue, QueueDefinition) and queue.name in wanted.file.untyped_queues
         ]
-        default = live.facts.default_queue_type
+        default = live.facts.limits.default_queue_type
         if untyped and default not in (None, "classic", "undefined"):
             yield (
                 f"no type is written for {listed(untyped)}, so that they are classic, and the default queue type of the vhost "

@@ -9,9 +9,8 @@ from operator import itemgetter
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
 from rabbit_chx.analysis.wording import place_text, refusals_as_json
-from rabbit_chx.broker.applying import DRAIN_S
 from rabbit_chx.fixes import Argument, Fix
-from rabbit_chx.planning.plan_value import NOT_ONE_QUEUE, Plan, count_kind, plan_facts
+from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 from rabbit_chx.rendering import Block, Data, Document, Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.result_fields import to_json

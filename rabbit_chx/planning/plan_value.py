@@ -74,6 +74,8 @@ _DONE = {
     "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
 }  # fmt: skip
 _PLANNED = {action: f"to {action}" for action in _DONE} | {"bind": "to add", "unbind": "to remove"}
+#: The time in seconds in which consumers must empty the queues that a plan deletes or replaces, by default.
+DRAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)

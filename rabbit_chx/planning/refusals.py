@@ -16,10 +16,11 @@ from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.planning.comparison import Comparison
 from rabbit_chx.planning.difference import Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.topology.model import LiveTopology, Means, Topology
+from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import plain, unsendable
 from rabbit_chx.topology.objects.changes import (
     FieldChange,
@@ -511,7 +512,7 @@ def _find_missing_plugin(change: PlannedChange, progress: _Progress) -> Iterator
     """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
     wanted, types, release = (
         change.subject,
-        progress.compared.live.facts.exchange_types,
+        progress.compared.live.facts.limits.exchange_types,
         progress.compared.release,
     )
     if not types:
@@ -541,7 +542,7 @@ def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
     tested on 4.3.6).
     """
-    subject, denied = change.subject, progress.compared.live.facts.denied_features
+    subject, denied = change.subject, progress.compared.live.facts.limits.denied_features
     if isinstance(subject, QueueDefinition) and denied.get(flag := f"{subject.type}_queue"):
         message = f"queue {change.name} is of type {subject.type}, and the feature flag {flag} of the broker is disabled"
         yield Finding("denied-feature", message, f"run rabbitmqctl enable_feature_flag {flag}")
@@ -558,7 +559,7 @@ def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange
     """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
     for change in changes:
         use = None if change.wanted is None else _find_deprecated_use(change.wanted)
-        if use is not None and live.facts.denied_features.get(use[0]) is False:
+        if use is not None and live.facts.limits.denied_features.get(use[0]) is False:
             feature, usage, fix = use
             yield (
                 f"{change.kind} {change.name} {usage}, and whether the broker denies the deprecated feature {feature} is not known: if it "
@@ -585,19 +586,21 @@ def _limit_refusals(
     compared: Comparison, changes: Sequence[PlannedChange], rings: Iterable[KeyMapPlan]
 ) -> Iterator[Finding]:
     """Yield the refusal of more queues than the limit of the vhost permits, which the broker would refuse one by one (406)."""
-    facts = compared.live.facts
-    if facts.queues_left is None:
+    limits = compared.live.facts.limits
+    if limits.queues_left is None:
         return
     steps = {"create": 1, "delete": -1}
     counts = accumulate(steps.get(change.action, 0) for change in changes if change.kind == "queue")
     added = max(counts, default=0)
-    has_mark = facts.mark.stamp.identity is not None or not any(ring.is_ring for ring in rings)
-    room = max(0, facts.queues_left - (not has_mark))
+    has_mark = evidence_of(compared.live).mark.stamp.identity is not None or not any(
+        ring.is_ring for ring in rings
+    )
+    room = max(0, limits.queues_left - (not has_mark))
     if added > room:
         own = "the lock" if has_mark else "the lock and the mark"
         message = f"the plan adds {plural(added, 'queue')}, and the limit of the vhost (max-queues) leaves room for {room} beside {own} of an apply"
         fix = Fix(f"delete queues that nobody needs, or raise max-queues by {added - room}")
-        is_for_mark = added <= facts.queues_left
+        is_for_mark = added <= limits.queues_left
         if is_for_mark:
             fix = Fix(fix, ", or store no record of rings with ", _NO_RECORD, " of an apply")
         yield Finding("limit", message, fix, override=_NO_RECORD if is_for_mark else None)
@@ -691,7 +694,7 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
-    name, means = ring.exchange, compared.live.facts.means
+    name, means = ring.exchange, evidence_of(compared.live).means
     if ring.way == "external":
         message = f"exchange {name} is external, and its ring differs"
         yield Finding("different", message, "correct the topology, or ask its owner")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.planning.ring_plan import Moment, Movement, RingSteps, make_step
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import LiveRing, make_ring
 from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps
 from rabbit_chx.records.ring_records import why_void
@@ -36,7 +37,7 @@ def find_pending(wanted: Topology, live: LiveTopology) -> PendingApply | None:
 
 
 def _pending_here(live: LiveTopology) -> PendingApply | None:
-    pending = live.facts.pending
+    pending = evidence_of(live).pending
     return None if pending is None or pending.where != (live.cluster, live.vhost) else pending
 
 
@@ -49,7 +50,7 @@ def repeat_steps(
     member of a step again. The members that no step names have to be bound as before the first step, and in their order.
     """
     name = live.exchange
-    _, planned = topology.facts.kept.about(name)
+    _, planned = evidence_of(topology).kept.about(name)
     if pending is None or planned is None or planned.record is None:
         return None
     before = planned.record
@@ -62,7 +63,7 @@ def repeat_steps(
     # Of one member that stays, or of none, no restart changes the order.
     staying = tuple(kept.elements())
     of_kept = replace(before, members=staying)
-    is_kept = len(kept) < 2 or not why_void(of_kept, staying, release, topology.facts.mark)
+    is_kept = len(kept) < 2 or not why_void(of_kept, staying, release, evidence_of(topology).mark)
     if bound != kept or not is_kept:
         return None
     if f"replace exchange {name}" in pending.changes:  # nothing shows whether that is done
@@ -152,7 +153,7 @@ def movement_as_planned(planned: PlannedSteps, *, has_flows: bool) -> Movement:
 def what_is_given_up(compared: Comparison) -> str:
     """Return a sentence about an apply that has not ended, and that a plan does not repeat; empty if there is none."""
     pending = _pending_here(compared.live)
-    if pending is None or pending.has_ended(compared.live.facts.records):
+    if pending is None or pending.has_ended(evidence_of(compared.live).records):
         return ""
     return (
         f"{pending} has not ended, and this plan gives up what that has left; apply its file again to do it"

@@ -121,8 +121,8 @@ def declared(live: LiveTopology, exchange: ExchangeDefinition, queues: Iterable[
 def _with_type(queue: QueueDefinition, live: LiveTopology) -> QueueDefinition:
     if queue.type:
         return queue
-    if live.facts.default_queue_type is not None:
-        return queue.with_default_type(live.facts.default_queue_type)
+    if live.facts.limits.default_queue_type is not None:
+        return queue.with_default_type(live.facts.limits.default_queue_type)
     known = live.queue(queue.name)
     return queue if known is None else replace(queue, type=known.type)
 

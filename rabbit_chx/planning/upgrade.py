@@ -10,10 +10,9 @@ from typing import Any, Literal, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, texts
 from rabbit_chx.analysis.wording import finding_as_json
-from rabbit_chx.checking.check_rings import GHOSTS_SINCE
-from rabbit_chx.checking.remedies import apply_fix
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.planning.targets import with_release
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.routing import (
@@ -27,7 +26,7 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.routing.release import Rule
+from rabbit_chx.routing.release import GHOSTS_SINCE, Rule
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.rules.reach import transient_destinations

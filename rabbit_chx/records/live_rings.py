@@ -11,7 +11,8 @@ from typing import NamedTuple
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.records.mark import MARK, has_restarted
+from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.records.mark import has_restarted
 from rabbit_chx.records.ring_records import RingRecord, changes_since, is_recorded, record_name
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
@@ -19,13 +20,14 @@ from rabbit_chx.routing.ground import AS_LISTED
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
-from rabbit_chx.topology.model import LiveTopology, Means
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     ExchangeDefinition,
     RingMember,
 )
+from rabbit_chx.topology.objects.own_names import MARK
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.words import listed
 
@@ -93,11 +95,11 @@ def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name
 
 def record_here(live: LiveTopology, name: str) -> RingRecord | None:
     """Return the record of a ring if it was written on this broker, also if that has restarted since."""
-    record = live.facts.records.get(record_name(name))
+    record = evidence_of(live).records.get(record_name(name))
     if not isinstance(record, RingRecord):
         return None
     try:
-        has_restarted(record.stamp, live.facts.mark)
+        has_restarted(record.stamp, evidence_of(live).mark)
     except NotDeterminedError:
         return None
     return record
@@ -115,8 +117,12 @@ def read_without_record(live: LiveTopology) -> list[str]:
     found = []
     for name, ring in live.rings.items():
         bound = find_live_ring(live, live.exchange(name), name).bound
-        record = live.facts.records.get(record_name(name))
-        if ring.provenance == "read" and bound and not is_recorded(ring, record, bound, live.facts.mark):
+        record = evidence_of(live).records.get(record_name(name))
+        if (
+            ring.provenance == "read"
+            and bound
+            and not is_recorded(ring, record, bound, evidence_of(live).mark)
+        ):
             found.append(name)
     return found
 

@@ -24,9 +24,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rabbit_chx.errors import NotDeterminedError
+from rabbit_chx.topology.objects.own_names import MARK
 
-#: The name of the queue.
-MARK = "rabbit-chx.mark"
 _IDENTITY, _START = "rabbit-chx-identity", "rabbit-chx-start"
 #: The persistent and the transient message.
 BOTH_MESSAGES = 2

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.records.mark import MARK, Mark, Stamp, has_restarted
+from rabbit_chx.records.mark import Mark, Stamp, has_restarted
 from rabbit_chx.records.ring_history import PastRing, past_from_json, past_to_json, with_next
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_binding, place_to_json
@@ -30,15 +30,9 @@ from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.objects.argument_table import plain
 from rabbit_chx.topology.objects.objects import RingMember
+from rabbit_chx.topology.objects.own_names import MARK, RECORD_PREFIX
 from rabbit_chx.words import listed
 
-#: The exchange with the record of an exchange has this prefix.
-RECORD_PREFIX = "rabbit-chx.ring."
-#: The exchange with the steps of an apply that has not ended. The lock of an apply is a queue of this name, so that nobody applies without
-#: the permission to declare it.
-PENDING_APPLY = "rabbit-chx.apply"
-#: The exchange that says who has switched tracing on, and the exclusive queue of the connection that gets the copies.
-TRACE = "rabbit-chx.trace"
 _FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 3
 _MOST_NAME_BYTES = 255
 #: Longer contents are compressed.
@@ -114,14 +108,6 @@ def record_name(exchange: str) -> str:
     if len(name.encode(errors="surrogatepass")) <= _MOST_NAME_BYTES:
         return name
     return RECORD_PREFIX + hashlib.sha256(exchange.encode(errors="surrogatepass")).hexdigest()
-
-
-def is_own(name: object) -> bool:
-    """Return True if an exchange or a queue of this name belongs to this program and not to the user.
-
-    An import can make a name that is no text.
-    """
-    return isinstance(name, str) and (name in (MARK, PENDING_APPLY, TRACE) or name.startswith(RECORD_PREFIX))
 
 
 # -- what a record proves

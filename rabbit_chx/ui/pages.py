@@ -22,6 +22,7 @@ from rabbit_chx.broker.exchange_report import (
     list_rings,
     show_report,
 )
+from rabbit_chx.checking.check import check
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
 from rabbit_chx.cli.ring_options import parse_release
@@ -29,7 +30,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.planning.proposals import find_least_moved
 from rabbit_chx.records.live_rings import make_members
 from rabbit_chx.rendering.pictures import Strip
-from rabbit_chx.topology import Topology, check
+from rabbit_chx.topology import Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.words import plural
 

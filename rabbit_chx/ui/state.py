@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.broker.exchange_report import ShownExchange
 from rabbit_chx.broker.reading import PublishRates, read_rates
+from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.errors import NotFoundError
-from rabbit_chx.topology import LiveTopology, TopologyCheck, check
+from rabbit_chx.topology import LiveTopology
 from rabbit_chx.topology.modulus import hashes
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
 

@@ -30,11 +30,10 @@ from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
-from rabbit_chx.records.mark import MARK
-from rabbit_chx.records.ring_records import TRACE
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import plan
+from rabbit_chx.topology.objects.own_names import MARK, TRACE
 
 X = "o"
 QUEUES = ("q1", "q2", "q3")

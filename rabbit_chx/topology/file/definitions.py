@@ -25,7 +25,6 @@ from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.records.ring_records import is_own
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -46,6 +45,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.own_names import is_own
 from rabbit_chx.topology.objects.schema import SCHEMA, Entry
 from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects

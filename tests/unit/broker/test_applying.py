@@ -24,7 +24,6 @@ from rabbit_chx.broker.live_broker import (
     QueueCounts,
     make_refusal,
 )
-from rabbit_chx.records.mark import MARK
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -35,6 +34,7 @@ from rabbit_chx.topology import (
     Topology,
     plan,
 )
+from rabbit_chx.topology.objects.own_names import MARK
 
 OLD = ["old"]
 DELETED = Topology(owns=("old",))

@@ -12,9 +12,9 @@ from model_client import ModelClient
 from rabbit_chx.broker import declaring
 from rabbit_chx.broker.declaring import Declared, declare_exchange, make_wanted_ring
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, MismatchError, NotFoundError
-from rabbit_chx.records.mark import MARK
 from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
+from rabbit_chx.topology.objects.own_names import MARK
 
 OLD, NEW = Release("3.8.9"), Release("4.3.6")
 WANTED: list[tuple[Destination, int]] = [("a", 1), ("b", 2), (ExchangeRef("c"), 1)]

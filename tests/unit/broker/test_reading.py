@@ -67,11 +67,11 @@ def test_what_is_parked_is_asked_of_the_queue_itself(
     count, nine = Mock(side_effect=[answer]), {"queues": each(messages=9)}
     monkeypatch.setattr(Listing, "count", count)
     live = Listing(there, nine).live()
-    assert live.facts.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
+    assert live.facts.queues.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
     assert check(live).parked == {"events": parked}
     assert check(live).sound is (parked == 0)
     without_slots = Topology(queues=(QueueDefinition("q"),))
-    assert Listing(without_slots, nine).live().facts.messages == {"q": 9}
+    assert Listing(without_slots, nine).live().facts.queues.messages == {"q": 9}
     count.assert_called_once_with("events.park")
 
 
@@ -119,7 +119,7 @@ def test_operator_policies_are_read_but_are_not_part_of_the_live_topology() -> N
 )
 def test_denied_features_are_read(listed: Any, denied: set[str], unclear: set[str]) -> None:
     live = Listing(Topology(), {"deprecated-features": Mock(side_effect=[listed])}).live()
-    assert live.facts.denied_features == dict.fromkeys(denied, True) | dict.fromkeys(unclear, False)
+    assert live.facts.limits.denied_features == dict.fromkeys(denied, True) | dict.fromkeys(unclear, False)
 
 
 def test_a_plan_refuses_queues_whose_feature_flag_is_disabled() -> None:
@@ -173,7 +173,7 @@ def test_a_plan_refuses_more_queues_than_the_limit_of_the_vhost(
 @pytest.mark.parametrize("answer", [AccessRefusedError("no"), NotFoundError("no"), []], ids=str)
 def test_without_a_limit_that_is_readable_nothing_is_refused(answer: Any) -> None:
     live = Listing(Topology(), {"vhost-limits": Mock(side_effect=[answer])}).live()
-    assert live.facts.queues_left is None
+    assert live.facts.limits.queues_left is None
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from model_broker import ModelBroker
 from model_client import ClientKilledError, ModelClient
+from sides import as_live
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology, errors
 from rabbit_chx.broker import recording
 from rabbit_chx.broker.applying import Permission, apply_plan
 from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.recording import record_rings, why_not_resumable
-from rabbit_chx.records.ring_records import RingRecord, is_own, record_name
+from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.ring_records import RingRecord, record_name
 from rabbit_chx.routing import Destination, Ground
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -35,6 +37,7 @@ from rabbit_chx.topology import (
     healed,
     plan,
 )
+from rabbit_chx.topology.objects.own_names import is_own
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
@@ -153,7 +156,7 @@ class Site:
 
     def known(self, exchange: str) -> set[tuple[Destination, str]]:
         """Return the bindings in the records of an exchange."""
-        facts = self.client().live().facts
+        facts = evidence_of(self.client().live())
         records = [facts.records.get(record_name(exchange))]
         if facts.pending is not None and exchange in facts.pending.rings:
             records.append(facts.pending.rings[exchange].record)
@@ -218,10 +221,10 @@ def test_after_any_number_of_deaths_the_next_apply_has_the_same_plan_and_the_rin
         if exchange.ring is not None:
             wanted = [member.binding for member in exchange.ring]
             assert site.model.rings[exchange.name].buckets == HashRing.from_bindings(wanted, release).buckets
-    assert {*live.facts.records} >= {
+    assert {*evidence_of(live).records} >= {
         record_name(name) for name in site.model.rings if name in {e.name for e in new.exchanges}
     }
-    assert live.facts.pending is None
+    assert evidence_of(live).pending is None
 
 
 @pytest.mark.extended
@@ -603,7 +606,7 @@ def test_where_the_mark_loses_its_messages_a_plan_is_applied_without_records() -
     (note,) = client.applied(plan(ring_file("b"), client.live()), ALL).unrecorded
     assert note.endswith("keeps 1 of its 2 messages, because of policy short (max-length)")
     assert site.model.rings["x"].buckets == ("b",)
-    assert not client.live().facts.records
+    assert not evidence_of(client.live()).records
 
 
 def test_where_a_record_is_not_taken_no_former_one_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -622,12 +625,12 @@ def test_where_a_record_is_not_taken_no_former_one_is_left(monkeypatch: pytest.M
     (note,) = client.applied(plan(ring_file("b"), client.live()), ALL).unrecorded
     assert note.endswith("it has another type")
     assert site.model.rings["x"].buckets == ("b",)
-    assert not client.live().facts.records
+    assert not evidence_of(client.live()).records
 
 
 def test_who_may_not_count_the_mark_deletes_no_record_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     site = recorded_site(NEWEST, "b", "a")
-    records = site.client().live().facts.records
+    records = evidence_of(site.client().live()).records
     with monkeypatch.context() as patch:
         patch.setattr(
             ModelClient, "count", Mock(side_effect=errors.AccessRefusedError("no read", reply_code=403))
@@ -642,7 +645,7 @@ def test_who_may_not_count_the_mark_deletes_no_record_of_others(monkeypatch: pyt
             client.applied(plan(ring_file("b"), client.live()), ALL)
         assert "let a user" not in str(caught.value), "permissions are not what is missing"
     assert site.model.rings["x"].buckets == ("b", "a")
-    assert site.client().live().facts.records == records
+    assert evidence_of(site.client().live()).records == records
 
 
 def test_who_may_not_declare_records_applies_without_them_and_replaces_none() -> None:
@@ -659,7 +662,7 @@ def test_who_may_not_declare_records_applies_without_them_and_replaces_none() ->
     client = site.client()
     client.applied(plan(ring_file("b"), client.live()), replace(ALL, records=False))
     assert ring_of(site).provenance == "assumed"
-    assert not client.live().facts.records
+    assert not evidence_of(client.live()).records
 
 
 def test_who_may_declare_only_some_names_of_records_changes_nothing_or_applies_without_records() -> None:
@@ -674,13 +677,13 @@ def test_who_may_declare_only_some_names_of_records_changes_nothing_or_applies_w
     with pytest.raises(errors.AccessRefusedError, match="cannot be updated, so nothing was changed"):
         client.applied(plan(ring_file("b"), before), ALL)
     assert site.client().live() == before
-    assert site.client().live().facts.records == before.facts.records
+    assert evidence_of(site.client().live()).records == evidence_of(before).records
     new = Site(ModelBroker(NEWEST))
     client = new.client(refuses=refuses)
     (note,) = client.applied(plan(ring_file("b", "a"), client.live()), ALL).unrecorded
     assert "configure" in note
     assert new.model.rings["x"].buckets == ("b", "a")
-    assert not client.live().facts.records
+    assert not evidence_of(client.live()).records
 
 
 def test_a_ring_whose_record_does_not_fit_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -788,7 +791,7 @@ def test_an_exchange_of_another_type_has_a_final_record_exactly_if_it_has_a_ring
 
     live = site.client().live()
     assert [*applied.rings] == ["x"] * becomes_ring
-    assert [*live.facts.records] == [record_name("x")] * becomes_ring
+    assert [*evidence_of(live).records] == [record_name("x")] * becomes_ring
     assert not site.doubts
     if becomes_ring:
         assert applied.rings["x"].buckets == live.rings["x"].buckets == ("a", "b", "c")
@@ -835,7 +838,7 @@ def test_a_second_run_repeats_the_first_one_and_counts_from_before_it(
             assert again.rings["x"].matrix() == reviewed.rings["x"].matrix()
             assert {*again.changes} <= {*reviewed.changes}
         assert client.applied(reviewed, Permission()).changes == again.changes
-        assert site.client().live().facts.pending is None
+        assert evidence_of(site.client().live()).pending is None
         assert (
             site.client().live().rings["x"].buckets == HashRing.from_bindings([(q, 1) for q in after]).buckets
         )
@@ -890,7 +893,7 @@ def test_another_file_is_planned_from_the_ring_as_it_is_and_says_what_it_gives_u
     site = interrupted(wanted)
     live = site.client().live()
     made = plan(other, live)
-    fresh = plan(other, replace(live, facts=replace(live.facts, pending=None)))
+    fresh = plan(other, as_live(live, pending=None))
     assert (made.changes, made.checksum, made.rings, made.resumes) == (
         fresh.changes,
         fresh.checksum,
@@ -902,7 +905,7 @@ def test_another_file_is_planned_from_the_ring_as_it_is_and_says_what_it_gives_u
         r"the apply of .* by .* has not ended, and this plan gives up what that has left.*", warning
     )
     assert site.apply(other, site.client())
-    assert site.client().live().facts.pending is None
+    assert evidence_of(site.client().live()).pending is None
     assert not plan(wanted, site.client().live()).resumes
 
 
@@ -931,7 +934,7 @@ def test_a_pending_apply_that_cannot_be_read_is_none(arguments: dict[str, Any]) 
     site = Site.holding(limited_file("abc"), NEWEST)
     site.model.create(ExchangeDefinition("rabbit-chx.apply", "fanout", internal=True, arguments=arguments))
     live = site.client().live()
-    assert live.facts.pending is None
+    assert evidence_of(live).pending is None
     assert live.exchange("rabbit-chx.apply") is None
     assert site.apply(limited_file("bca"), site.client())
     assert "rabbit-chx.apply" not in site.model.exchanges

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rabbit_chx.records.mark import MARK, Mark, Stamp, mark_arguments, stamp_in
+from rabbit_chx.records.mark import Mark, Stamp, mark_arguments, stamp_in
+from rabbit_chx.topology.objects.own_names import MARK
 
 HERE = Mark(Stamp("rabbit@one", "/", "m", "s"), 2)
 

@@ -12,7 +12,7 @@ from itertools import starmap
 import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, Release
-from rabbit_chx.records.mark import BOTH_MESSAGES, MARK, Mark, Stamp
+from rabbit_chx.records.mark import BOTH_MESSAGES, Mark, Stamp
 from rabbit_chx.records.pending_apply import Kept, PendingApply, PlannedSteps, history_of
 from rabbit_chx.records.ring_history import MOST_RECORDS, PastRing, RingHistory
 from rabbit_chx.records.ring_records import (
@@ -31,6 +31,7 @@ from rabbit_chx.routing import Binding
 from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.times import time_text
 from rabbit_chx.topology import RingMember
+from rabbit_chx.topology.objects.own_names import MARK
 
 KHEPRI, MNESIA = Release("4.3.6"), Release("4.0.5", store="mnesia")
 START = datetime(2026, 11, 22, tzinfo=UTC)

@@ -11,11 +11,12 @@ from stored_cases import stored_cases
 
 from rabbit_chx import HashRing, Release
 from rabbit_chx.errors import InputError
-from rabbit_chx.records.mark import MARK, Mark, Stamp
+from rabbit_chx.records import ring_records
+from rabbit_chx.records.mark import Mark, Stamp
 from rabbit_chx.records.ring_records import RingRecord, make_record, ring_by_record
 from rabbit_chx.routing.ground import UNORDERED
-from rabbit_chx.records import ring_records
 from rabbit_chx.topology import RingMember
+from rabbit_chx.topology.objects.own_names import MARK
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
