@@ -89,6 +89,7 @@ class _Connected(Ways):
     def close(self) -> None:
         self.carrier.close()
         self.amqp.close()
+        self._client = ""  # an ended connection is listed nowhere, and rings may be read afterwards
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
