@@ -78,7 +78,9 @@ def verify(
             ring: KeyMap = live.key_map() if live.type == MODULUS_EXCHANGE else live.ring
             findings: list[Finding] = []
             if live.type != MODULUS_EXCHANGE:
-                if live.ring.destinations or live.ring.ground.is_certain:  # others may have left buckets in an empty one
+                if (
+                    live.ring.destinations or live.ring.ground.is_certain
+                ):  # others may have left buckets in an empty one
                     findings = ring_findings(live.ring, live.bindings, live.alternate)
                 say_unrecorded(live)
                 for fault in live.dead_ends.values():
