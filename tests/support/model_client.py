@@ -48,6 +48,7 @@ class ModelClient:
 
     where, vhost = "amqp://model", "/"
     has_management = True
+    not_compared = ""
     consumer_timeout_ms: int | None = None
 
     def __init__(
