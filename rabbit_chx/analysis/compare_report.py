@@ -45,7 +45,7 @@ def compare_report(
     is_determined: bool,
     least: tuple[float | None, float | None] | None = None,
     rules: Sequence[str] = (),
-    title: str = "",
+    headings: tuple[str, str] = ("", ""),
 ) -> Document:
     """Return the shares of a ring and its sample; of two rings what moves. Programs get all of it.
 
@@ -54,7 +54,7 @@ def compare_report(
         is_determined: False if one of the rings, or the hashed value, is a guess.
         least: the smallest share of keys that the change can move in another order, and with slots; None if it is not known.
         rules: the rules by which the releases hash the first key that moves, if they differ.
-        title: the ring, and the change.
+        headings: the ring with the change, and the broker.
     """
     ring, sample, change = simulation.ring, simulation.sample, simulation.change
     columns = {
@@ -93,14 +93,12 @@ def compare_report(
         parts.append(Data({"change": None}))
     else:
         parts.append(Section("", list(_change_parts(change, least, is_known=is_known)), key="change"))
-    moved = moved_text(simulation, is_determined=is_known)
-    return Document("compare", parts, title=f"{title}: {moved} of the keys move" if moved else title)
-
-
-def moved_text(simulation: Simulation, *, is_determined: bool) -> str:
-    """Return the share of the keys that a change moves; empty if it is not known."""
-    change = simulation.change
-    return percent(change.shares.moved, 1) if change and change.shares and is_determined else ""
+    moved = (
+        f": {percent(change.shares.moved, 1)} of the keys move"
+        if is_known and change and change.shares
+        else ""
+    )
+    return Document("compare", parts, title=headings[0] + moved, about=headings[1])
 
 
 def simulation_report(simulation: Simulation) -> Document:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.rendering.pictures import MOST_FLOWS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
+from rabbit_chx.rendering.pictures import Bar, Bars, Cell, Flows, Grid, Picture, Strip
 from rabbit_chx.words import percent, plural
 
 if TYPE_CHECKING:
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.bindings import Destination, Place
     from rabbit_chx.routing.key_map import KeyMap
 
-#: The most places on a side of the flows.
-_MOST_PLACES = 40
-#: What is drawn of the other places: what moves between them, and what stays.
-_OTHERS, _ELSEWHERE, _STAYS = "others", "others that move", "what stays"
+#: The most places on a side of the flows, and the most moves, that one can follow.
+_MOST_PLACES, _MOST_MOVES = 40, 40
 
 
 def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:
@@ -61,7 +59,7 @@ def draw_slots(slots: KeyMap, load: Mapping[Destination, float] | None = None) -
 
 
 def draw_movement(matrix: flows.Flows, of: str = "all keys") -> Flows:
-    """Return the flows between the places; of many places those of the largest moves.
+    """Return the flows between the places; of more than one can follow only how much moves.
 
     Args:
         matrix: the movement.
@@ -69,18 +67,10 @@ def draw_movement(matrix: flows.Flows, of: str = "all keys") -> Flows:
     """
     total = sum(matrix.before_totals().values()) or 1.0
     amounts: dict[tuple[str, str], float] = {}
-    if max(len(matrix.before), len(matrix.after)) <= _MOST_PLACES:
-        for (source, target), amount in matrix.items():
-            amounts[_name(source), _name(target)] = amount / total
-    else:
-        names: set[str] = set()
-        for source, target, amount in matrix.largest_moves(MOST_FLOWS):
-            if len(names | {_name(source), _name(target)}) <= _MOST_PLACES:
-                names |= {_name(source), _name(target)}
-                amounts[_name(source), _name(target)] = amount / total
-        moved = matrix.moved / total
-        amounts[_OTHERS, _ELSEWHERE] = max(0.0, moved - sum(amounts.values()))
-        amounts[_STAYS, _STAYS] = 1.0 - moved
+    if len(matrix.before) <= _MOST_PLACES and matrix.move_count <= _MOST_MOVES:
+        amounts = {
+            (_name(source), _name(target)): amount / total for (source, target), amount in matrix.items()
+        }
     share = percent(matrix.moved / total, 1)
     return Flows("movement between the destinations", (share, f"of {of} move"), amounts)
 

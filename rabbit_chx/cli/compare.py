@@ -10,7 +10,7 @@ from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.simulation import Change, Simulation
+from rabbit_chx.analysis.simulation import Change
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import (
     STDIN,
@@ -35,7 +35,7 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.planning.proposals import LeastMoved
+    from rabbit_chx.planning.proposals import LeastMoved
 
 _HEAVIEST = 5
 
@@ -114,22 +114,18 @@ def compare(
         raise InputError(
             f"--allow moved={allow[0]:g} is a limit of what a change moves: pass --add, --remove, --to or --to-release, too"
         )
-    changes = [f"+ {text.partition('=')[0]}" for text in added] + [
-        f"- {text.partition('=')[0]}" for text in removed
-    ]
-    changes += [f"to {text}" for text in (to, to_release) if text]
+    signed = {"+": added, "-": removed, "to": filter(None, (to, to_release))}
+    changes = [f"{sign} {text.partition('=')[0]}" for sign, texts in signed.items() for text in texts]
     about = of_ring.broker.live().address if first.is_live else ""
     title = ": ".join(filter(None, (ring, ", ".join(changes))))
-    outcome = _compared(sides, hashed, keys, title, is_change=bool(added or removed), allow=allow)
-    assert outcome.report is not None
-    return replace(outcome, report=replace(outcome.report, about=about))
+    return _compared(sides, hashed, keys, (title, about), is_change=bool(added or removed), allow=allow)
 
 
 def _compared(
     sides: Sequence[RingInput],
     hashed: HashingOptions,
     keys: KeySource | None,
-    title: str,
+    headings: tuple[str, str],
     *,
     is_change: bool,
     allow: Sequence[float],
@@ -156,24 +152,17 @@ def _compared(
         is_determined=all(side.is_determined for side in sides),
         least=_least_moved(ring, changed) if is_change else None,
         rules=_rules(ring, change, hashing) if change and change.shares is None else (),
-        title=title,
+        headings=headings,
     )
     is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
     code = code_of(*sides, is_lost=is_lost)
     if change is None or code == ExitCode.PARTLY:
         return Outcome(report, code)
     moved = [] if change.shares is None else [change.shares.moved]
-    moved += [] if change.messages is None else [_share_of_sample(simulation)]
+    if change.messages is not None and simulation.sample is not None:
+        of_sample = change.messages.moved + change.refused_before + change.refused_after
+        moved.append(of_sample / (simulation.sample.messages or 1))
     return Outcome(report, _code_of_limit(moved, allow) or code)
-
-
-def _share_of_sample(simulation: Simulation) -> float:
-    """Return the share of the messages of a sample that move, or that one of the two sides refuses."""
-    change, sample = simulation.change, simulation.sample
-    assert change is not None
-    assert change.messages is not None
-    assert sample is not None
-    return (change.messages.moved + change.refused_before + change.refused_after) / (sample.messages or 1)
 
 
 def _code_of_limit(moved: Iterable[float | None], allow: Sequence[float]) -> ExitCode:
@@ -190,13 +179,13 @@ def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) ->
 
 
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
-    from rabbit_chx.topology.planning.proposals import find_least_moved
+    from rabbit_chx.planning.proposals import find_least_moved
 
     return find_least_moved(source, changed)
 
 
 def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: Sequence[float]) -> Outcome:
-    from rabbit_chx.topology.upgrade import predict_upgrade, upgrade_report
+    from rabbit_chx.planning.upgrade import predict_upgrade, upgrade_report
 
     file = ring.topology(options.broker.vhost or "/")
     before, after = _releases(file, options.release, to_release)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
@@ -98,7 +99,10 @@ def group_report(
     parts: list[Part] = [
         Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
         Facts([*facts, ("findings", count)]),
-        *_findings_by_fix(findings),
+        *(
+            Facts([*((finding.kind, finding.message) for finding in alike), ("fix", fix)])
+            for fix, alike in groupby(findings, key=lambda finding: finding.fix)
+        ),
         Table.of(ShownQueue, queues, key="queues", total=True),
         Table.of(MemberStatus, members, key="members").for_people(members),
         Data({"parked": parked, "ignored_entries": ignored_entries, "findings": listed}),
@@ -113,15 +117,6 @@ def group_report(
     gauges = gauges_of(ShownQueue, [({**of_group, "queue": queue.name}, queue) for queue in queues])
     counted = (_members_gauge(of_group, len(members)),) if is_seen else ()
     return Document("group", parts, (*gauges, *counted))
-
-
-def _findings_by_fix(findings: Sequence[Finding]) -> Iterator[Facts]:
-    """Yield the findings, with each fix once."""
-    by_fix: dict[str, list[tuple[str, str]]] = {}
-    for finding in findings:
-        by_fix.setdefault(finding.fix, []).append((finding.kind, finding.message))
-    for fix, found in by_fix.items():
-        yield Facts([*found, ("fix", fix)])
 
 
 def stream_group_report(

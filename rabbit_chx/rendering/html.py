@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering.document import Batch, Document, Facts, Table
 from rabbit_chx.rendering.output import find_commands, unfold, write_utf8
-from rabbit_chx.rendering.pictures import MOST_BANDS, MOST_BARS
+from rabbit_chx.rendering.pictures import MOST_BARS
 from rabbit_chx.rendering.table import printable
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def environment(*folders: Path) -> Environment:
         "cell": _cell,
         "printable": printable,
     }
-    made.globals |= {"MOST_BARS": MOST_BARS, "MOST_BANDS": MOST_BANDS, "MOST_NAMES": _MOST_NAMES}
+    made.globals |= {"MOST_BARS": MOST_BARS, "MOST_NAMES": _MOST_NAMES}
     return made
 
 

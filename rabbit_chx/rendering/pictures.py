@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from itertools import accumulate, groupby
 from typing import TypeAlias
 
 #: The most bars, and the most places on a side of flows. The table has them all.
 MOST_BARS = 40
-#: The most flows, and the most moving ones that are drawn.
-MOST_FLOWS, MOST_BANDS = 200, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +85,6 @@ class Band:
     top: float
     bottom: float
 
-    @property
-    def is_kept(self) -> bool:
-        """True if it stays where it is."""
-        return self.source == self.target
-
 
 @dataclass(frozen=True, slots=True)
 class Flows:
@@ -101,7 +93,7 @@ class Flows:
     Attributes:
         title: what is drawn.
         headline: the share that moves, in large letters, and what it is a share of.
-        amounts: the share of each way, also of what stays.
+        amounts: the share of each way, also of what stays; empty: there are more than one can follow.
     """
 
     title: str
@@ -123,7 +115,7 @@ class Flows:
         return kept | totals
 
     def bands(self) -> list[Band]:
-        """Return the flows as areas, the largest that move, and what stays."""
+        """Return the flows as areas."""
         tops, bottoms = (
             dict(zip(totals, accumulate(totals.values(), initial=0.0), strict=False))
             for totals in (self.before(), self.after())
@@ -135,7 +127,7 @@ class Flows:
                     placed.append(Band(source, target, share, tops[source], bottoms[target]))
                     tops[source] += share
                     bottoms[target] += share
-        return nlargest(MOST_FLOWS, placed, key=lambda band: band.share)
+        return placed
 
     def _totals(self, side: int) -> dict[str, float]:
         totals: dict[str, float] = {}

@@ -69,7 +69,7 @@ class Pages:
     ) -> None:
         self._at, self._file, self._variables, self._every_s = at, file, variables, every_s
         self._state = SharedReading(lambda: read_state(at), every_s)
-        self._planned = SharedReading(self._read_plan, every_s)
+        self._planned = SharedReading(self._read_plan, every_s, first_s=60)  # it counts all seeds
         self._groups: dict[tuple[str, str], SharedReading[Document]] = {}
 
     def app(self, hosts: Iterable[str] | None, token: str | None, allowed: Iterable[str] = ()) -> ASGIApp:

@@ -8,30 +8,31 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
-from rabbit_chx.analysis.compare_report import compare_report, moved_text
+from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.pictures import draw_map
-from rabbit_chx.analysis.report_parts import hashes_text, rate_text, ring_text
+from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.analysis.route_report import Answer, route_report
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
-from rabbit_chx.cli.ring_options import parse_release
-from rabbit_chx.errors import InputError
-from rabbit_chx.rendering.pictures import Strip
-from rabbit_chx.topology import Topology
-from rabbit_chx.topology.live_rings import make_members
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
-from rabbit_chx.topology.planning.proposals import find_least_moved
-from rabbit_chx.topology.reports.check_report import CheckReport
-from rabbit_chx.topology.reports.exchange_report import (
+from rabbit_chx.broker.exchange_report import (
     ShownExchange,
     list_moduli,
     list_report,
     list_rings,
     show_report,
 )
-from rabbit_chx.words import listed, plural
+from rabbit_chx.checking.check import check
+from rabbit_chx.checking.check_report import CheckReport
+from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
+from rabbit_chx.cli.ring_options import parse_release
+from rabbit_chx.errors import InputError
+from rabbit_chx.planning.proposals import find_least_moved
+from rabbit_chx.records.live_rings import make_members
+from rabbit_chx.rendering.pictures import Strip
+from rabbit_chx.topology import Topology
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
+from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
@@ -81,36 +82,23 @@ def index_page(state: BrokerState) -> Page:
 
 def exchange_links(state: BrokerState) -> list[tuple[str, str]]:
     """Return the address and the name of each exchange that hashes."""
-    return [
-        (
-            link_to(name, exchange.name),
-            exchange.name if len(state.vhosts) == 1 else f"{exchange.name} ({name})",
-        )
-        for name, vhost in state.vhosts.items()
-        for exchange in vhost.hashing
-    ]
+    pairs = [(name, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing]
+    return [(link_to(vhost, name), f"{name} (vhost {vhost})") for vhost, name in pairs]
 
 
 def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
     shown = vhost.shown(exchange)
     assert shown.map is not None  # of a topology only what hashes is shown
-    is_known = not shown.map.ground.is_assumed
     strip = next((each for each in draw_map(shown.map) if isinstance(each, Strip)), None)
     names = [] if strip is None else dict.fromkeys(filter(None, strip.names()))
-    found = [finding.kind for finding in vhost.check.findings if finding.exchange == exchange]
     return {
         "name": exchange,
         "vhost": name,
         "link": link_to(name, exchange),
         "strip": strip if shown.map.beneath.buckets else None,
         "colours": {each: number % 20 for number, each in enumerate(names)},
-        "members": plural(len(shown.map.outer.destinations), "member"),
-        "ground": ring_text(shown.map) if is_known else f"order not determined ({shown.map.ground.doubt})",
-        "rate": "" if shown.rates.exchange is None else f"{rate_text(shown.rates.exchange)} messages/s",
-        "loaded": shown.most_loaded,
-        "findings": plural(len(found), "finding") + f": {listed(list(dict.fromkeys(found)))}"
-        if found
-        else "",
+        "sentence": shown.sentence,
+        "findings": [finding.kind for finding in vhost.check.findings if finding.exchange == exchange],
         "unchecked": _unchecked(vhost, shown),
     }
 
@@ -119,7 +107,7 @@ def _unchecked(vhost: VhostState, shown: ShownExchange) -> str:
     """Return what of an exchange is not checked; empty if all of it is."""
     if shown.name not in (*vhost.check.exchanges, *vhost.check.without_ring):
         return "the exchange"
-    return "the order" if shown.map is None or shown.map.ground.is_assumed else ""
+    return "" if shown.is_determined else "the order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +159,12 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
     }
     if any(asked.keys):
         document, answers = _route(shown.map, arguments, asked)
-        guess = "likely " if shown.map.ground.is_assumed else ""
+        guess = "" if shown.is_determined else "likely "
         places = [(answer.key, f"{guess}{place_text(answer.place)}") for answer in answers]
         values |= {"routed": document, "places": places}
     if any(asked.added) or any(asked.removed) or asked.to_release:
-        document, changed, moved = _change(shown.map, asked)
+        document, changed = _change(shown.map, asked, name)
+        moved = document.title if shown.is_determined else ""
         values |= {"changed": document, "file": _file_lines(name, changed), "moved": moved}
     return Page(name, document, "exchange.html", values)
 
@@ -195,7 +184,7 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
     return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed), answers
 
 
-def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap, str]:
+def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyMap]:
     added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
     removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
     changed = change_map(key_map, removed, added)
@@ -204,11 +193,7 @@ def _change(key_map: KeyMap, asked: Question) -> tuple[Document, KeyMap, str]:
         changed = changed.with_release(release)
     simulation = simulate(key_map, changed=changed)
     is_determined = not key_map.ground.is_assumed
-    return (
-        compare_report(simulation, is_determined=is_determined, least=least),
-        changed,
-        moved_text(simulation, is_determined=is_determined),
-    )
+    return compare_report(simulation, is_determined=is_determined, least=least, headings=(name, "")), changed
 
 
 def _file_lines(name: str, key_map: KeyMap) -> str:
@@ -236,17 +221,13 @@ def _found(
         return exchange in (None, finding.exchange) and (not kinds or finding.kind in kinds)
 
     checks = {
-        name: replace(
-            seen.check.of(exchange) if exchange else seen.check,
-            findings=tuple(filter(is_asked, seen.check.findings)),
-        )
+        name: replace(found, findings=tuple(filter(is_asked, found.findings)))
         for name, seen in state.vhosts.items()
         if vhost in (None, name)
+        for found in [seen.check if exchange is None else check(seen.topology, exchange=exchange)]
     }
     exchanges = () if exchange is None else (exchange,)
-    return CheckReport(
-        state.address, checks, exchanges, state.time_s, all_vhosts=vhost is None, is_drawn=False
-    )
+    return CheckReport(state.address, checks, exchanges, state.time_s, all_vhosts=vhost is None)
 
 
 def consumers_choices(state: BrokerState) -> list[tuple[str, str]]:
