@@ -87,6 +87,7 @@ class _Connected(Ways):
         )
 
     def close(self) -> None:
+        self.forget_connection()
         self.carrier.close()
         self.amqp.close()
         self._client = ""  # an ended connection is listed nowhere, and rings may be read afterwards

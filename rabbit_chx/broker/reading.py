@@ -168,16 +168,7 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     has_mark = any(entry.get("name") == MARK for entry in all_queues)
     oddities = odd_objects(objects.odd, "that no client can declare or name", "delete them")
     kept = _kept_in(own)
-    queue_facts = QueueFacts(
-        messages={
-            name: entry["messages"]
-            for name, entry in named.items()
-            if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
-        },
-        down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
-        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
-        applied_policies={name: entry.get("policy") for name, entry in named.items()},
-    )
+    queue_facts = _queue_facts(named)
     limits = BrokerLimits(
         exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
         denied_features=_read_denied_features(api, flags),
@@ -226,6 +217,20 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     rings = broker.read_rings(hashing, release)
     facts = replace(facts, limits=replace(limits, consumer_timeout_ms=broker.consumer_timeout_ms))
     return replace(topology.with_rings(rings), facts=facts)
+
+
+def _queue_facts(named: Mapping[str, Mapping[str, Any]]) -> QueueFacts:
+    """Return what the list of queues shows about each queue, by its name."""
+    return QueueFacts(
+        messages={
+            name: entry["messages"]
+            for name, entry in named.items()
+            if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
+        },
+        down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
+        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
+        applied_policies={name: entry.get("policy") for name, entry in named.items()},
+    )
 
 
 def _kept_in(exchanges: Iterable[Mapping[str, Any]]) -> Kept:

@@ -176,6 +176,10 @@ class Ways:
                 self._refuse_without_lock(source.command)
         return rings
 
+    def forget_connection(self) -> None:
+        """Expect no way to list the connection any more, as it is about to close. `inspect` reads some parts later."""
+        self._client = ""
+
     @property
     def consumer_timeout_ms(self) -> int | None:
         """The default consumer timeout of the broker, as the last `read_rings` found it."""

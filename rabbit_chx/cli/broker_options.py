@@ -104,8 +104,8 @@ class BrokerAddresses:
         if self.settings.protocol == "amqp":
             with self.open() as opened:
                 found = opened.inspect(name)
-                if found.type == HASH_EXCHANGE:
-                    found.ring  # noqa: B018  # read while the connection shows that the ways lead to one broker
+                if self.ring_source is not None and found.type == HASH_EXCHANGE:
+                    _ = found.ring  # the source has to see the connection, which ends here
                 return found
         from rabbit_chx.broker.reading import LiveExchange, read_release
         from rabbit_chx.broker.ways import Ways

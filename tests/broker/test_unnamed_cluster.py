@@ -104,7 +104,7 @@ def test_each_node_and_each_mix_of_them_is_the_same_broker(
             ("apply", str(exported), "--yes"),
         ):
             code, out, err = run(addresses, *command)
-            assert code == 0, (addresses, command, out, err)
+            assert code == 0, f"{command} {out} {err} at {addresses.management_url} {addresses.ring_via}"
         code, out, err = run(addresses, "route", "orders", "k1", "k2", "k3", "-o", "json")
         assert code == 0, (addresses, err)
         answers.add(tuple(each["destination"] for each in json.loads(out)["answers"]))
