@@ -125,7 +125,7 @@ long/fuzz: $(STAMP) ## millions of nearly valid frames, URLs, topology files and
 	FUZZ_CASES=1000000 $(PYTEST) -n auto --dist worksteal tests/fuzz
 
 long/hand-over: $(STAMP) ## hundreds of slot hand-overs under load, with twenty crashes of the mover at each step, on 4.3 and 3.10
-	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/live/test_hand_over.py
+	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/broker/test_hand_over.py
 	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
 	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
 
@@ -136,7 +136,7 @@ long/simulate: $(STAMP) ## 100,000 simulated runs of publishers and thousands of
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
 long/apply: $(STAMP) ## 1,000 histories of a model, and applies of 48 plans on 4.3 and 3.10, each ended at each of its operations: the rings of the records are the true ones
-	APPLY_SEEDS=1000 $(PYTEST) -n auto --timeout 3600 tests/unit/topology/live/test_recording.py
+	APPLY_SEEDS=1000 $(PYTEST) -n auto --timeout 3600 tests/unit/broker/test_recording.py
 	APPLY_PLANS=48 $(PYTEST) -n 2 --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_ring_records.py -k whenever
 
 long/claims: $(STAMP) ## 1,000 random histories of rings, with foreign binds, copies, killed applies and restarts, on each release: what every command claims is true

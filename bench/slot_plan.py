@@ -18,10 +18,10 @@ from collections.abc import Callable
 from functools import partial
 
 from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
+from rabbit_chx.planning.slot_layout import expand
 from rabbit_chx.routing import Destination, jump
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, balance, plan
-from rabbit_chx.topology.slots.layout import expand
 from rabbit_chx.topology.slots.owners import SlotNames
 
 RELEASE = Release("4.3.6")

@@ -12,25 +12,15 @@ from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
+from rabbit_chx.broker.applying import Applied, Permission, apply_plan
+from rabbit_chx.broker.declaring import Declared, declare_exchange
 from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace, traced_node
+from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.broker.live_broker import QueueCounts, try_count
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
-from rabbit_chx.broker.ways import Source, Ways
-from rabbit_chx.checks import check_seconds, check_share
-from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.connection.usage_guard import UsageGuard
-from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError, RabbitChxError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
-from rabbit_chx.routing.bindings import GivenBindings
-from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.topology import LiveTopology, Plan, Topology
-from rabbit_chx.topology.live.applying import DRAIN_S, Applied, Permission, apply_plan
-from rabbit_chx.topology.live.declaring import Declared, declare_exchange
-from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.live.live_broker import QueueCounts, try_count
-from rabbit_chx.topology.live.reading import (
+from rabbit_chx.broker.reading import (
     LiveExchange,
     PublishRates,
     read_consumer_tags,
@@ -38,10 +28,21 @@ from rabbit_chx.topology.live.reading import (
     read_ring,
     read_topology,
 )
-from rabbit_chx.topology.live.reading_shards import read_sharded_exchange
-from rabbit_chx.topology.live.recording import record_rings, wait_for_others
+from rabbit_chx.broker.reading_shards import read_sharded_exchange
+from rabbit_chx.broker.recording import record_rings, wait_for_others
+from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
+from rabbit_chx.broker.ways import Source, Ways
+from rabbit_chx.checks import check_seconds, check_share
+from rabbit_chx.connection.tokens import Credentials, with_credentials
+from rabbit_chx.connection.usage_guard import UsageGuard
+from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError, RabbitChxError
+from rabbit_chx.planning.plan_value import DRAIN_S, Plan
+from rabbit_chx.records.ring_records import RingRecord
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.bindings import GivenBindings
+from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.ring_records import RingRecord
 from rabbit_chx.topology.rules.shards import ShardedExchange
 
 _BAD_REQUEST = 400
@@ -59,7 +60,7 @@ def _list_connections(management: Management, settings: ConnectionSettings) -> l
 
 
 class _Connected(Ways):
-    """The connections of a broker; implements :class:`~rabbit_chx.topology.live.live_broker.LiveBroker`."""
+    """The connections of a broker; implements :class:`~rabbit_chx.broker.live_broker.LiveBroker`."""
 
     def __init__(
         self, settings: ConnectionSettings, management: Management | None, source: Source | None

@@ -15,7 +15,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.amqp.header_table import properties_in
+from rabbit_chx.broker.live_broker import Shape
 from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.reading import WITHOUT_STATISTICS, read_nodes
+from rabbit_chx.broker.recording import name_writer
 from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -26,10 +29,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.retry import Retry
-from rabbit_chx.topology.live.live_broker import Shape
-from rabbit_chx.topology.live.reading import WITHOUT_STATISTICS, read_nodes
-from rabbit_chx.topology.live.recording import name_writer
-from rabbit_chx.topology.ring_records import TRACE
+from rabbit_chx.topology.objects.own_names import TRACE
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField, ConnectionSettings

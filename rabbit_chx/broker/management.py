@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.replies import IF_RIGHT
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
+from rabbit_chx.broker.live_broker import Shape, shape_fault
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import certificate_error
 from rabbit_chx.connection.tokens import log_in_to_api
@@ -27,7 +28,6 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.topology.live.live_broker import Shape, shape_fault
 from rabbit_chx.words import error_text, outline
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pika import exceptions as pika_errors
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
+from rabbit_chx.broker.live_broker import try_count
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.live.live_broker import try_count
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PikaCarrier:
         longest_s: float,
         queues: Sequence[str],
     ) -> bool:
-        """Wait for the reply to a marker, as `rabbit_chx.topology.live.live_broker` defines it."""
+        """Wait for the reply to a marker, as `rabbit_chx.broker.live_broker` defines it."""
         wanted = marker.reply(kind)
         began_at = read_at = time.monotonic()
         with self._connect() as connection:

@@ -23,6 +23,7 @@ from pika.adapters.utils import connection_workflow
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.broker.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.connection.client_settings import tls_context
 from rabbit_chx.connection.failures import (
     ClientFailure,
@@ -36,7 +37,6 @@ from rabbit_chx.connection.failures import (
 from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.topology.objects.argument_table import plain
 from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.words import error_text
@@ -186,7 +186,7 @@ class PikaConnection:
         """Perform an operation, and wait for the answer.
 
         Raises:
-            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.topology.live.live_broker.make_refusal`.
+            RabbitChxError: the broker refuses it; see :func:`~rabbit_chx.broker.live_broker.make_refusal`.
             ConnectionLostError: the connection is closed.
             BrokerTimeoutError: the answer did not arrive in time; the connection is closed.
             InputError: pika cannot send the arguments.

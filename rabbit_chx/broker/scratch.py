@@ -25,6 +25,8 @@ from rabbit_chx.analysis.observations import comparable, contradictions, few_key
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import outcome_text, ring_text, source_as_json
 from rabbit_chx.analysis.wording import finding_as_json, place_text
+from rabbit_chx.broker.exchange_report import exchange_facts
+from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import (
@@ -35,14 +37,14 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.records.evidence import Means
 from rabbit_chx.rendering import Data, Document, Facts, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.topology.live.live_broker import Operation
-from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -50,8 +52,6 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.refusals import know_rings
-from rabbit_chx.topology.reports.exchange_report import exchange_facts
 from rabbit_chx.words import percent, plural
 
 _SIGNALS = tuple(

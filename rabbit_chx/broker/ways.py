@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
+from rabbit_chx.broker.reading import OVERVIEW, WITHOUT_STATISTICS, read_nodes
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.errors import ManagementNeededError, MismatchError
 from rabbit_chx.fixes import Argument, Fix
-from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
-from rabbit_chx.topology.live.reading import OVERVIEW, WITHOUT_STATISTICS, read_nodes
+from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.topology.model import is_named_after
-from rabbit_chx.topology.ring_records import RingRecord
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management

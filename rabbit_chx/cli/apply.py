@@ -6,6 +6,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.broker.recording import find_unrecorded
 from rabbit_chx.checks import json_object
 from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
 from rabbit_chx.cli.broker_options import (
@@ -27,9 +29,7 @@ from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.errors import InputError, PlanOutdatedError
 from rabbit_chx.options import number, one_of
-from rabbit_chx.topology.live.applying import DRAIN_S
-from rabbit_chx.topology.live.hand_over import HAND_OVER_LEVELS, HandOverLevel
-from rabbit_chx.topology.live.recording import find_unrecorded
+from rabbit_chx.planning.plan_value import DRAIN_S
 
 #: The version of a plan file.
 _PLAN_VERSION = 2

@@ -13,6 +13,7 @@ import click
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import ring_text
 from rabbit_chx.analysis.wording import refusals_as_json
+from rabbit_chx.broker.applying import Applied
 from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms
 from rabbit_chx.cli.command import ExitCode, option, say
@@ -20,6 +21,8 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE, ValueKind
+from rabbit_chx.planning.plan_report import changes_table
+from rabbit_chx.planning.plan_value import Plan, count_changes, no_change, order_facts
 from rabbit_chx.rendering import (
     Block,
     ConsoleOutput,
@@ -30,10 +33,6 @@ from rabbit_chx.rendering import (
     Section,
     sign_of_life,
 )
-from rabbit_chx.topology import Plan
-from rabbit_chx.topology.live.applying import Applied
-from rabbit_chx.topology.planning.plan_value import count_changes, no_change, order_facts
-from rabbit_chx.topology.reports.plan_report import changes_table
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:

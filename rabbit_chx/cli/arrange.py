@@ -22,15 +22,15 @@ from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.refusals import check_certain, know_rings
+from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.planning.targets import reordered
+from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, Verbatim, sign_of_life
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
-from rabbit_chx.topology.model import Means
-from rabbit_chx.topology.planning.refusals import check_certain, know_rings
-from rabbit_chx.topology.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.topology.slots.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove
-from rabbit_chx.topology.targets import reordered
 from rabbit_chx.words import listed, percent, plural
 
 _DEFAULT_TARGET = "1.2"
@@ -95,7 +95,7 @@ class BalanceOptions:
             raise InputError(
                 f"{exchange.name} has {plural(len(table.slots), 'slot')}, and {exchange.slots} in {file.name}: apply the file first"
             )
-        check_certain(exchange.name, table, live.facts.means)
+        check_certain(exchange.name, table, evidence_of(live).means)
         arguments = {name: str(value) for name, value in there.arguments.items()}
         sample = read_load(self.keys, arguments, table)
         with sign_of_life("balancing"):
@@ -231,7 +231,7 @@ def arrange(
     for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):
         is_known &= not (ring.before.buckets and ring.before.ground.is_assumed)
         order = better[ring.exchange][1] if ring.exchange in better else None
-        _report_moves(ring, order, read.live.facts.means)
+        _report_moves(ring, order, evidence_of(read.live).means)
     pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
     pinned = tuple(name for name in pins if name not in done.unwritten)
     for name in slotted.keys() - {*pins}:

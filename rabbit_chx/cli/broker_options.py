@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker
     from rabbit_chx.broker.management import Management
+    from rabbit_chx.broker.reading import LiveExchange
     from rabbit_chx.broker.ways import Source
-    from rabbit_chx.topology.live.reading import LiveExchange
 
 _T = TypeVar("_T")
 #: The options that have no effect where no broker is asked; a file has vhosts, too.
@@ -96,16 +96,16 @@ class BrokerAddresses:
 
     def exchange(self, name: str, why: str) -> LiveExchange:
         """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one; both are shown to be the broker's."""
-        from rabbit_chx.topology.live.live_broker import check_declared_name
+        from rabbit_chx.broker.live_broker import check_declared_name
 
         check_declared_name(name, "exchange")
         management = self.management(why)
         if self.settings.protocol == "amqp":
             with self.open() as opened:
                 return opened.inspect(name)
+        from rabbit_chx.broker.reading import LiveExchange, read_release
         from rabbit_chx.broker.ways import Ways
         from rabbit_chx.streams.connection import StreamConnection
-        from rabbit_chx.topology.live.reading import LiveExchange, read_release
 
         with closing(StreamConnection(self.settings)) as streams:
             cluster, version = streams.cluster_name, streams.server_version
@@ -166,7 +166,7 @@ class BrokerAddresses:
     @sign_of_life("reading the exchanges")
     def why_nothing_hashes(self, vhosts: Sequence[str]) -> str:
         """Return why no exchange of these vhosts hashes, as the HTTP API shows it, and what to do."""
-        from rabbit_chx.topology.reports.exchange_report import why_nothing_hashes
+        from rabbit_chx.broker.exchange_report import why_nothing_hashes
 
         management = self.management("AMQP does not list exchanges")
         columns = {"columns": "name,vhost,type"}

@@ -11,6 +11,8 @@ from typing import NoReturn
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.checking.check import UNNUMBERED, TopologyCheck, check
+from rabbit_chx.checking.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -32,15 +34,13 @@ from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import one_of
+from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, know_rings
+from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.records.live_rings import how_to_record, read_without_record
 from rabbit_chx.rendering import FORMATS, sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology import Topology, TopologyCheck, check
-from rabbit_chx.topology.checking.check import UNNUMBERED
+from rabbit_chx.topology import Topology
 from rabbit_chx.topology.file.file_rules import find_refused_objects
-from rabbit_chx.topology.live_rings import how_to_record, read_without_record
-from rabbit_chx.topology.model import Means
-from rabbit_chx.topology.planning.refusals import NUMBER_PARTITIONS, know_rings
-from rabbit_chx.topology.reports.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.words import listed
 
 
@@ -142,7 +142,7 @@ def _check(
         live = opened.topology()
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
         where = {"vhost": at.settings.vhost} if given.all_vhosts else {}
-        say(how_to_record(names, live.facts.means, **where))
+        say(how_to_record(names, evidence_of(live).means, **where))
     with sign_of_life("comparing"):
         found = check(live, wanted, exchange=exchanges or None, file=file)
     return replace(found, findings=(*oddities, *found.findings))

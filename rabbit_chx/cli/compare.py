@@ -35,7 +35,7 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.planning.proposals import LeastMoved
+    from rabbit_chx.planning.proposals import LeastMoved
 
 _HEAVIEST = 5
 
@@ -179,13 +179,13 @@ def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) ->
 
 
 def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
-    from rabbit_chx.topology.planning.proposals import find_least_moved
+    from rabbit_chx.planning.proposals import find_least_moved
 
     return find_least_moved(source, changed)
 
 
 def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: Sequence[float]) -> Outcome:
-    from rabbit_chx.topology.upgrade import predict_upgrade, upgrade_report
+    from rabbit_chx.planning.upgrade import predict_upgrade, upgrade_report
 
     file = ring.topology(options.broker.vhost or "/")
     before, after = _releases(file, options.release, to_release)

@@ -343,7 +343,9 @@ def _observed_pairs(options: EvidenceOptions, live: LiveTopology, name: str) -> 
     start = live.facts.last_start
     if start is not None and options.waited is None:
         queues = [member.destination for member in exchange.ring or ()]
-        waiting = {queue: count for queue, count in live.facts.messages.items() if queue in queues and count}
+        waiting = {
+            queue: count for queue, count in live.facts.queues.messages.items() if queue in queues and count
+        }
         if waiting:
             queue, count = next(iter(waiting.items()))
             raise NotDeterminedError(

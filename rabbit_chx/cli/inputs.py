@@ -29,8 +29,8 @@ from rabbit_chx.routing.key_map import KeyMap
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Finding
     from rabbit_chx.analysis.key_routing import Hashing
+    from rabbit_chx.records.ring_records import RingRecord
     from rabbit_chx.topology import Imported, Topology
-    from rabbit_chx.topology.ring_records import RingRecord
 
 STDIN = "-"
 _MOST_LEFT_OUT = 5
@@ -186,7 +186,7 @@ def read_ring_record(path: str) -> RingRecord:
     Raises:
         InputError: the file is neither, or its ring is assumed.
     """
-    from rabbit_chx.topology.ring_records import read_record
+    from rabbit_chx.records.ring_records import read_record
 
     name, text = file_name(path), _text_of(path, "record").removeprefix("\ufeff")
     try:
@@ -212,11 +212,11 @@ def read_ring_record(path: str) -> RingRecord:
 
 def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
     """Return the record of a ring that was read without the management API."""
+    from rabbit_chx.records.live_rings import make_members
+    from rabbit_chx.records.mark import Stamp
+    from rabbit_chx.records.ring_records import make_record
     from rabbit_chx.routing.key_map import SHOW_FORMAT
-    from rabbit_chx.topology.live_rings import make_members
-    from rabbit_chx.topology.mark import Stamp
     from rabbit_chx.topology.objects.objects import RingMember
-    from rabbit_chx.topology.ring_records import make_record
 
     if document.get("format") == SHOW_FORMAT and "buckets" not in document:
         raise InputError(f"{name} does not contain a ring: pass what show -o json printed")

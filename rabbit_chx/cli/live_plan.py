@@ -12,12 +12,13 @@ from rabbit_chx.cli.command import ExitCode, option, say
 from rabbit_chx.cli.inputs import TopologyInput
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.plan import plan as planned
+from rabbit_chx.planning.plan_report import plan_parts, plan_report
+from rabbit_chx.planning.plan_value import DRAIN_S, Plan
+from rabbit_chx.planning.refusals import exclusive_refusals, know_rings
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.rendering import Document, sign_of_life
-from rabbit_chx.topology import LiveTopology, Plan
-from rabbit_chx.topology import plan as planned
-from rabbit_chx.topology.live.applying import DRAIN_S
-from rabbit_chx.topology.planning.refusals import exclusive_refusals, know_rings
-from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
+from rabbit_chx.topology import LiveTopology
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -48,7 +49,13 @@ class LivePlan:
                 queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)
             ]
             if unwanted:
-                live = replace(live, facts=replace(live.facts, consumer_tags=opened.consumers(unwanted)))
+                live = replace(
+                    live,
+                    facts=replace(
+                        live.facts,
+                        queues=replace(live.facts.queues, consumer_tags=opened.consumers(unwanted)),
+                    ),
+                )
         with sign_of_life("planning"):
             return cls(file, live, planned(wanted, live), vhost)
 
@@ -84,5 +91,5 @@ def unknown_order(plan: Plan, live: LiveTopology) -> ExitCode | None:
         return None
     rings = {name: plan.rings[name].before for name in plan.guessed_orders}
     what = f"whether the order of {listed([*rings])} is that of the file is not known: "
-    say(Fix(what, know_rings(rings, live.facts.means)))
+    say(Fix(what, know_rings(rings, evidence_of(live).means)))
     return ExitCode.PARTLY

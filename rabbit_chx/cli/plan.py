@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.broker.recording import why_not_resumable
 from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
@@ -17,9 +18,8 @@ from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.rendering import Document
-from rabbit_chx.topology import Plan
-from rabbit_chx.topology.live.recording import why_not_resumable
 
 
 @command(

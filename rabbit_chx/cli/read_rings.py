@@ -6,25 +6,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.command import say
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
+    from rabbit_chx.broker.reading import LiveExchange
     from rabbit_chx.topology import LiveTopology
-    from rabbit_chx.topology.live.reading import LiveExchange
 
 
 def say_unrecorded_rings(live: LiveTopology) -> None:
     """Write to stderr that rings of a live topology were read, and that no record on the broker fits them."""
-    from rabbit_chx.topology.live_rings import how_to_record, read_without_record
+    from rabbit_chx.records.live_rings import how_to_record, read_without_record
 
     if names := read_without_record(live):
-        say(how_to_record(names, live.facts.means))
+        say(how_to_record(names, evidence_of(live).means))
 
 
 def say_unrecorded(live: LiveExchange) -> None:
     """Write to stderr that the ring of a live exchange was read, and that no record on the broker fits it."""
-    from rabbit_chx.topology.live_rings import how_to_record
+    from rabbit_chx.records.live_rings import how_to_record
 
     if live.ring.provenance == "read" and live.bindings and not live.is_recorded:
         say(how_to_record([live.name], live.means))

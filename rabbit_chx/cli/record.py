@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rabbit_chx.broker.recording import has_record, make_record_of, why_unrecordable
+from rabbit_chx.checking.check import certain_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
     ExitCode,
@@ -25,13 +27,12 @@ from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import live_hash_exchange, none_lasts
+from rabbit_chx.records.ring_records import RingRecord, limits_of, record_name
 from rabbit_chx.rendering import Data, Document, Table, sign_of_life
 from rabbit_chx.result_fields import Shown
-from rabbit_chx.topology.checking.check import certain_ring
-from rabbit_chx.topology.live.recording import has_record, make_record_of, why_unrecordable
-from rabbit_chx.topology.live_rings import live_hash_exchange, none_lasts
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-from rabbit_chx.topology.ring_records import RingRecord, limits_of, record_name
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -103,14 +104,14 @@ def record(
             except NotDeterminedError as error:
                 raise evidence.to_continue(error, name, pairs) from None
         _refuse_passing(opened, live, hashing)
-        means = live.facts.means
+        means = evidence_of(live).means
         remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}
         made = {name: make_record_of(live, name) for name in rings}
         stored = {
             name: record
             for name in rings
-            if isinstance(record := live.facts.records.get(record_name(name)), RingRecord)
+            if isinstance(record := evidence_of(live).records.get(record_name(name)), RingRecord)
         }
         new = {name: ring for name, ring in rings.items() if not has_record(live, made[name])}
         for name in new.keys() & stored.keys():
@@ -119,7 +120,7 @@ def record(
                 if refused is not None:
                     return Outcome(None, code=refused)
         written = opened.record(new)
-    for limit in limits_of(written.values(), live.facts.mark):
+    for limit in limits_of(written.values(), evidence_of(live).mark):
         say(limit)
     records = {**{name: stored[name] for name in rings if name not in new}, **written}
     rows = [

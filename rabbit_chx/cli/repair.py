@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import refusals_as_json
+from rabbit_chx.checking.check import certain_ring, check
+from rabbit_chx.checking.check_records import why_order_unknown
 from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
@@ -23,21 +25,15 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
+from rabbit_chx.planning.plan import plan
+from rabbit_chx.planning.plan_report import plan_parts
+from rabbit_chx.planning.plan_value import Plan
+from rabbit_chx.planning.refusals import REMAKE_RINGS
+from rabbit_chx.planning.targets import healed
+from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
 from rabbit_chx.result_fields import to_json
-from rabbit_chx.topology import (
-    BindingDefinition,
-    LiveTopology,
-    Plan,
-    check,
-    healed,
-    plan,
-)
-from rabbit_chx.topology.checking.check import certain_ring
-from rabbit_chx.topology.checking.check_records import why_order_unknown
-from rabbit_chx.topology.live_rings import find_recorded, live_hash_exchange
-from rabbit_chx.topology.planning.refusals import REMAKE_RINGS
-from rabbit_chx.topology.reports.plan_report import plan_parts
+from rabbit_chx.topology import BindingDefinition, LiveTopology
 from rabbit_chx.topology.slots.owners import number_slots
 
 if TYPE_CHECKING:

@@ -57,8 +57,8 @@ from rabbit_chx.words import listed
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from rabbit_chx.broker.reading import LiveExchange
     from rabbit_chx.topology import ExchangeDefinition
-    from rabbit_chx.topology.live.reading import LiveExchange
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
@@ -317,7 +317,7 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
 
 
 def _ring_of_record(document: Mapping[str, Any]) -> HashRing:
-    from rabbit_chx.topology.ring_records import read_record
+    from rabbit_chx.records.ring_records import read_record
 
     return read_record(document).ring
 
@@ -386,9 +386,9 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | None = None) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings; or that of a former moment."""
     from rabbit_chx.analysis import ring_findings
-    from rabbit_chx.topology.model import Means
+    from rabbit_chx.planning.refusals import know_rings
+    from rabbit_chx.records.evidence import Means
     from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-    from rabbit_chx.topology.planning.refusals import know_rings
 
     source: KeyMap
     faults: Mapping[ExchangeRef, str] = {}

@@ -7,6 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import ring_findings
+from rabbit_chx.broker.exchange_report import (
+    ShownExchange,
+    list_moduli,
+    list_report,
+    list_rings,
+    show_report,
+)
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.printed import to_type
@@ -16,22 +23,16 @@ from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.refusals import check_certain
+from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import how_to_record, read_without_record
 from rabbit_chx.rendering import Document, sign_of_life
-from rabbit_chx.topology.live_rings import how_to_record, read_without_record
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-from rabbit_chx.topology.planning.refusals import check_certain
-from rabbit_chx.topology.reports.exchange_report import (
-    ShownExchange,
-    list_moduli,
-    list_report,
-    list_rings,
-    show_report,
-)
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.live.reading import LiveExchange
+    from rabbit_chx.broker.reading import LiveExchange
     from rabbit_chx.topology.rules.shards import ShardedExchange
 
 #: How a RING begins or ends that is no exchange of the broker.
@@ -190,7 +191,7 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
         say_doubts(topology.rings)
         if names := read_without_record(topology):
             where = {"vhost": vhost} if all_vhosts else {}
-            unrecorded.append(how_to_record(names, topology.facts.means, **where))
+            unrecorded.append(how_to_record(names, evidence_of(topology).means, **where))
         moduli += list_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")

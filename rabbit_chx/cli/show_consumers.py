@@ -10,8 +10,10 @@ from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
+from rabbit_chx.broker.exchange_report import uneven_traffic
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.reading import LiveExchange, read_rates
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import check_one, say
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
@@ -23,9 +25,7 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering import Document, sign_of_life
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.topology.live.reading import LiveExchange, read_rates
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
-from rabbit_chx.topology.reports.exchange_report import uneven_traffic
 
 #: The management API's data is up to 5 s old.
 _STALE_S = 6.0

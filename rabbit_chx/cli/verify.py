@@ -26,11 +26,11 @@ from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.refusals import READ_RINGS, know_rings
+from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.model import Means
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
-from rabbit_chx.topology.planning.refusals import READ_RINGS, know_rings
 
 _MOST_SHOWN = 20
 _DEFAULT_KEYS = "key-{0..9999}"
@@ -78,7 +78,9 @@ def verify(
             ring: KeyMap = live.key_map() if live.type == MODULUS_EXCHANGE else live.ring
             findings: list[Finding] = []
             if live.type != MODULUS_EXCHANGE:
-                if live.ring.destinations or live.ring.ground.is_certain:  # others may have left buckets in an empty one
+                if (
+                    live.ring.destinations or live.ring.ground.is_certain
+                ):  # others may have left buckets in an empty one
                     findings = ring_findings(live.ring, live.bindings, live.alternate)
                 say_unrecorded(live)
                 for fault in live.dead_ends.values():
@@ -115,7 +117,7 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
     live, name = opened.topology(), report.exchange
     key_map = live.key_map(name)
     if key_map.ground.is_assumed:
-        remedy = know_rings({name: key_map}, live.facts.means)
+        remedy = know_rings({name: key_map}, evidence_of(live).means)
         raise NotDeterminedError(
             Fix(f"the order of {name} is not known, so no queue is predicted: ", remedy), exchange=name
         )

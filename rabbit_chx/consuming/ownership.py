@@ -29,7 +29,7 @@ or `on_connection_lost` ends it. The commands that each event may return in each
 | on_connection_lost |           |         | CancelHandler RunHook    | CancelHandler |           |
 | on_abandoned       |           |         |                          |               | Subscribe |
 
-A slot moves from an old queue to a new one by a hand-over (`topology/live/hand_over.py`). Its mover parks new messages of the slot in a
+A slot moves from an old queue to a new one by a hand-over (`broker/hand_over.py`). Its mover parks new messages of the slot in a
 parking queue. The marker ``flush`` in the old queue asks its owner to reply ``flushed`` once everything before it is handled. The marker
 ``begin`` in the new queue asks its owner to handle the parked messages up to the marker ``end``, and to reply ``taken``.
 """

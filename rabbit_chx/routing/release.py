@@ -25,6 +25,8 @@ _FIRST_UNKNOWN: Numbers = (4, 5, 0)
 #: From this release on a quorum queue delivers by priority, delays returned messages, and returns single messages after a consumer timeout.
 #: Before, the timeout closes the channel.
 QUORUM_V8_SINCE: Numbers = (4, 3, 0)
+#: From this release on the buckets of an exclusive queue outlive it in a restart (tested on 4.3.6).
+GHOSTS_SINCE = (4, 3, 0)
 
 # The newest patch of each series, as tagged in rabbitmq-server.
 NEWEST_PATCHES = (

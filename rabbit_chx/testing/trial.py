@@ -17,11 +17,12 @@ from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import find_routes
 from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.planning.plan import plan
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.topology import Topology, plan
+from rabbit_chx.topology import Topology
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,

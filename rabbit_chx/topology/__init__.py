@@ -1,8 +1,13 @@
-"""Topology files and live topologies: model, plan, apply and check. No I/O, no client."""
+"""What a vhost has: topology files and live topologies. No I/O, no client.
+
+The names of what is done with them come from the packages above, which are imported when they are used.
+"""
 
 from __future__ import annotations
 
-from rabbit_chx.topology.checking.check import TopologyCheck, check
+from typing import TYPE_CHECKING
+
+from rabbit_chx.lazy_names import lazy
 from rabbit_chx.topology.model import BrokerFacts, Imported, LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
@@ -11,12 +16,15 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.diff import diff
-from rabbit_chx.topology.planning.difference import Difference
-from rabbit_chx.topology.planning.plan import plan
-from rabbit_chx.topology.planning.plan_value import Plan
 from rabbit_chx.topology.slots.balance import balance
-from rabbit_chx.topology.targets import arrange, balanced, healed
+
+if TYPE_CHECKING:
+    from rabbit_chx.checking.check import TopologyCheck, check
+    from rabbit_chx.planning.diff import diff
+    from rabbit_chx.planning.difference import Difference
+    from rabbit_chx.planning.plan import plan
+    from rabbit_chx.planning.plan_value import Plan
+    from rabbit_chx.planning.targets import arrange, balanced, healed
 
 __all__ = [
     "BindingDefinition",
@@ -39,3 +47,15 @@ __all__ = [
     "healed",
     "plan",
 ]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "rabbit_chx.checking.check": ("TopologyCheck", "check"),
+        "rabbit_chx.planning.diff": ("diff",),
+        "rabbit_chx.planning.difference": ("Difference",),
+        "rabbit_chx.planning.plan": ("plan",),
+        "rabbit_chx.planning.plan_value": ("Plan",),
+        "rabbit_chx.planning.targets": ("arrange", "balanced", "healed"),
+    },
+)

@@ -22,7 +22,6 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
-from rabbit_chx.topology.mark import Mark
 from rabbit_chx.topology.modulus import modulus_of
 from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.objects import (
@@ -36,8 +35,6 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
-from rabbit_chx.topology.pending_apply import Kept, PendingApply
-from rabbit_chx.topology.ring_records import Records
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
@@ -385,19 +382,6 @@ class Imported:
         return Imported(Topology(**content), left_out, oddities)
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """How the user of a broker may learn the order of a ring and keep it, beside ``rabbitmqctl``.
-
-    Attributes:
-        can_trace: True if the user has the tag ``administrator``, which tracing takes.
-        voids: the policies because of which no record lasts, in words; empty if one may last.
-    """
-
-    can_trace: bool = False
-    voids: str = ""
-
-
 def is_named_after(cluster: str, node: str) -> bool:
     """Return True if a name of a cluster is the default on a node: where nobody has set one, each node reports its own.
 
@@ -407,52 +391,67 @@ def is_named_after(cluster: str, node: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerFacts:
-    """What is known about a broker beyond its objects and rings; each has a default that means that it is not known.
+class QueueFacts:
+    """What is known about the queues of a vhost beyond their definitions, by their names.
 
     Attributes:
-        messages: the number of messages of each queue, by its name: the current number for a parking queue, else the last count of the
-            management API.
+        messages: the number of messages of each queue: the current number for a parking queue, else the last count of the management API.
         down: the state of each queue that the broker reports as down, such as ``down`` if its node does not run.
         consumer_tags: the consumer tags of each queue, or their number if the broker lists none, if they were requested.
-        operator_policies: the operator policies of the vhost. A topology file does not contain them.
         applied_policies: the name of the policy that applies to each queue, None if no policy does; empty if the broker does not return it.
         priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges
             that hash.
-        consumer_timeout_ms: the broker's default consumer timeout in milliseconds, if a ring source read it.
-        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``, and the feature flags that are
-            disabled: True; False for those of which the management API does not tell whether the broker denies them.
-        exchange_types: the types of exchanges that the broker has.
-        default_queue_type: the default queue type of the vhost.
-        queues_left: how many further queues the limit of the vhost permits, beside the lock of an apply; None without a limit.
-        is_administrator: True if the user has the tag ``administrator``, which tracing takes.
-        frame_max: the largest frame that the broker takes, in bytes.
-        records: the records of rings, by the names of the exchanges that contain them.
-        mark: the mark of the vhost, which proves the records.
-        nodes: the nodes of the cluster, each with its start in seconds since 1970; None if it does not run, or if that is not known.
-        pending: the apply that has begun and not ended.
-        left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
-        sources_left_out: the exchanges whose bindings to server-named queues are left out.
-        oddities: a finding of the objects that no client can declare or name; the latter are left out.
     """
 
     messages: Mapping[str, int] = field(default_factory=dict, hash=False)
     down: Mapping[str, str] = field(default_factory=dict, hash=False)
     consumer_tags: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict, hash=False)
-    operator_policies: tuple[PolicyDefinition, ...] = ()
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    consumer_timeout_ms: int | None = None
-    denied_features: Mapping[str, bool] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLimits:
+    """What a broker permits, and what it takes by default.
+
+    Attributes:
+        exchange_types: the types of exchanges that the broker has.
+        denied_features: the deprecated features that the broker denies, such as ``queue_master_locator``, and the feature flags that are
+            disabled: True; False for those of which the management API does not tell whether the broker denies them.
+        default_queue_type: the default queue type of the vhost.
+        queues_left: how many further queues the limit of the vhost permits, beside the lock of an apply; None without a limit.
+        frame_max: the largest frame that the broker takes, in bytes.
+        consumer_timeout_ms: the broker's default consumer timeout in milliseconds, if a ring source read it.
+    """
+
     exchange_types: frozenset[str] = frozenset()
+    denied_features: Mapping[str, bool] = field(default_factory=dict, hash=False)
     default_queue_type: str | None = None
     queues_left: int | None = None
-    is_administrator: bool = False
     frame_max: int = FRAME_MAX
-    records: Records = field(default_factory=dict, hash=False)
-    mark: Mark = field(default_factory=Mark)
+    consumer_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """What is known about a broker beyond its objects and rings; each has a default that means that it is not known.
+
+    Attributes:
+        queues: what is known about its queues.
+        limits: what it permits.
+        evidence: what shows the order of its rings: `records.evidence.Evidence`, which `evidence_of` returns.
+        operator_policies: the operator policies of the vhost. A topology file does not contain them.
+        nodes: the nodes of the cluster, each with its start in seconds since 1970; None if it does not run, or if that is not known.
+        left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
+        sources_left_out: the exchanges whose bindings to server-named queues are left out.
+        oddities: a finding of the objects that no client can declare or name; the latter are left out.
+    """
+
+    queues: QueueFacts = field(default_factory=QueueFacts)
+    limits: BrokerLimits = field(default_factory=BrokerLimits)
+    evidence: object = None
+    operator_policies: tuple[PolicyDefinition, ...] = ()
     nodes: Mapping[str, float | None] = field(default_factory=dict, hash=False)
-    pending: PendingApply | None = None
     left_out: tuple[str, ...] = ()
     sources_left_out: frozenset[str] = frozenset()
     oddities: tuple[Finding, ...] = ()
@@ -461,16 +460,6 @@ class BrokerFacts:
     def last_start(self) -> float | None:
         """The last start of a running node, for observations with times; None if it is not known."""
         return max((start for start in self.nodes.values() if start is not None), default=None)
-
-    @property
-    def means(self) -> Means:
-        """How the user may learn the order of a ring."""
-        return Means(self.is_administrator, "" if self.mark.holds else self.mark.policies)
-
-    @property
-    def kept(self) -> Kept:
-        """What the broker keeps of rings."""
-        return Kept(self.records, self.pending)
 
     def leaving_out(self, descriptions: Iterable[str]) -> BrokerFacts:
         """Return the facts with more `descriptions` of what the topology does not have."""
@@ -534,7 +523,7 @@ class LiveTopology(AnyTopology):
             queue: the queue.
             argument: the argument, such as ``x-message-ttl``.
         """
-        applied = self.facts.applied_policies
+        applied = self.facts.queues.applied_policies
         if queue.name in applied:
             # The broker ignores a policy with a key that queues of this type do not have. It returns the policy that applies.
             policy = next((policy for policy in self.policies if policy.name == applied[queue.name]), None)

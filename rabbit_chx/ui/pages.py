@@ -15,22 +15,23 @@ from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.analysis.route_report import Answer, route_report
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
-from rabbit_chx.cli.ring_options import parse_release
-from rabbit_chx.errors import InputError
-from rabbit_chx.rendering.pictures import Strip
-from rabbit_chx.topology import Topology, check
-from rabbit_chx.topology.live_rings import make_members
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
-from rabbit_chx.topology.planning.proposals import find_least_moved
-from rabbit_chx.topology.reports.check_report import CheckReport
-from rabbit_chx.topology.reports.exchange_report import (
+from rabbit_chx.broker.exchange_report import (
     ShownExchange,
     list_moduli,
     list_report,
     list_rings,
     show_report,
 )
+from rabbit_chx.checking.check import check
+from rabbit_chx.checking.check_report import CheckReport
+from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
+from rabbit_chx.cli.ring_options import parse_release
+from rabbit_chx.errors import InputError
+from rabbit_chx.planning.proposals import find_least_moved
+from rabbit_chx.records.live_rings import make_members
+from rabbit_chx.rendering.pictures import Strip
+from rabbit_chx.topology import Topology
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:

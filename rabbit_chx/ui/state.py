@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rabbit_chx.broker.exchange_report import ShownExchange
+from rabbit_chx.broker.reading import PublishRates, read_rates
+from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.errors import NotFoundError
-from rabbit_chx.topology import LiveTopology, TopologyCheck, check
-from rabbit_chx.topology.live.reading import PublishRates, read_rates
+from rabbit_chx.topology import LiveTopology
 from rabbit_chx.topology.modulus import hashes
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.reports.exchange_report import ShownExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.cli.broker_options import BrokerAddresses

@@ -8,8 +8,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
 from rabbit_chx import Broker, Topology
+from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.topology import check, plan
-from rabbit_chx.topology.checking.dead_letters import DeadLetters
 
 pytestmark = pytest.mark.broker
 

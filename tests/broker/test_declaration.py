@@ -23,16 +23,16 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, facade, pika_parameters
+from rabbit_chx.broker import Broker, declaring, facade, pika_parameters, recording
+from rabbit_chx.broker.live_broker import LiveBroker
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.reading import LiveObjects, read_topology
 from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError, PlanOutdatedError
+from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import LiveTopology, Topology
-from rabbit_chx.topology.live import declaring, recording
-from rabbit_chx.topology.live.live_broker import LiveBroker
-from rabbit_chx.topology.live.reading import LiveObjects, read_topology
-from rabbit_chx.topology.ring_records import RingRecord
 
 pytestmark = pytest.mark.broker
 
@@ -196,7 +196,7 @@ def test_bindings_after_unknown_ones_delete_the_old_record(
     done = managed.declare("x", [(queue, 1) for queue in "abcde"])
     assert done.bound == (("e", "1"),)
     assert "it was not known before" in done.unrecorded[0]
-    assert managed.topology().facts.records == {}
+    assert evidence_of(managed.topology()).records == {}
     assert live.ring("x").buckets == ("a", "b", "d", "c", "e")
 
 
@@ -282,7 +282,7 @@ def test_a_program_that_finds_an_apply_in_progress_waits_for_its_end(
             assert waits.is_set()
         finally:
             waits.set()
-        [record] = managed.topology().facts.records.values()
+        [record] = evidence_of(managed.topology()).records.values()
     assert isinstance(record, RingRecord)
     assert managed.ring("x").provenance == "recorded"
     assert managed.ring("x") == live.ring("x")

@@ -71,7 +71,9 @@ def test_a_check_finds_waiting_messages_of_several_priorities(
     for priority in (0, None, 9):
         channel.basic_publish("", "bills.3", b"", BasicProperties(priority=priority))
     until(
-        lambda: managed.topology().facts.priorities == {"bills.3": (0, 4, 9)}, "they are counted", every_s=0.5
+        lambda: managed.topology().facts.queues.priorities == {"bills.3": (0, 4, 9)},
+        "they are counted",
+        every_s=0.5,
     )
     (found,) = check(managed.topology(), bills(3)).findings
     assert (found.kind, found.destination) == ("order-breaking", "bills.3")

@@ -15,8 +15,8 @@ from group_members import ORDERED
 from pika import BasicProperties
 from shop import Shop
 
+from rabbit_chx.broker.reading import WITHOUT_STATISTICS
 from rabbit_chx.cli import main
-from rabbit_chx.topology.live.reading import WITHOUT_STATISTICS
 
 pytestmark = pytest.mark.broker
 

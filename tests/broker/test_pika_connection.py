@@ -16,11 +16,11 @@ from declared import BINDINGS, with_login
 from rabbit_chx import Publisher, errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
+from rabbit_chx.broker.live_broker import QueueCounts
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
-from rabbit_chx.topology.live.live_broker import QueueCounts
 
 pytestmark = pytest.mark.broker
 

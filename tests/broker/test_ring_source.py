@@ -63,7 +63,7 @@ def test_a_topology_has_the_default_consumer_timeout_of_the_broker(
 ) -> None:
     with Broker(vhost.url, vhost.management_url, ring_source=via) as live:
         live.declare("x", [("q", 1)])
-        timeout_ms = live.topology().facts.consumer_timeout_ms
+        timeout_ms = live.topology().facts.limits.consumer_timeout_ms
     command = [*via, "rabbitmqctl", "-q", "eval", "application:get_env(rabbit, consumer_timeout)."]
     printed = ended(*command).stdout
     # 3.8 has no timeout by default.

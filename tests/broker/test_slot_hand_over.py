@@ -20,7 +20,7 @@ from placed_death import PlacedDeath
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
-from rabbit_chx.topology.slots.layout import collapse
+from rabbit_chx.planning.slot_layout import collapse
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: How often slots change hands to and fro, and how often movers die at each step: more by `make long WHAT=hand-over`.

@@ -18,6 +18,7 @@ from rabbit_chx.broker import Broker, SavedRing
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import eval_expression
 from rabbit_chx.cli import main
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.testing import RunningBroker, docker_broker
 from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import plan
@@ -97,7 +98,7 @@ def run(
 def stored(broker: RunningBroker) -> tuple[Any, ...]:
     with opened(broker) as live:
         topology = live.topology()
-    return topology.exchanges, topology.bindings, topology.rings, topology.facts.records
+    return topology.exchanges, topology.bindings, topology.rings, evidence_of(topology).records
 
 
 def rename(broker: RunningBroker, name: str) -> None:

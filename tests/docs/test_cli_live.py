@@ -24,9 +24,9 @@ from trips import declare_trips
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.reading import read_release
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.live.reading import read_release
 
 pytestmark = pytest.mark.broker
 

@@ -18,8 +18,8 @@ from hand_over_model import PREFETCH, Entry, Item, Place
 from hand_over_mover import Mover, Request
 from state_search import BrokenModelError, Found, searched
 
+from rabbit_chx.broker.live_broker import Operation, QueueCounts
 from rabbit_chx.consuming.ownership import POLL, Ack
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts
 from rabbit_chx.topology.objects.objects import BindingDefinition
 
 

@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 from hand_over_model import slot_name
 
-from rabbit_chx.topology.live.applying import apply_changes
-from rabbit_chx.topology.live.hand_over import (
+from rabbit_chx.broker.applying import apply_changes
+from rabbit_chx.broker.hand_over import (
     HandOver,
     HandOverTally,
     drain_park,
     hand_over_slot,
     parts_of,
 )
-from rabbit_chx.topology.live.live_broker import Operation
+from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
@@ -103,7 +103,7 @@ class Mover:
         """Return what the mover asks for now; None where it has ended."""
         hand_over_id = SimpleNamespace(hex=str(self.run))
         broker: Any = ReplayedBroker(self.answers)
-        with patch("rabbit_chx.topology.live.hand_over.uuid4", lambda: hand_over_id):
+        with patch("rabbit_chx.broker.hand_over.uuid4", lambda: hand_over_id):
             try:
                 self._move(broker)
             except _UnansweredError as unanswered:

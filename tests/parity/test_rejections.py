@@ -119,7 +119,7 @@ def wrong_exchanges(rabbit: Rabbit) -> list[tuple[str, dict[str, Any], bool, lis
     with declaring(rabbit) as declarer:
         for type_ in TYPES:
             # An unknown type closes the connection: one declaration is enough.
-            for table in tables if type_ in live.facts.exchange_types else tables[:1]:
+            for table in tables if type_ in live.facts.limits.exchange_types else tables[:1]:
                 exchange = ExchangeDefinition(
                     "rejections", type_, arguments=table, ring=() if "consistent" in type_ else None
                 )
@@ -138,7 +138,7 @@ def wrong_settings(rabbit: Rabbit) -> list[tuple[dict[str, Any], bool, list[str]
         # From 4.1 on nothing shows whether the plugin for federation is there.
         if (
             rabbit.release.numbers >= (4, 1, 0)
-            and "x-federation-upstream" not in live.facts.exchange_types
+            and "x-federation-upstream" not in live.facts.limits.exchange_types
             and {*settings} & {*UPSTREAMS}
         ):
             continue
@@ -160,7 +160,7 @@ def test_what_is_rejected_without_plugins(rabbit: Rabbit) -> None:
 
 @pytest.mark.usefixtures("_all_plugins")
 def test_what_is_rejected_with_all_plugins(rabbit: Rabbit) -> None:
-    assert {"x-random", "x-recent-history", "x-jms-topic"} <= read(rabbit).facts.exchange_types
+    assert {"x-random", "x-recent-history", "x-jms-topic"} <= read(rabbit).facts.limits.exchange_types
     assert wrong_exchanges(rabbit) == []
     assert wrong_settings(rabbit) == []
 

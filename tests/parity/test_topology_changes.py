@@ -20,6 +20,7 @@ from slotted import declare_slots
 
 from rabbit_chx import HashRing, Topology
 from rabbit_chx.errors import AccessRefusedError, ApplyError, PlanRefusedError
+from rabbit_chx.planning.slot_layout import collapse
 from rabbit_chx.routing.rules import UNBIND_SHIFTS_BY_WEIGHT
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -32,7 +33,6 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.rules.reach import select_reached
-from rabbit_chx.topology.slots.layout import collapse
 from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker

@@ -20,11 +20,11 @@ from few_seeds import few_seeds
 
 from rabbit_chx import Topology
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.applying import Applied
 from rabbit_chx.errors import ApplyError, PlanOutdatedError
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, Plan, QueueDefinition, RingMember, plan
-from rabbit_chx.topology.live.applying import Applied
 from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]

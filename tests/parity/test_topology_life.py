@@ -18,9 +18,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from topology_machine import OWNED, TopologyMachine, led
 
 from rabbit_chx import HashRing, Topology
+from rabbit_chx.broker.applying import Applied
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan
-from rabbit_chx.topology.live.applying import Applied
 from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]

@@ -15,11 +15,11 @@ from quick_rings import quick_prefix
 from rabbit_chx import Broker, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.applying import Applied
+from rabbit_chx.broker.live_broker import APPLY_LOCK
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import LiveTopology, Plan, plan
-from rabbit_chx.topology.live.applying import Applied
-from rabbit_chx.topology.live.live_broker import APPLY_LOCK
 
 _LOCK_GOES_S = 10.0
 _NOT_FOUND = 404

@@ -23,9 +23,9 @@ from placed_death import PlacedDeath, die_at
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_connection
+from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
-from rabbit_chx.topology.live.live_broker import Operation
 
 _TIMEOUT_S = 60
 

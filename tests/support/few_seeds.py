@@ -8,11 +8,14 @@ So do the tests on real brokers that print figures, or compare them with message
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
+import pytest
+
+from rabbit_chx.planning import movement
+from rabbit_chx.routing import jump
 from rabbit_chx.routing.arrays import seeds
-from rabbit_chx.topology.planning import movement
 
 _FEW = 1 << 15
 
@@ -21,4 +24,21 @@ _FEW = 1 << 15
 def few_seeds() -> Iterator[None]:
     """Count a few seeds instead of all."""
     with patch.object(seeds, "SEEDS", _FEW), patch.object(movement, "SEEDS", _FEW):
+        yield
+
+
+# -- for a conftest.py
+
+
+@pytest.fixture(autouse=True, scope="module")
+def seed_tables_are_forgotten() -> Iterator[None]:
+    """Other tests look at what happens to a seed that nobody asked for before."""
+    yield
+    jump.opened.clear()
+
+
+@pytest.fixture(autouse=True)
+def plans_count_few_seeds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Plans are counted on a few seeds, but where a test is marked `all_seeds`."""
+    with nullcontext() if request.node.get_closest_marker("all_seeds") else few_seeds():
         yield

@@ -9,6 +9,9 @@ from typing import Any, Literal
 from definitions_file import EXPORTED
 from model_broker import ModelBroker
 
+from rabbit_chx.broker.applying import Applied, Permission, apply_plan
+from rabbit_chx.broker.live_broker import APPLY_LOCK, Operation, QueueCounts, Shape, shape_fault
+from rabbit_chx.broker.reading import read_topology
 from rabbit_chx.errors import AccessRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
@@ -18,10 +21,7 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.live.applying import Applied, Permission, apply_plan
-from rabbit_chx.topology.live.live_broker import APPLY_LOCK, Operation, QueueCounts, Shape, shape_fault
-from rabbit_chx.topology.live.reading import read_topology
-from rabbit_chx.topology.mark import MARK
+from rabbit_chx.topology.objects.own_names import MARK
 from rabbit_chx.topology.rules.policies import setting_of
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 

@@ -9,10 +9,10 @@ from model_broker import ModelBroker
 from model_client import ModelClient
 
 from rabbit_chx import ExchangeRef, Topology
+from rabbit_chx.broker.applying import Applied, Permission
+from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import Plan, QueueDefinition, plan
-from rabbit_chx.topology.live.applying import Applied, Permission
-from rabbit_chx.topology.live.live_broker import Operation
 
 _WITH_RING_LIMIT = Permission(1.0)
 

@@ -15,10 +15,10 @@ from model_client import ModelClient
 from slot_files import NEWEST
 
 from rabbit_chx import Topology
+from rabbit_chx.broker.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.topology import LiveTopology, QueueDefinition
-from rabbit_chx.topology.live.live_broker import Operation, QueueCounts, make_refusal
-from rabbit_chx.topology.mark import MARK
+from rabbit_chx.topology.objects.own_names import MARK
 
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
 

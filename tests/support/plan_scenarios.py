@@ -1,4 +1,4 @@
-"""Scenarios of plans, of tests/unit/topology/planning/plans.toml: both sides of each."""
+"""Scenarios of plans, of tests/unit/planning/plans.toml: both sides of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stored_scenarios import read_scenarios
 from rabbit_chx import topology
 from rabbit_chx.routing import HashRing, Release
 
-_FILE = Path(__file__).parents[1] / "unit" / "topology" / "planning" / "plans.toml"
+_FILE = Path(__file__).parents[1] / "unit" / "planning" / "plans.toml"
 
 #: No topology file may contain these names.
 _ODD_NAMES = ["q{1..3}", "*new*\n# b", "@ops", "#12", "a\\b", "<br>", "\x1b[31m"]

@@ -19,10 +19,9 @@ from delivery_checker import Attempt, History
 from numbered_load import NumberedLoad, numbered_load
 
 from rabbit_chx import ConsumerGroup, Topology
-from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker import applying, pika_parameters
 from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.live import applying
 
 QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: Members that look for a deleted queue quickly, and take nobody for gone and no queue for stuck on a busy machine.

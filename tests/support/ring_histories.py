@@ -28,12 +28,12 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import DiagnosticsRing
 from rabbit_chx.cli import main
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
+from rabbit_chx.records.ring_records import record_name
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import healed, plan
-from rabbit_chx.topology.mark import MARK
-from rabbit_chx.topology.ring_records import PENDING_APPLY, record_name
+from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY
 
 X = "x"
 _QUEUES = [f"q{number}" for number in range(5)]

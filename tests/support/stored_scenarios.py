@@ -35,12 +35,12 @@ from sides import as_live
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError
+from rabbit_chx.planning.slot_layout import expand
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, LiveTopology, PolicyDefinition, RingMember, Topology
 from rabbit_chx.topology.objects.ranges import expand as expand_ranges
 from rabbit_chx.topology.objects.toml_values import toml_key, toml_value
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
-from rabbit_chx.topology.slots.layout import expand
 
 Table = dict[str, Any]
 _SIDES = ("both", "there", "file")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
+from rabbit_chx.broker.applying import Applied
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, healed, plan
-from rabbit_chx.topology.live.applying import Applied
 
 _CHX = "x-consistent-hash"
 OWNED = ("q*", "x*", "hash*", "p*", "events*")

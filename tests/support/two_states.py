@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from hypothesis import strategies as st
 from sides import as_live
 
+from rabbit_chx.planning.slot_layout import expand
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -19,7 +20,6 @@ from rabbit_chx.topology import (
     RingMember,
     Topology,
 )
-from rabbit_chx.topology.slots.layout import expand
 
 _Draw: TypeAlias = st.DrawFn
 _Edit: TypeAlias = Callable[[_Draw, Topology], Topology]

@@ -45,10 +45,10 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.own_names import is_own
 from rabbit_chx.topology.objects.schema import SCHEMA, Entry
 from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
-from rabbit_chx.topology.ring_records import is_own
 from rabbit_chx.words import plural
 
 #: What is wrong with an entry, as text, and what an import does: it refuses the file, makes another object than written, or one that a

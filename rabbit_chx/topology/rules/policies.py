@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.mark import MARK
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
@@ -23,6 +22,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.own_names import MARK
 
 #: The key of a policy that shards an exchange.
 SHARDS_PER_NODE = "shards-per-node"

@@ -22,8 +22,8 @@ from pika import exceptions as pika_errors
 from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
+from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.pika_connection import PikaConnection, _make_opening_error
-from rabbit_chx.topology.live.live_broker import Operation
 from rabbit_chx.topology.objects.objects import QueueDefinition
 
 SETTINGS = ConnectionSettings(host="broker.example")

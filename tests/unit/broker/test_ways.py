@@ -11,9 +11,9 @@ from unittest.mock import Mock
 import pytest
 
 from rabbit_chx.broker import ways
+from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
 from rabbit_chx.broker.ways import Ways
 from rabbit_chx.errors import AccessRefusedError, MismatchError
-from rabbit_chx.topology.live.live_broker import APPLY_LOCK, LOCK_ID
 
 NOTHING: list[dict[str, Any]] = []
 LOCK: list[dict[str, Any]] = [{"name": "q"}, {"name": APPLY_LOCK, "arguments": {LOCK_ID: "mine"}}]

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.broker.exchange_report import why_nothing_hashes
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli.broker_options import (
     BrokerAddresses,
@@ -19,7 +20,6 @@ from rabbit_chx.cli.broker_options import (
 )
 from rabbit_chx.cli.command import Outcome, command, options
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.topology.reports.exchange_report import why_nothing_hashes
 
 URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
 Asked: TypeAlias = Callable[..., BrokerAddresses]

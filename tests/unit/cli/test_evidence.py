@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from command_line import Ran, ended
 from pyarrow import parquet
+from sides import as_live
 from slot_files import live_of
 
 from rabbit_chx import Release, Topology
@@ -110,12 +111,8 @@ queues = [{ name = "q{1..2}" }]"""
     live = replace(live_of(Topology.from_toml(text)), release=Release(release))
 
     def read_with(messages: int, waited: float | None) -> int:
-        facts = replace(live.facts, nodes={"rabbit@one": started}, messages={"q1": messages, "other": 5})
-        return len(
-            _observed_pairs(
-                EvidenceOptions(observed=str(path), waited=waited), replace(live, facts=facts), "orders"
-            )
-        )
+        asked = as_live(live, nodes={"rabbit@one": started}, messages={"q1": messages, "other": 5})
+        return len(_observed_pairs(EvidenceOptions(observed=str(path), waited=waited), asked, "orders"))
 
     assert (read_with(0, None), read_with(7, 5), read_with(7, 20)) == (2, 2, pairs)
     if pairs == 1:

@@ -14,9 +14,9 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.plan import options_to_permit
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Argument
+from rabbit_chx.planning.plan_report import plan_parts, plan_report
+from rabbit_chx.planning.refusals import ALLOW_DELETE, allow_moved
 from rabbit_chx.topology import LiveTopology, Topology, plan
-from rabbit_chx.topology.planning.refusals import ALLOW_DELETE, allow_moved
-from rabbit_chx.topology.reports.plan_report import plan_parts, plan_report
 
 
 @pytest.mark.parametrize(

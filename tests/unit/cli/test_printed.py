@@ -153,7 +153,7 @@ def foreign_arguments(fix: str) -> Iterator[str]:
 
 
 def test_each_option_in_a_remedy_of_a_check_is_one_of_its_command() -> None:
-    scenarios = read_scenarios(Path(__file__).parents[1] / "topology" / "checking" / "checks.toml")
+    scenarios = read_scenarios(Path(__file__).parents[1] / "checking" / "checks.toml")
     with few_seeds():
         found = [
             finding

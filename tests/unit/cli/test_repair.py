@@ -8,11 +8,11 @@ import pytest
 from command_line import Stored
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.broker.applying import Applied
 from rabbit_chx.cli.applying import ApplyState
 from rabbit_chx.cli.repair import RepairReport
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import Topology, plan
-from rabbit_chx.topology.live.applying import Applied
 
 WANTED = Topology.from_toml(
     '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n[[queues]]\nname = "q{0..3}"\n'

@@ -20,13 +20,13 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.broker import DiagnosticsRing, ring_source
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.reading import read_release
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import app
 from rabbit_chx.connection import tokens
 from rabbit_chx.connection.tokens import TokenSecret, token_command, with_credentials
 from rabbit_chx.errors import InputError
 from rabbit_chx.programs import OutputTooLongError
-from rabbit_chx.topology.live.reading import read_release
 
 CANARY = "c4nary-XYZ-5ecret-0123"
 CASES = 500

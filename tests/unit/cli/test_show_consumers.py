@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from command_line import Ran
 
+from rabbit_chx.broker.reading import PublishRates
 from rabbit_chx.cli import show_consumers
 from rabbit_chx.consuming.stream_status import find_streams
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.streams.frames import Code, StreamMetadata
-from rabbit_chx.topology.live.reading import PublishRates
 
 UNKNOWN = "The last switch is not known"
 

@@ -58,7 +58,7 @@ from rabbit_chx.cli.check import check_broker
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.rules import ADDED
 from rabbit_chx.topology import TopologyCheck
-from rabbit_chx.topology.reports.check_report import CheckReport
+from rabbit_chx.checking.check_report import CheckReport
 from spark_connector.options.write_options import WriteOptions
 
 choices = {option.name: list(getattr(option.type, "choices", ())) for option in check_broker.params}

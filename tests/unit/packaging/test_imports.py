@@ -164,7 +164,7 @@ def test_the_argument_of_slots_is_known_to_six_files() -> None:
     files = (ROOT / "rabbit_chx").rglob("*.py")
     knowing = {file.name for file in files if re.search(r"\bALTERNATE_EXCHANGE\b", file.read_text())}
     asking = {"objects.py", "reading.py", "policies.py"}
-    assert knowing == asking | {"layout.py"} | {"refusals.py", "arguments.py"}
+    assert knowing == asking | {"slot_layout.py"} | {"refusals.py", "arguments.py"}
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ OF_SPARK = "tests/unit/spark_connector/options"
     ("files", "tests"),
     [
         (
-            ["rabbit_chx/topology/planning/plan.py", "rabbit_chx/topology/model.py"],
-            ["tests/unit/topology", PRINTED],
+            ["rabbit_chx/planning/plan.py", "rabbit_chx/topology/model.py"],
+            ["tests/unit/planning", "tests/unit/topology", PRINTED],
         ),
         (["rabbit_chx/routing/arrays/keys.py"], ["tests/unit/routing", PRINTED]),
         (["rabbit_chx/publishing/options.py"], ["tests/unit/publishing", PRINTED, OF_SPARK]),
         (
             ["rabbit_chx/analysis/finding_kinds.py"],
-            ["tests/unit/analysis", "tests/unit/cli", "tests/unit/tools", "tests/unit/topology/checking"],
+            ["tests/unit/analysis", "tests/unit/checking", "tests/unit/cli", "tests/unit/tools"],
         ),
         (["spark_connector/columns.py"], ["tests/unit/spark_connector"]),
         (["tests/unit/cli/test_app.py"], ["tests/unit/cli/test_app.py"]),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from rabbit_chx.checking.check_report import file_findings
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.nested_map import NestedMap
 from rabbit_chx.topology import (
@@ -20,7 +21,6 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
-from rabbit_chx.topology.reports.check_report import file_findings
 
 CHX, MODULUS = HASH_EXCHANGE, MODULUS_EXCHANGE
 

@@ -19,11 +19,11 @@ from routes.scenario import CHX, MODULUS, predict, replay, without_trailing_hole
 
 import rabbit_chx
 from rabbit_chx import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, Topology, errors
+from rabbit_chx.planning.upgrade import predict_upgrade
 from rabbit_chx.routing import rules
 from rabbit_chx.routing.release import NEWEST_COMPARED, Rule, Spans
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, RingMember, check
 from rabbit_chx.topology.modulus import number_bindings
-from rabbit_chx.topology.upgrade import predict_upgrade
 
 _VECTORS = Path(__file__).resolve().parents[2] / "vectors"
 #: The binding keys sort them in another order than the names do.

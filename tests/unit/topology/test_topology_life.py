@@ -16,10 +16,10 @@ from model_client import ClientKilledError
 from model_traffic import Mover, Traffic
 from topology_machine import TopologyMachine, ours
 
+from rabbit_chx.broker.applying import Applied, Permission
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, QueueDefinition
-from rabbit_chx.topology.live.applying import Applied, Permission
 
 _THEIRS = QueueDefinition("theirs", arguments={"n": 1})
 _ALL = Permission(1.0, delete=True, loss=True)

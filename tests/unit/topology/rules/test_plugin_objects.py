@@ -12,6 +12,7 @@ from model_broker import ModelBroker
 from model_client import ModelClient
 from sides import as_live
 
+from rabbit_chx.planning.slot_layout import collapse, expand
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -26,7 +27,6 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.rules import plugin_objects
 from rabbit_chx.topology.rules.shards import shard_names
-from rabbit_chx.topology.slots.layout import collapse, expand
 
 UP = "federation: h -> rabbit@a:down:h"
 LINK = ExchangeRef(f"{UP} A")

@@ -1,0 +1,721 @@
+"""Apply a plan to a broker: check it against the live topology, perform its changes in order, and compare the rings afterwards.
+
+After an interruption, another plan finds the remaining changes of objects from the live topology, and all steps of the rings and the shares
+of keys from what the broker keeps of the first run: see :mod:`rabbit_chx.records.pending_apply`. So that it does not matter which steps are
+done, or whether a service has bound its queue meanwhile, a member of a ring is unbound just before it is bound.
+
+A broker removes a binding only if the arguments have the same types. JSON has fewer types than AMQP: 5 may have been sent as any of eight
+types. So a binding with arguments may remain after an unbind that reported no error. The management API deletes it by its
+``properties_key``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.broker.hand_over import (
+    HandOver,
+    HandOverLevel,
+    HandOverTally,
+    drain_park,
+    hand_over_slot,
+    parts_of,
+)
+from rabbit_chx.broker.live_broker import (
+    LiveBroker,
+    Operation,
+    QueueCounts,
+    Shape,
+    check_declared_name,
+    is_repeatable,
+    operations_of,
+    trials_of,
+    try_count,
+)
+from rabbit_chx.broker.reading import (
+    WITHOUT_STATISTICS,
+    read_bindings,
+    read_consumer_tags,
+    read_topology,
+)
+from rabbit_chx.broker.recording import RingKeeper, locked
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ApplyError,
+    BrokerRefusedError,
+    InputError,
+    NotFoundError,
+    PlanOutdatedError,
+    PlanRefusedError,
+    RabbitChxError,
+)
+from rabbit_chx.fixes import Argument, Fix, joined
+from rabbit_chx.planning.plan import plan as make_plan
+from rabbit_chx.planning.plan_value import DRAIN_S, Plan
+from rabbit_chx.planning.refusals import loss_refusal, uncounted_loss_refusal
+from rabbit_chx.planning.ring_plan import KeyMapPlan
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing.ground import Ground
+from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker, parse_member
+from rabbit_chx.words import listed, plural
+
+#: The largest number of repeatable changes that are performed before the answer is awaited.
+_BATCH_SIZE = 100
+#: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
+_POLL_INTERVAL_S, _POLLS = 0.5, 14
+#: While queues are drained, the wait is reported every five seconds.
+_LOOKS_PER_NOTE = 10
+_NOT_FOUND = 404
+#: A policy and a queue that nobody makes.
+_NO_OBJECT = "rabbit-chx.trial"
+_BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
+#: Names that cannot be segments of an HTTP path.
+_UNSAFE_SEGMENTS = {".", ".."}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Applied:
+    """The result of applying a plan.
+
+    Attributes:
+        changes: the completed changes, in order.
+        rings: the rings afterwards, by exchange, of the exchanges whose rings changed: read by the ring source, or else replayed.
+        checksum: the checksum of the plan.
+        handed_over: the slots that changed hands, each with its old and its new queue.
+        unparked: the number of messages that were moved from parking queues back to their exchange.
+        overtaken: a sentence for each slot whose parked messages may be overtaken although an in-order hand-over was requested.
+        unrecorded: why the order of rings is not stored on the broker, as sentences.
+    """
+
+    changes: tuple[PlannedChange, ...]
+    rings: Mapping[str, HashRing]
+    checksum: str
+    handed_over: tuple[tuple[str, str, str], ...] = ()
+    unparked: int = 0
+    overtaken: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Applied {len(self.changes)} changes, {len(self.rings)} rings, {self.checksum[:12]}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """The permissions for applying a plan, in addition to those of the topology.
+
+    Attributes:
+        moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
+        delete: permits deleting and replacing objects.
+        loss: permits deleting queues that have messages or consumers.
+        hand_over: the method of moving slots.
+        records: False: the order of the rings is not stored on the broker.
+        vhost: permits another vhost than the topology names.
+        unlink: permits cutting federation links.
+        drain_s: the time in seconds in which consumers must empty the queues that the plan deletes or replaces.
+    """
+
+    moved: float | None = None
+    delete: bool = False
+    loss: bool = False
+    hand_over: HandOverLevel = "parked"
+    records: bool = True
+    vhost: bool = False
+    unlink: bool = False
+    drain_s: float = DRAIN_S
+
+
+class _QueueLeftError(BrokerRefusedError):
+    """A queue that is to be deleted is not empty. It is unbound, and keeps its messages and consumers."""
+
+    @classmethod
+    def of(cls, queue: str, counts: QueueCounts, when: str) -> _QueueLeftError:
+        messages = plural(counts.messages, "message")
+        if not counts.consumers:
+            return cls(
+                Fix(
+                    f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
+                    "start a consumer, or allow the loss with ",
+                    Argument("allow_loss"),
+                    ", and run it again",
+                ),
+                queue=queue,
+            )
+        return cls(
+            f"queue {queue} still has {messages} and {plural(counts.consumers, 'consumer')} {when}: it is unbound "
+            "and was not deleted; run it again",
+            queue=queue,
+        )
+
+
+def apply_plan(
+    plan: Plan | Topology,
+    broker: LiveBroker,
+    permission: Permission,
+    progress: Callable[[int, int], None],
+    waiting: Callable[[str], None] = lambda _: None,
+) -> Applied:
+    """Apply a plan, or that of a topology.
+
+    `progress` is called with the number of completed changes, first 0, and the number of all changes; `waiting` with a sentence that says
+    which queues are drained, every five seconds, and before the first change if an interruption could not be resumed.
+
+    Raises:
+        LockedError: another connection applies a plan.
+        PlanOutdatedError: the broker has changed since the plan was made.
+        PlanRefusedError: the plan exceeds the permissions.
+        ApplyError: an error after the first change.
+        RabbitChxError: an error before the first change.
+        InputError: `plan` is neither.
+    """
+    if not isinstance(plan, Plan | Topology):
+        raise InputError(
+            f"a {type(plan).__name__} is not a Plan: pass a Topology, such as Topology.from_file(path), or a plan of it, "
+            "rabbit_chx.topology.plan(wanted, broker.topology())"
+        )
+    with locked(broker), contextlib.closing(broker.carrier):  # also after an error of `progress`, or Ctrl-C
+        made, live, drained = _check_plan(plan, broker, permission)  # of what an earlier run has left
+        keeper = RingKeeper(made, live, broker, records=permission.records)
+        return _apply_checked(made, broker, permission, progress, keeper, waiting=waiting, drained=drained)
+
+
+def _check_plan(
+    plan: Plan | Topology, broker: LiveBroker, permission: Permission
+) -> tuple[Plan, LiveTopology, frozenset[str]]:
+    """Refuse a plan that is outdated or exceeds the permissions.
+
+    Return the plan of what is left, the live topology, and the queues that are drained before the plan deletes them.
+    """
+    live = read_topology(broker)
+    current = make_plan(plan if isinstance(plan, Topology) else plan.wanted, live, propose=False)
+    if isinstance(plan, Plan) and current.checksum != plan.checksum:
+        raise PlanOutdatedError(
+            f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {current.checksum:.12} "
+            "now): plan again",
+        )
+    plan = current
+    refusals = list(
+        plan.refused(
+            allow_moved=permission.moved,
+            allow_delete=permission.delete,
+            allow_vhost=permission.vhost,
+            allow_unlink=permission.unlink,
+            records=permission.records,
+        )
+    )
+    drained: list[str] = []
+    if not permission.loss:
+        losses, drained = _find_losses(plan, live, broker)
+        refusals += losses
+    if permission.hand_over == "in-order":
+        hand_overs = [part for part in _split_changes(plan) if isinstance(part, HandOver)]
+        queues = (queue for hand_over in hand_overs for queue in (hand_over.old, hand_over.new))
+        refusals += find_order_refusals(queues, broker)
+    if refusals:
+        raise PlanRefusedError(
+            joined("\n  ", ["the plan is refused, and nothing was changed:", *map(str, refusals)]),
+            refusals,
+        )
+    _check_sendable(plan.changes, broker)
+    _check_permissions(plan, live, broker, permission.hand_over)
+    return plan, live, frozenset(drained)
+
+
+def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> None:
+    """Refuse arguments that the client or the broker would not accept, before the first change."""
+    for change in changes:
+        if change.action == "create" and change.kind in ("exchange", "queue"):
+            check_declared_name(change.name, change.kind)
+    broker.amqp.check_sendable(
+        [operation for change in changes for operation in operations_of(change, allow_loss=True)]
+    )
+
+
+def _check_permissions(plan: Plan, live: LiveTopology, broker: LiveBroker, hand_over: HandOverLevel) -> None:
+    """Try the permissions of all changes before the first one.
+
+    Raises:
+        AccessRefusedError: the user lacks one. The error names it, and the object.
+    """
+    existing: set[Destination] = {one.ref for one in live.exchanges} | {one.name for one in live.queues}
+    trials = {trial: change for change in plan.changes for trial in trials_of(change, existing)}
+    hand_overs = [part for part in _split_changes(plan) if isinstance(part, HandOver)]
+    for part in hand_overs:  # its messages are moved from the parking queue to the exchange
+        parked = BindingDefinition(part.park, ExchangeRef(part.exchange), "")
+        trials |= dict.fromkeys(trials_of(PlannedChange("bind", None, parked), ()), part.bind)
+    if hand_overs and hand_over == "in-order":
+        _check_markers(broker)
+    if any(change.kind == "policy" for change in plan.changes):
+        with contextlib.suppress(NotFoundError):
+            broker.api.delete("policies", broker.vhost, _NO_OBJECT)
+    if not trials or broker.amqp.perform_together([*trials]):
+        return
+    for trial, change in trials.items():
+        try:
+            broker.amqp.perform(trial)
+        except AccessRefusedError as error:
+            why, exchange, queue = str(error), error.exchange, error.queue
+            if trial.action == "delete":  # its object is of the other kind
+                exchange, queue = queue, exchange
+                why = f"{broker.where}: the user needs configure on {change.kind} {change.name} (rabbitmqctl set_permissions)"
+            raise AccessRefusedError(
+                f"{why}; nothing was changed", exchange=exchange, queue=queue, reply_code=error.reply_code
+            ) from error
+        except BrokerRefusedError:
+            continue  # for another reason: the change itself tells it
+
+
+def _check_markers(broker: LiveBroker) -> None:
+    """Try the permissions of a hand-over in order, by a marker to a queue that nobody has."""
+    try:
+        broker.carrier.send_marker(_NO_OBJECT, HandOverMarker("flush", "", "", ""))
+    except AccessRefusedError as error:
+        raise AccessRefusedError(
+            f"{error}: a hand-over in order needs write on exchange amq.default, and configure, write and read on queues amq.gen*; nothing was "
+            "changed",
+            exchange="amq.default",
+            reply_code=error.reply_code,
+        ) from error
+    except BrokerRefusedError:
+        return  # as the queue does not exist
+
+
+def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[list[Finding], list[str]]:
+    """Return a refusal for each queue whose messages a plan would lose, and the deleted and replaced queues that are drained first.
+
+    A queue is not drained before its replacement if it has no consumers, or if new messages would be unroutable until it is bound again.
+    AMQP counts ready messages only. The management API also counts unacknowledged messages, some seconds late.
+    """
+    refusals = []
+    drained = []
+    live_queues = {queue.name for queue in live.queues}
+    for change in plan.changes:
+        subject = change.live
+        if change.action not in ("delete", "replace") or not isinstance(subject, QueueDefinition):
+            continue
+        if subject.name not in live_queues:
+            continue  # a stand-in, which the plan declares to remove its buckets
+        if subject.name in plan.parking_queues.values():
+            continue  # its messages are published again first
+        if subject.type == "stream":
+            refusals.append(uncounted_loss_refusal(subject.name))
+            continue
+        try:
+            counts = broker.amqp.count(subject.name)
+        except RabbitChxError as error:
+            if error.reply_code != _NOT_FOUND:
+                raise
+            continue
+        messages = max(counts.messages, live.facts.queues.messages.get(subject.name) or 0)
+        is_drained = change.action == "delete" or (counts.consumers and plan.reaches_others(subject.name))
+        if is_drained and (messages or counts.consumers):
+            drained.append(subject.name)
+        elif not is_drained and (counts.messages or counts.consumers):
+            refusals.append(loss_refusal(subject.name, messages, counts.consumers, is_replaced=True))
+    return refusals, drained
+
+
+def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: Callable[[str], None]) -> None:
+    """Wait until the consumers of unbound queues have emptied them: no ready and no unacknowledged messages.
+
+    A queue counts as empty, or as without consumers, when each look for the time of `_POLLS` has found it so. The wait ends `drain_s`
+    seconds after its begin; a queue that is empty then is looked at for that time.
+
+    Raises:
+        _QueueLeftError: a queue is not empty in time, or has messages and no consumers.
+    """
+    begin, slept_s = time.monotonic(), 0.0
+    empty = dict.fromkeys(queues, 0)  # how many looks in a row
+    abandoned = dict.fromkeys(empty, 0)
+    left: list[_QueueLeftError] = []
+    for look in count(0):
+        elapsed_s = max(slept_s, time.monotonic() - begin)
+        for name in tuple(empty):
+            counts = _count_all(name, broker)
+            empty[name] = 0 if counts.messages else empty[name] + 1
+            abandoned[name] = abandoned[name] + 1 if counts.messages and not counts.consumers else 0
+            if counts.messages and (elapsed_s >= drain_s or abandoned[name] > _POLLS):
+                left.append(_QueueLeftError.of(name, counts, f"after {elapsed_s:.0f} s"))
+                del empty[name]
+            elif empty[name] > _POLLS:
+                del empty[name]
+        if not empty:
+            break
+        if look % _LOOKS_PER_NOTE == 0:
+            waiting(
+                f"waiting until {listed(sorted(empty))} {'is' if len(empty) == 1 else 'are'} empty: {min(elapsed_s, drain_s):.0f} of {drain_s:g} s"
+            )
+        broker.sleep(_POLL_INTERVAL_S)
+        slept_s += _POLL_INTERVAL_S
+    if left:
+        raise _QueueLeftError(joined("; ", map(str, left)), queue=left[0].queue)
+
+
+def _count_all(queue: str, broker: LiveBroker) -> QueueCounts:
+    """Return the counts of a queue, with its unacknowledged messages; zeros if it does not exist any more."""
+    counts = try_count(broker.amqp, queue) or QueueCounts(0, 0)
+    unsettled = 0
+    path, fields = ("queues", broker.vhost, queue), {"messages?": int}
+    with contextlib.suppress(NotFoundError):
+        found = broker.api.get(*path, fields=fields)
+        if found.get("messages") is None:  # a broker that collects no metrics counts if it is asked to
+            found = broker.api.get(*path, query=WITHOUT_STATISTICS, fields=fields)
+        unsettled = found.get("messages") or 0
+    return replace(counts, messages=max(counts.messages, unsettled))
+
+
+def _apply_checked(
+    plan: Plan,
+    broker: LiveBroker,
+    permission: Permission,
+    progress: Callable[[int, int], None],
+    keeper: RingKeeper,
+    *,
+    waiting: Callable[[str], None],
+    drained: frozenset[str],
+) -> Applied:
+    done, tally = keeper.done, HandOverTally()
+
+    def add(change: PlannedChange) -> None:
+        done.append(change)
+        progress(len(done), len(plan.changes))
+
+    progress(0, len(plan.changes))
+    keeper.begin(waiting)
+    try:
+        _apply_parts(plan, broker, permission, add, tally, waiting=waiting, drained=drained)
+        rings = verify_rings(plan, broker)
+        recorded = keeper.end()
+        if not broker.has_source:
+            rings = {
+                name: replace(ring, ground=Ground("recorded")) if name in recorded else ring
+                for name, ring in rings.items()
+            }
+    except RabbitChxError as error:
+        is_refused = isinstance(error, BrokerRefusedError | PlanRefusedError)
+        has_begun = (
+            done or tally.begun or tally.moved or (plan.changes[:1] and plan.changes[0].action == "replace")
+        )
+        if is_refused and len(done) < len(plan.changes):
+            keeper.finish_after_refusal(is_unchanged=not has_begun)
+        # The first operation was refused, so nothing has changed.
+        if not has_begun and is_refused and not isinstance(error, _QueueLeftError):
+            raise
+        applied = _make_result(done, {}, plan, tally, keeper)
+        rest = ": plan and apply again, which does the rest" if len(done) < len(plan.changes) else ""
+        if rest and isinstance(error, AccessRefusedError):
+            rest = ", and a user with that permission does the rest: plan and apply again"
+        raise ApplyError(
+            Fix(str(error), f"; {len(done)} of {len(plan.changes)} changes were done{rest}"),
+            applied,
+            exchange=error.exchange,
+            queue=error.queue,
+            reply_code=error.reply_code,
+        ) from error
+    return _make_result(done, rings, plan, tally, keeper)
+
+
+def _make_result(
+    done: list[PlannedChange],
+    rings: Mapping[str, HashRing],
+    plan: Plan,
+    tally: HandOverTally,
+    keeper: RingKeeper,
+) -> Applied:
+    handed_over, overtaken = tuple(tally.slots), tuple(tally.overtaken)
+    return Applied(
+        tuple(done), rings, plan.checksum, handed_over, tally.moved, overtaken, tuple(keeper.notes)
+    )
+
+
+def _split_changes(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
+    slots = {slot.slot: name for name, change in plan.rings.items() for slot in change.handed_over}
+    return parts_of(plan.changes, slots, plan.parking_queues)
+
+
+def _apply_parts(
+    plan: Plan,
+    broker: LiveBroker,
+    permission: Permission,
+    completed: Callable[[PlannedChange], None],
+    tally: HandOverTally,
+    *,
+    waiting: Callable[[str], None],
+    drained: frozenset[str],
+) -> None:
+    """Perform the changes.
+
+    The parking queues are drained before the first deletion, and at the end. The `drained` queues are drained before the first of them is
+    deleted or replaced: then their unbinds are done, which the deletion of a stand-in precedes.
+    """
+    parks_are_empty = False
+    for part in _split_changes(plan):
+        if isinstance(part, HandOver):
+            hand_over_slot(part, broker, permission.hand_over, tally)
+            completed(part.unbind)
+            completed(part.bind)
+            continue
+        waited: set[str] = set()
+        for group in group_changes(part):
+            action = group[0].action  # a deletion or a replacement is a group by itself
+            if action == "delete" and not parks_are_empty:
+                _drain_parks(plan, broker, tally)
+                parks_are_empty = True
+            if _is_drained(group[0], drained) and action not in waited:
+                waited.add(action)
+                names = [
+                    change.name for change in part if change.action == action and _is_drained(change, drained)
+                ]
+                _drain(names, broker, permission.drain_s, waiting)
+            _apply_group(group, broker, completed, allow_loss=permission.loss, drained=drained, rebinds=True)
+    if not parks_are_empty:
+        _drain_parks(plan, broker, tally)
+
+
+def _is_drained(change: PlannedChange, queues: Collection[str]) -> bool:
+    return change.action in ("delete", "replace") and change.kind == "queue" and change.name in queues
+
+
+def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
+    for exchange, park in plan.parking_queues.items():
+        tally.moved += drain_park(broker, exchange, park)
+
+
+def group_changes(changes: Iterable[PlannedChange]) -> Iterator[tuple[PlannedChange, ...]]:
+    """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself."""
+    group: list[PlannedChange] = []
+    for change in changes:
+        if group and (len(group) == _BATCH_SIZE or not (is_repeatable(change) and is_repeatable(group[-1]))):
+            yield tuple(group)
+            group.clear()
+        group.append(change)
+    if group:
+        yield tuple(group)
+
+
+def apply_changes(changes: Iterable[PlannedChange], broker: LiveBroker) -> None:
+    """Perform changes in order, without records. A binding that exists already keeps its place.
+
+    Raises:
+        PlanRefusedError: a queue that is to be deleted has messages.
+        RabbitChxError: the broker refuses a change; earlier ones are done.
+    """
+    for group in group_changes(changes):
+        _apply_group(group, broker, lambda _: None, allow_loss=False, drained=(), rebinds=False)
+
+
+def _apply_group(
+    group: tuple[PlannedChange, ...],
+    broker: LiveBroker,
+    completed: Callable[[PlannedChange], None],
+    *,
+    allow_loss: bool,
+    drained: Collection[str],
+    rebinds: bool,
+) -> None:
+    """Perform a group of changes. `rebinds`: a member of a ring is unbound just before it is bound."""
+    operations = [
+        operation
+        for change in group
+        for operation in _operations(change, allow_loss=allow_loss, rebinds=rebinds)
+    ]
+    # Singly, to find the change that the broker refuses.
+    together = len(operations) > 1 and is_repeatable(group[0]) and broker.amqp.perform_together(operations)
+    for change in group:
+        if not together:
+            _apply_change(change, broker, allow_loss=allow_loss, drained=drained, rebinds=rebinds)
+        if change.action == "unbind":
+            remove_binding(change.binding, broker)
+        completed(change)
+
+
+def _operations(change: PlannedChange, *, allow_loss: bool, rebinds: bool) -> tuple[Operation, ...]:
+    operations = operations_of(change, allow_loss=allow_loss)
+    if rebinds and change.ring and change.action == "bind":
+        return (Operation("unbind", change.binding), *operations)
+    return operations
+
+
+def _apply_change(
+    change: PlannedChange, broker: LiveBroker, *, allow_loss: bool, drained: Collection[str], rebinds: bool
+) -> None:
+    if isinstance(change.subject, PolicyDefinition):
+        _apply_policy(change.subject, broker, is_deleted=change.wanted is None)
+        return
+    operations = _operations(change, allow_loss=allow_loss, rebinds=rebinds)
+    if isinstance(change.live, QueueDefinition) and not allow_loss:
+        operations = _check_deletion(
+            change, change.live, operations, broker, is_drained=change.name in drained
+        )
+    for operation in operations:
+        broker.amqp.perform(operation)
+
+
+def _apply_policy(policy: PolicyDefinition, broker: LiveBroker, *, is_deleted: bool) -> None:
+    path = ("policies", broker.vhost, policy.name)
+    if is_deleted:
+        broker.api.delete(*path)
+        return
+    body = {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": plain(policy.definition),
+        "priority": policy.priority,
+    }
+    broker.api.put(*path, body=body)
+
+
+def _check_deletion(
+    change: PlannedChange,
+    queue: QueueDefinition,
+    operations: tuple[Operation, ...],
+    broker: LiveBroker,
+    *,
+    is_drained: bool,
+) -> tuple[Operation, ...]:
+    """Return the operations that delete or replace a queue, after a check that it is empty.
+
+    The broker itself checks a classic queue (``if-empty``). For a quorum queue it refuses this condition (540 NOT_IMPLEMENTED). It does not
+    count unacknowledged messages; the management API does.
+
+    Raises:
+        PlanRefusedError: the queue has messages or consumers.
+        _QueueLeftError: the queue was drained, and has messages again.
+    """
+    if is_drained:
+        drained_counts = _count_all(queue.name, broker)
+        if drained_counts.messages:
+            raise _QueueLeftError.of(queue.name, drained_counts, "after it was empty")
+        return (replace(operations[0], if_unused=False), *operations[1:])
+    if queue.type == "classic":
+        return operations
+    counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)
+    if counts.messages or counts.consumers:
+        is_replaced = change.action == "replace"
+        refusal = loss_refusal(queue.name, counts.messages, counts.consumers, is_replaced=is_replaced)
+        raise PlanRefusedError(str(refusal), [refusal])
+    return operations
+
+
+def _ring_changes(plan: Plan) -> Iterator[tuple[str, KeyMapPlan, HashRing]]:
+    """Yield each exchange with a ring, its change, and its ring after the plan."""
+    for name, change in plan.rings.items():
+        if change.ring_after is not None:
+            yield name, change, change.ring_after
+
+
+def verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
+    """Read the changed rings and return them. Without a ring source, compare the bindings, and return the rings of the plan.
+
+    Raises:
+        BrokerRefusedError: a ring differs from the plan.
+    """
+    planned = {name: after for name, change, after in _ring_changes(plan) if change.steps}
+    if not planned:
+        return planned
+    if not broker.has_source:
+        return _verify_bindings(planned, broker)
+    release: Release = next(iter(planned.values())).release
+    rings = broker.read_rings(tuple(planned), release)
+    for name, ring in planned.items():
+        live_ring = rings.get(name)
+        if ring.buckets != (live_ring.buckets if live_ring is not None else ()):
+            raise BrokerRefusedError(
+                f"the ring of {name} is {live_ring!r} after all changes, and not {ring!r}: someone else binds too, or the "
+                "broker did not do what it answered; check the ring",
+                exchange=name,
+            )
+    return rings
+
+
+def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Mapping[str, HashRing]:
+    """Return the planned rings, after a comparison of their bindings with those of the broker."""
+    bound = read_bindings(broker.api, broker.vhost)
+    for name, ring in planned.items():
+        there = Counter(binding.member for binding in bound.get(name, ()))
+        wanted = Counter(ring.bindings or ())
+        if wanted < there:
+            foreign = ", ".join(f"{place!s} (key {key})" for place, key in there - wanted)
+            raise BrokerRefusedError(
+                f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and apply again",
+                exchange=name,
+            )
+        if there != wanted:
+            raise BrokerRefusedError(
+                f"the bindings of {name} are not those of {ring!r} after all changes: someone else binds too, or the broker did not do "
+                "what it answered; compare its bindings",
+                exchange=name,
+            )
+    return planned
+
+
+def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
+    """Remove a binding with arguments that remains after an unbind.
+
+    Raises:
+        AccessRefusedError: the user lacks a permission.
+        UnreachableError: the management API does not answer.
+    """
+    destination = binding.destination
+    end = ("e", destination.name) if isinstance(destination, ExchangeRef) else ("q", destination)
+    if not binding.arguments or not broker.has_management or {binding.source, end[1]} & _UNSAFE_SEGMENTS:
+        return
+    path = ("bindings", broker.vhost, "e", binding.source, *end)
+    with contextlib.suppress(NotFoundError):  # it was deleted meanwhile, or with one of its ends
+        for entry in broker.api.get_list(*path, fields=_BOUND):
+            if (
+                entry["routing_key"] == binding.routing_key
+                and ArgumentTable(entry.get("arguments") or {}) == binding.arguments
+            ):
+                broker.api.delete(*path, entry["properties_key"])
+
+
+def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Finding]:
+    """Return a refusal for each queue that has no consumer, or a consumer that is not a member of a group."""
+    names = list(dict.fromkeys(queues))
+    if not names:
+        return []
+    tags = read_consumer_tags(names, broker)
+    for _ in range(_POLLS):
+        if all(tags.values()) or not _is_consumed([queue for queue in names if not tags[queue]], broker):
+            break
+        broker.sleep(_POLL_INTERVAL_S)
+        tags = read_consumer_tags(names, broker)
+    refusals = []
+    for queue in names:
+        others = [tag for tag in tags[queue] if parse_member(tag) is None]
+        if others or not tags[queue]:
+            group, readers = "let the group read it (declare a new queue first, without slots)", "no consumer"
+            if others:
+                readers = f"a consumer {others[0]!r}, which is not a member of a group"
+            elif _is_consumed([queue], broker):
+                group, readers = (
+                    "let a user with the tag monitoring apply the plan",
+                    "consumers that the user cannot list",
+                )
+            refusals.append(
+                Finding(
+                    "hand-over",
+                    f"queue {queue} has {readers}, and a hand-over in order needs a ConsumerGroup on both queues",
+                    Fix(
+                        group,
+                        ", or allow messages to be overtaken with ",
+                        Argument("hand_over", "parked"),
+                    ),
+                )
+            )
+    return refusals
+
+
+def _is_consumed(queues: Iterable[str], broker: LiveBroker) -> bool:
+    counted = (try_count(broker.amqp, queue) for queue in queues)
+    return any(counts is not None and counts.consumers for counts in counted)

@@ -1,0 +1,641 @@
+"""The report of an exchange, with members, shares, slots, shards and record; and the list of the exchanges that hash."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.pictures import draw_map, draw_slots
+from rabbit_chx.analysis.report_parts import (
+    bucket_ranges,
+    hashes_text,
+    heaviest_keys,
+    map_as_json,
+    name_or_none,
+    rate_text,
+    ring_text,
+    slot_text,
+    span_as_json,
+    span_text,
+)
+from rabbit_chx.analysis.simulation import possible_shares
+from rabbit_chx.analysis.slot_load import SlotSample
+from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
+from rabbit_chx.broker.reading import LiveExchange, PublishRates
+from rabbit_chx.broker.recording import record_of
+from rabbit_chx.checking.check import check
+from rabbit_chx.errors import MismatchError
+from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.records.live_rings import (
+    find_live_ring,
+    find_recorded,
+    live_hash_exchange,
+    none_lasts,
+    record_command,
+)
+from rabbit_chx.records.pending_apply import history_of
+from rabbit_chx.records.ring_history import RingHistory
+from rabbit_chx.records.ring_records import record_arguments
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.result_fields import Shown
+from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.modulus import modulo_map_of
+from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    ExchangeDefinition,
+    order_of_name,
+    order_of_place,
+)
+from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
+from rabbit_chx.topology.slots.slot_view import view_slots
+from rabbit_chx.words import listed, percent, percent_or_blank, plural
+
+#: The backlog of a place that is no queue.
+_NO_BACKLOG = (None, None, None)
+#: Traffic above this multiple of the exact share is more, if it is so many standard deviations above it: of the number of messages, and of the
+#: number of keys, which is estimated from few queues.
+_MORE, _SIGMAS, _KEY_SIGMAS = 1.2, 3, 5
+
+
+def exchange_facts(
+    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap, means: Means
+) -> list[tuple[str, str]]:
+    """Return the facts in the heading of a report about the ring of a live exchange; `means` are those of the user."""
+    facts = [
+        ("exchange", exchange),
+        ("vhost", vhost),
+        ("hashes", hashes_text(arguments)),
+        ("ring", ring_text(ring)),
+    ]
+    if not ring.ground.is_assumed:
+        return facts
+    remedy = know_rings({exchange: ring}, means)
+    return [*facts, ("not determined", Fix("the member of a key: ", remedy))]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExchange:
+    """What is known about an exchange.
+
+    Attributes:
+        map: its ring with the slots, or its other map of keys; None if it does not hash.
+        arguments: those that determine the hashed value; None over AMQP alone.
+        keys: the binding keys of each member; empty over AMQP alone.
+        rates: the publish rates of the exchange and its queues, and the queues that do not run.
+        record: what is known about the record on the broker; empty over AMQP alone.
+        record_arguments: the record that this ring makes; None if it is assumed.
+        sharding: its shards; None if it has none.
+        sample: the load of a sample of keys.
+        history: its rings by its records; None if they are not to be shown.
+        cluster: the name of the broker's cluster.
+        means: those of the user, if the ring is assumed.
+    """
+
+    name: str
+    vhost: str
+    map: KeyMap | None
+    arguments: Mapping[str, str] | None = None
+    keys: Mapping[Destination, Sequence[str]] | None = None
+    rates: PublishRates = field(default_factory=lambda: PublishRates(None, {}))
+    record: str = ""
+    record_arguments: Mapping[str, Any] | None = None
+    sharding: ShardedExchange | None = None
+    sample: SlotSample | None = None
+    history: RingHistory | None = None
+    cluster: str | None = None
+    means: Means = field(default_factory=Means)
+
+    @classmethod
+    def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
+        """Return a live exchange with its shards; None if it has none."""
+        keys: dict[Destination, list[str]] = {}
+        for destination, key in live.bindings:
+            keys.setdefault(destination, []).append(key)
+        is_ring = live.type == HASH_EXCHANGE
+        return cls(
+            live.name,
+            live.vhost,
+            _map_of(live, sharding),
+            live.hash_arguments,
+            keys,
+            live.publish_rates(),
+            _record_text(live) if is_ring else "",
+            record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
+            sharding,
+            cluster=live.cluster,
+            means=live.means if is_ring and live.ring.ground.is_assumed else Means(),
+        )
+
+    @classmethod
+    def of_topology(cls, topology: LiveTopology, name: str, rates: PublishRates) -> ShownExchange:
+        """Return an exchange of a live topology; its shards are not shown.
+
+        Raises:
+            NotFoundError: it does not exist.
+            MismatchError: it does not hash.
+        """
+        exchange = topology.exchange(name)
+        if exchange is None or exchange.type == HASH_EXCHANGE:
+            exchange = live_hash_exchange(topology, name)
+        keys: dict[Destination, list[str]] = {}
+        for binding in topology.bindings:
+            if binding.source == name:
+                keys.setdefault(binding.destination, []).append(binding.routing_key)
+        for member in exchange.ring or ():
+            keys.setdefault(member.destination, []).append(member.key)
+        found, live = find_recorded(topology, name), find_live_ring(topology, exchange, name)
+        evidence = evidence_of(topology)
+        history = history_of(name, evidence.kept, live.ring, live.bound, evidence.mark)
+        return cls(
+            name,
+            topology.vhost or "/",
+            live_key_map(topology, exchange),
+            exchange.hash_arguments,
+            keys,
+            rates,
+            "" if found is None else f"of {found.about}",
+            history=history if history.rings else None,
+            means=evidence.means,
+        )
+
+    @property
+    def is_determined(self) -> bool:
+        """True unless the order of its map is a guess."""
+        return self.map is None or not self.map.ground.is_assumed
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
+        of_map = {} if self.map is None else map_as_json(self.map)
+        sample, sharding = self.sample, self.sharding
+        released = sharding if self.map is None else self.map
+        release = None if released is None else released.release
+        counted = sample and {
+            "source": sample.source,
+            "messages": sample.messages,
+            "nowhere": sample.load.nowhere,
+        }
+        yield Data(
+            {
+                **{name: value for name, value in of_map.items() if not name.startswith("format")},
+                **({} if release is None else {"release": release}),
+                "determined": self.is_determined,
+                "exchange": self.name,
+                "vhost": self.vhost,
+                "cluster": self.cluster,
+                "arguments": self.arguments,
+                "record": self.record_arguments,
+                "rate": self.rates.exchange,
+                "sample": counted,
+            }
+        )
+        yield Facts(list(self._facts()))
+        members = list(self._members())
+        slots = None if self.map is None or self.map.slots is None else self.map
+        columns = _MEMBERS if slots is None else _SLOTS
+        table = Table.of(columns, members, key="members").for_people(members)
+        key_map, traffic = self.map, self.traffic or None
+        yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
+        if slots is not None:
+            load = None if sample is None else sample.load.messages
+            queues = Table.of(_QUEUES, self._queues(slots), key="queues")
+            yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
+        elif self.map is not None and self.map.behind:
+            yield Table.of(_ENDS, self._ends(self.map), key="queues")
+        if self.map is not None:
+            yield heaviest_keys(self.map, sample)
+        if self.history is not None:
+            yield from _history_parts(self.history)
+        if sharding is not None:
+            yield Section("", list(_sharding_parts(sharding)), key="sharding")
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        sample = self.sample
+        if self.map is not None:
+            yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.means)
+        elif self.sharding is not None:
+            yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
+        if self.map is not None and self.map.sources:
+            yield "keys", f"those that {listed([source.name for source in self.map.sources])} sends to it"
+        if self.record:
+            yield "record", self.record
+        if self.rates.exchange is not None:
+            period = "minute" if self.rates.backlogs else "seconds"
+            yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last {period}"
+        if sample is not None:
+            nowhere = (
+                f", {sample.load.nowhere:,} of them not routed to a member" if sample.load.nowhere else ""
+            )
+            yield "sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"
+
+    def _members(self) -> Iterator[tuple[object, ...]]:
+        """Yield the members in the order of the ring; those without a bucket are last."""
+        if self.map is None:
+            return
+        buckets, shares = self.map.beneath.buckets, self.map.members.shares()
+        ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
+        places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
+        for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
+            is_known = possible is None
+            yield (
+                place,
+                None if self.map.slots is None else name_or_none(self.map.queue_of(place)),
+                () if self.keys is None or place is None else self.keys.get(place, ()),
+                ranges.get(place, "") if is_known else None,
+                counts[place] if is_known else None,
+                shares.get(place, 0.0) if is_known else None,
+                None if possible is None else possible(counts[place]),
+                *self._figures(place, (place,)),
+            )
+
+    def _queues(self, slots: KeyMap) -> Iterator[tuple[object, ...]]:
+        """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
+        shares, held = slots.shares(), Counter(map(slots.queue_of, slots.slots or ()))
+        named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
+        possible = self._possible_shares()
+        for queue in (*named, *([None] if held[None] else [])):
+            places = [place for place in slots.beneath.destinations if slots.queue_of(place) == queue]
+            count = sum(place in places for place in slots.beneath.buckets)
+            yield (
+                queue,
+                held[queue],
+                shares.get(queue, 0.0) if possible is None else None,
+                None if possible is None else possible(count),
+                *self._figures(queue, places),
+            )
+
+    def _ends(self, key_map: KeyMap) -> Iterator[tuple[object, ...]]:
+        """Yield where keys end behind other exchanges that hash."""
+        for place, share in key_map.shares().items():
+            yield place, None if key_map.ground.is_assumed else share, None, *self._figures(place, None)
+
+    def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
+        """Return what `possible_shares` does; None if the order is known."""
+        ring = None if self.map is None else self.map.beneath
+        if ring is None or not (ring.hashing.has_order and ring.ground.is_assumed) or self.keys is None:
+            return None
+        return possible_shares(ring, self.keys)
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """The share of the last messages that each queue got, by whatever exchange; empty if none were published to this one."""
+        return {} if self.map is None else _traffic(self.map, self.rates)
+
+    @property
+    def consumers(self) -> int:
+        """The number of consumers of its queues."""
+        queues = () if self.map is None else self.map.destinations
+        return sum(self.rates.backlogs.get(str(queue), _NO_BACKLOG)[2] or 0 for queue in queues)
+
+    @property
+    def most_loaded(self) -> str:
+        """The queue with the most traffic, and its share of the keys; empty without traffic."""
+        if self.map is None or not self.traffic:
+            return ""
+        queue, share = max(self.traffic.items(), key=lambda each: each[1])
+        if not self.is_determined:
+            return f"{queue} has {percent(share, 1)} of the traffic"
+        found = uneven_traffic(self.name, self.map, self.rates)
+        more = ", more than its share" if any(queue in each.names for each in found) else ""
+        keys = percent(self.map.shares().get(queue, 0.0), 1)
+        return f"{queue} has {percent(share, 1)} of the traffic and {keys} of the keys{more}"
+
+    @property
+    def sentence(self) -> str:
+        """What the exchange is and does, in a sentence or two."""
+        if self.map is None:
+            return f"{self.name} does not hash."
+        known = self.map.ground.text if self.is_determined else f"not known ({self.map.ground.doubt})"
+        order = f", in an order that is {known}" if self.map.beneath.hashing.has_order else ""
+        through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
+        said = f"{plural(len(self.map.outer.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
+        if not self.rates.exchange:
+            return said
+        return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
+
+    def _figures(self, place: Place, places: Sequence[Place] | None) -> tuple[object, ...]:
+        """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
+
+        It has the load of `places` in the ring; None: that of an end behind other exchanges.
+        """
+        sample, rates, load = self.sample, self.rates, None
+        if sample is not None:
+            counts = (
+                [sample.load.ends.get(place, 0)]
+                if places is None
+                else [sample.load.messages.get(each, 0) for each in places if each is not None]
+            )
+            load = rounded(sum(map(sample.share, counts)))
+        if isinstance(place, str):
+            backlog = rates.backlogs.get(place, _NO_BACKLOG)
+            traffic = self.traffic.get(place) if rates.backlogs else None
+            return load, rates.queues.get(place), traffic, rates.states.get(place), *backlog
+        rate = None if load is None or rates.exchange is None else load * rates.exchange
+        return load, rate, None, None, *_NO_BACKLOG
+
+
+def _traffic(key_map: KeyMap, rates: PublishRates) -> dict[str, float]:
+    places = key_map.destinations if rates.exchange else ()
+    return rates.traffic([place for place in places if isinstance(place, str)])
+
+
+def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Iterator[Finding]:
+    """Yield a finding for each queue that got more of the last minute's messages than its share, beyond what chance explains.
+
+    Few keys of equal rate spread unevenly, too: how far the other queues are from their shares shows about how many keys there are.
+
+    Args:
+        exchange: the exchange.
+        key_map: what maps its keys.
+        rates: those of the last minute.
+    """
+    shares, traffic = key_map.shares(), _traffic(key_map, rates)
+    messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
+    command = CommandLine("verify", "Broker.trace", (exchange,), (Argument("trace", "60"),))
+    fix = Fix(
+        "one key, or few keys, may be the cause: a user with the tag administrator gets their names with ",
+        command,
+    )
+    for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
+        share = shares.get(queue, 0.0)
+        others = [(amount, shares.get(name, 0.0)) for name, amount in traffic.items() if name != queue]
+        chance = max(
+            _SIGMAS * math.sqrt(share / messages),
+            _KEY_SIGMAS * math.sqrt(share * (1 - share) * _spread(others)),
+        )
+        if got > _MORE * share and got - share > chance:
+            message = f"{queue} got {percent(got, 1)} of the messages of the last minute, and has {percent(share, 1)} of the keys"
+            yield Finding("uneven-traffic", message, fix, exchange=exchange, names=(queue,))
+
+
+def _spread(queues: Sequence[tuple[float, float]]) -> float:
+    """Return the relative variance of the traffic of queues, each with its share of the keys: 1/n with n keys of equal rate."""
+    shared = [(amount, share) for amount, share in queues if share]
+    got, shares = (sum(pair[side] for pair in shared) for side in (0, 1))
+    if len(shared) < 2 or not got:
+        return 0.0
+    parts = [(amount / got, share / shares) for amount, share in shared]
+    return sum((part - share) ** 2 / (share * (1 - share)) for part, share in parts) / (len(parts) - 1)
+
+
+def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap:
+    """Return what maps keys to destinations on a live exchange.
+
+    Raises:
+        MismatchError: it does not hash.
+    """
+    found: KeyMap | None
+    if exchange.type == HASH_EXCHANGE:
+        ring = find_live_ring(topology, exchange, exchange.name).ring
+        found = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
+    else:
+        found = modulo_map_of(exchange, topology.bindings, topology.release, "read")
+    if found is None:
+        raise MismatchError(
+            f"exchange {exchange.name!r} is of type {exchange.type}, which does not hash: pass another one",
+            exchange=exchange.name,
+        )
+    return topology.nesting().follow(exchange.name, found)
+
+
+def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
+    """Return the map of an exchange; None of one that does not hash, whose shards are all there is."""
+    try:
+        return live.key_map()
+    except MismatchError:
+        if sharding is None or live.type == HASH_EXCHANGE:
+            raise
+        return None
+
+
+def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
+    """Yield the policy that shards an exchange, the shards, and the findings."""
+    count = f"{plural(exchange.shards_per_node, 'shard')} on each node"
+    key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""
+    findings, nodes = exchange.findings, exchange.nodes
+    facts = [
+        ("policy", "none" if exchange.policy is None else f"{exchange.policy}: {count}{key}"),
+        ("nodes", "not known: the user lacks the tag monitoring" if nodes is None else ", ".join(nodes)),
+        (
+            "findings",
+            f"{len(findings):,}" if findings else f"none in {plural(len(exchange.shards), 'shard')}",
+        ),
+    ]
+    if nodes is None:
+        facts.append(("not checked", "missing shards, and shards of stopped nodes"))
+    fields = ("type", "policy", "shards_per_node", "routing_key", "nodes")
+    yield Data({name: getattr(exchange, name) for name in fields})
+    yield Facts(facts)
+    yield Table.of(Shard, exchange.shards, key="shards")
+    found = [finding_as_json(finding, shards=finding.names) for finding in findings]
+    yield Data({"missing": exchange.missing, "findings": found})
+    if findings:
+        yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
+
+
+def _history_parts(history: RingHistory) -> Iterator[Part]:
+    """Yield the rings of the records, the newest first, and what happened since."""
+    rows = [
+        (
+            ring.written,
+            ring.began or None,
+            ring.writer or None,
+            moved,
+            len({*ring.buckets} - {None}),
+            None if ring.began or ring is history.rings[0] else "the time of the change is not known",
+        )
+        for ring, moved in history.changes()
+    ]
+    yield Table.of(_HISTORY, rows, key="history")
+    yield Data({"not_determined_since": history.doubt or None})
+    if history.doubt:
+        yield Line(f"since the last record the ring is not determined: {history.doubt}")
+
+
+def _record_text(live: LiveExchange) -> str:
+    """Return what is known about the record of a ring, and how to store one that fits."""
+    stored = "none" if live.record is None else f"of {live.record.about}"
+    if live.ring.provenance != "read" or not live.bindings or live.is_recorded:
+        return stored if live.record is not None else ""
+    fault = "" if live.record is None else ", which does not fit the ring"
+    if live.means.voids:
+        return f"{stored}{fault}; {none_lasts(live.means)}"
+    remedy = "store it with" if live.record is None else "if the present order is right, replace it with"
+    return Fix(f"{stored}{fault}: {remedy} ", record_command(live.name))
+
+
+_SHARED = {
+    "share": Shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True),
+    "possible_share": Shown(
+        "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
+    ),
+    "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
+    "rate": Shown("messages/s", rate_text, number=True, sparse=True),
+    "traffic": Shown(
+        "of the traffic", percent_or_blank, number=True, as_json=rounded, sparse=True, optional=True
+    ),
+    "state": Shown("state", lambda state: state or "", sparse=True),
+    "ready": Shown("ready", number=True, sparse=True, optional=True),
+    "unacked": Shown("unacked", number=True, sparse=True, optional=True),
+    "consumers": Shown("consumers", number=True, sparse=True, optional=True),
+}
+_MEMBERS = {
+    "destination": Shown("member", place_text),
+    "queue": Shown("queue", sparse=True),
+    "weights": Shown("weight", " and ".join, number=True, sparse=True),
+    "places": Shown("buckets", sparse=True, json=None),
+    "buckets": Shown("count", number=True, sparse=True),
+    **_SHARED,
+}
+_HISTORY = {
+    "written": Shown("changed"),
+    "began": Shown(),
+    "writer": Shown("by", lambda writer: writer or "another program, or a restart"),
+    "moved": Shown("keys moved", percent_or_blank, number=True, as_json=rounded),
+    "members": Shown("members", number=True),
+    "doubt": Shown("not determined before", lambda doubt: doubt or "", sparse=True),
+}
+_SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
+_ENDS = {"queue": Shown("queue", place_text), **_SHARED}
+_QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
+
+
+def show_report(exchanges: Mapping[str, ShownExchange]) -> Document:
+    """Return what is known about some exchanges; in JSON those of several are by name."""
+    if len(exchanges) == 1:
+        ((name, shown),) = exchanges.items()
+        return Document("show", list(shown.parts()), title=name, lead=shown.sentence)
+    sections = [Section(name, list(shown.parts()), key=name) for name, shown in exchanges.items()]
+    return Document("show", [Section("", sections, key="exchanges")], title=", ".join(exchanges))
+
+
+def _verdict(findings: tuple[str, ...] | None) -> str:
+    return "not checked" if findings is None else ", ".join(dict.fromkeys(findings)) or "none"
+
+
+_RINGS = {
+    "vhost": Shown("vhost"),
+    "exchange": Shown("exchange"),
+    "members": Shown("members", number=True),
+    "buckets": Shown("buckets", number=True),
+    "slots": Shown("slots", lambda count: count or "", number=True),
+    "provenance": Shown("ring"),
+    "determined": Shown(),
+    "findings": Shown("findings", _verdict),
+}
+_MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
+
+
+def list_report(
+    vhosts: Sequence[str],
+    rings: Sequence[Sequence[object]],
+    moduli: Sequence[tuple[str, str, int, int]] = (),
+    *,
+    unrecorded: Sequence[str] = (),
+    all_vhosts: bool = False,
+) -> Document:
+    """Return the x-consistent-hash exchanges, and a line for each x-modulus-hash exchange, which has no ring and is not checked.
+
+    Args:
+        vhosts: the vhosts.
+        rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
+            its ring, and whether that is not a guess; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
+        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
+        unrecorded: sentences about the rings that were read, and that no record on the broker fits.
+        all_vhosts: whether the exchanges are those of all vhosts.
+    """
+    table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
+    parts: list[Part] = [table.for_people(rings)]
+    if not rings:
+        parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
+    if moduli:
+        parts.append(Table.of(_MODULI, moduli, key="modulus"))
+    for vhost, name, members, bindings in moduli:
+        where = f" of vhost {vhost}" if all_vhosts else ""
+        share = f", each with 1/{bindings} of the keys" if bindings else ""
+        parts.append(
+            Line(
+                f"{name}{where} is of type x-modulus-hash, without a ring, and not checked: "
+                f"{plural(members, 'member')}, {plural(bindings, 'binding')}{share}"
+            )
+        )
+    return Document("rings", [*parts, *map(Line, unrecorded)])
+
+
+def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the x-modulus-hash exchanges as `list_report` takes them."""
+    for exchange in topology.exchanges:
+        if exchange.type == MODULUS_EXCHANGE:
+            bound = [binding for binding in topology.bindings if binding.source == exchange.name]
+            members = {binding.destination for binding in bound}
+            yield vhost, exchange.name, len(members), len(bound)
+
+
+def _is_certain(topology: LiveTopology, name: str) -> bool:
+    return name in topology.rings and topology.rings[name].ground.is_certain
+
+
+def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]:
+    """Yield the x-consistent-hash exchanges as `list_report` takes them."""
+    checked = [
+        exchange.name
+        for exchange in topology.exchanges
+        if exchange.type == HASH_EXCHANGE
+        # A ring that is not there has a member that no client can name, which is a finding.
+        and (exchange.name in topology.sources_left_out or _is_certain(topology, exchange.name))
+    ]
+    findings = check(topology, exchange=checked).findings if checked else ()
+    for exchange in topology.exchanges:
+        if exchange.type != HASH_EXCHANGE:
+            continue
+        ring = find_live_ring(topology, exchange, exchange.name).ring
+        slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
+        members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
+        kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)
+        found = kinds if exchange.name in checked else None
+        yield (
+            vhost,
+            exchange.name,
+            len(members),
+            len(ring.buckets),
+            len(slots),
+            ring.provenance,
+            not ring.ground.is_assumed,
+            found,
+        )
+
+
+def why_nothing_hashes(
+    user: str,
+    vhosts: Sequence[str],
+    types: Iterable[Mapping[str, Any]],
+    exchanges: Iterable[Mapping[str, Any]],
+) -> str:
+    """Return why no exchange of some vhosts hashes: the permissions of the user, the plugin, or the vhosts; with the remedy.
+
+    Args:
+        user: the name of the user.
+        vhosts: the vhosts that the user may access.
+        types: the exchange types of the broker, as ``GET /api/overview`` lists them.
+        exchanges: all exchanges that the user may list.
+    """
+    if not vhosts:
+        return f"the user {user!r} may access no vhost: grant it permissions with rabbitmqctl set_permissions"
+    names = {type_["name"] for type_ in types}
+    if names and HASH_EXCHANGE not in names:
+        return (
+            f"the broker does not have the exchange type {HASH_EXCHANGE}: enable its plugin with rabbitmq-plugins enable "
+            "rabbitmq_consistent_hash_exchange"
+        )
+    where = f"vhost {vhosts[0]} has" if len(vhosts) == 1 else f"the {len(vhosts)} vhosts of the user have"
+    why = f"{where} no exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
+    others = sorted({str(entry["vhost"]) for entry in exchanges if entry.get("type") == HASH_EXCHANGE})
+    return f"{why}: pass the vhost {others[0]!r}, which has one" if others else f"{why}: declare one"

@@ -1,0 +1,106 @@
+"""Findings about a ring and its record on the broker: what other programs bound and unbound, and another order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.checking.checked_exchange import CheckedExchange
+from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import (
+    find_live_ring,
+    find_recorded,
+    none_lasts,
+    record_command,
+    record_here,
+)
+from rabbit_chx.records.mark import has_restarted
+from rabbit_chx.records.ring_records import RingRecord, changes_since, record_name, why_void
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.rules.plugin_objects import is_sharded
+from rabbit_chx.topology.slots.owners import number_slots
+from rabbit_chx.words import percent
+
+
+def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield a finding if a ring that was read has another order than its record."""
+    record = find_recorded(checked.live, checked.name)
+    if record is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
+        return
+    before, bound = record.ring, {member.destination for member in checked.bound}
+    if _only(checked.ring, bound) == _only(before, bound):
+        return
+    by_queue = checked.slots.map_of
+    share = by_queue(checked.ring).share_moved(by_queue(before))
+    keeps = checked.ring.release.follows(RESTART_KEEPS)
+    if not keeps and has_restarted(record.stamp, evidence_of(checked.live).mark):
+        message = f"the broker restarted: {percent(share)} of the keys moved; record of {record.about}"
+        if _is_restarted(before, checked.ring):
+            message += "; the order is the one that a restart of Mnesia gives"
+    else:
+        message = (
+            f"the ring has another order than the record of {record.about}: another program bound its members again; {percent(share)} of all "
+            "keys go to a different queue"
+        )
+    yield checked.finding("order", message, checked.repair_command, share=share)
+
+
+def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield a finding if other programs bound or unbound members since the record of a ring was written."""
+    record = record_here(checked.live, checked.name)
+    # The plugin binds and unbinds the shards of a sharded exchange.
+    if record is None or is_sharded(checked.exchange, checked.live):
+        return
+    changes = changes_since(record, checked.bound)
+    if not changes:
+        return
+    message = f"since the record of {record.about} another program {changes}"
+    share, means = None, evidence_of(checked.live).means
+    if checked.ring.ground.is_assumed:
+        kept = Fix("learn the order of the ring: ", know_rings({checked.name: checked.ring}, means))
+    else:
+        share = record.ring.share_moved(checked.ring)
+        message += f": {percent(share)} of all keys moved"
+        kept = Fix("store the ring as it is with ", record_command(checked.name))
+    if means.voids:
+        kept = Fix(f"know that of the records {none_lasts(means)}")
+    # To bind a member again would make it the last one, and the bindings those of the record.
+    fix = Fix("if this is intended, ", kept, "; otherwise ", checked.apply_command)
+    yield checked.finding("different", message, fix, share=share)
+
+
+def why_order_unknown(live: LiveTopology, name: str) -> str:
+    """Return why the order of a ring is compared with nothing; empty if its record is compared with it, or is its source."""
+    live_ring = find_live_ring(live, live.exchange(name), name)
+    ring = live_ring.ring
+    if ring.provenance == "recorded" or find_recorded(live, name) is not None:
+        return ""
+    if not ring.ground.is_certain:
+        return "no record to compare it with"
+    record = evidence_of(live).records.get(record_name(name))
+    if isinstance(record, RingRecord):
+        why = why_void(record, live_ring.bound, ring.release, evidence_of(live).mark)
+        return f"its record does not prove it ({why}), so it is compared with nothing; the command record replaces it"
+    if ring.release.follows(RESTART_KEEPS):
+        return "no record to compare it with"
+    bindings = [member.binding for member in live_ring.bound]
+    is_sorted = _is_restarted(HashRing.from_bindings(bindings, ring.release), ring)
+    as_restart = " (it is the one that a restart gives)" if is_sorted else ""
+    return (
+        f"no record of the order before the last start, so whether the restart moved keys is not known{as_restart}; the command record "
+        "keeps it from now on"
+    )
+
+
+def _only(ring: HashRing, places: Collection[Place]) -> list[Place]:
+    return [place for place in ring.buckets if place in places]
+
+
+def _is_restarted(before: HashRing, after: HashRing) -> bool:
+    """Return True if a restart that sorts the bindings makes `after`."""
+    return before.release.follows(RESTART_SORTS) and before.restarted().buckets == after.buckets

@@ -1,0 +1,435 @@
+"""The report of a check: its findings, those that differ in numbers only in a line, and the metrics."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.analysis.wording import finding_as_json
+from rabbit_chx.checking.check import TopologyCheck, starved_findings
+from rabbit_chx.checking.dead_letters import DeadLetters
+from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.planning.plan_value import count_kind
+from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
+from rabbit_chx.routing import Release
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects.ranges import expand, fold
+from rabbit_chx.topology.rules.arguments import find_ignored
+from rabbit_chx.words import listed, plural
+
+_MOST_SHOWN = 50
+#: The texts of findings in which the names of queues may count up.
+_COUNTING = ("message", "fix")
+#: As `percent` writes it.
+_PERCENTAGE = re.compile(r"<?[0-9]+\.[0-9]+%")
+_DIGITS = re.compile("[0-9]+")
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    likely = {} if finding.likely is None else {"likely": finding.likely}
+    return finding_as_json(
+        finding, exchange=finding.exchange, destination=finding.destination, share=finding.share, **likely
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of a check of one vhost or of several, or of a failed check.
+
+    Attributes:
+        address: the broker's host and port.
+        checks: the check of each vhost; None if it failed: then the report has metrics only, and the error is on stderr.
+        exchanges: the requested exchanges; empty for all.
+        time_s: the end of the check, in seconds since 1970.
+        file: the topology file; None without a file.
+        all_vhosts: True if each finding names its vhost.
+        ignored: the kinds of findings that the user accepts: they are not counted.
+    """
+
+    address: str
+    checks: Mapping[str, TopologyCheck | None]
+    exchanges: tuple[str, ...]
+    time_s: float
+    file: str | None = None
+    all_vhosts: bool = False
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def ended(self) -> dict[str, TopologyCheck]:
+        """The completed checks."""
+        return {vhost: check for vhost, check in self.checks.items() if check is not None}
+
+    @property
+    def findings(self) -> list[tuple[str, Finding]]:
+        """The findings, each with its vhost. With several vhosts the commands of each name its own."""
+        return [
+            (vhost, _in_vhost(finding, vhost) if self.all_vhosts else finding)
+            for vhost, finding in self._all()
+            if finding.kind not in self.ignored
+        ]
+
+    def _all(self) -> Iterator[tuple[str, Finding]]:
+        return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
+
+    def _count_checked(self) -> str:
+        """Return the numbers of the checked objects, and the ground of the rings."""
+        checks = list(self.ended.values())
+        rings = [ring for check in checks for ring in check.rings.values()]
+        grounds = ", ".join(dict.fromkeys(ring.provenance for ring in rings))
+        about = f" ({plural(sum(len(ring.buckets) for ring in rings), 'bucket')}, {grounds})" if rings else ""
+        ringed = sum(len(check.exchanges) for check in checks)
+        others = sum(len(check.without_ring) for check in checks)
+        parts = [plural(ringed, "ring") + about] if ringed or not others else []
+        parts += [f"{plural(others, 'exchange')} without a ring"] if others else []
+        if objects := sum(check.objects for check in checks):
+            parts.append(plural(objects, "object"))
+        return ", ".join(parts)
+
+    @property
+    def _count_found(self) -> str:
+        """The number of findings, and what was not looked at."""
+        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
+        return (f"{len(self.findings):,}" if self.findings else "none") + without
+
+    @property
+    def summary(self) -> str:
+        """The number of the findings, and of what was checked."""
+        return f"Findings in {self._count_checked()}: {self._count_found}"
+
+    def _orders(self) -> Iterator[str]:
+        """Yield the exchanges whose order was not checked, by the reason."""
+        reasons: dict[tuple[bool, str], list[str]] = {}
+        for ended in self.ended.values():
+            unknown = ended.of_provenance("assumed")
+            for name, reason in ended.unordered.items():
+                reasons.setdefault((name in unknown, reason), []).append(name)
+        for (is_unknown, reason), names in reasons.items():
+            yield (
+                f"not determined: {listed(names)} ({reason})"
+                if is_unknown
+                else f"not checked, {reason}: {listed(names)}"
+            )
+
+    def _without_ring(self) -> str:
+        """Return the exchanges without rings, and the checks that they do not get."""
+        names = [name for check in self.ended.values() for name in check.without_ring]
+        if not names:
+            return ""
+        bindings = "compared with each other" if self.file is None else "compared with those in the file"
+        return f"{listed(names)} (x-modulus-hash): bindings are {bindings}"
+
+    def document(self, words: Callable[[str], str] = str) -> Document:
+        """Return the checked objects, and each finding with its fix; without a completed check only the metrics.
+
+        `words` makes findings those of the reader, before alike ones are folded.
+        """
+        parts = list(self._parts(words)) if self.ended else ()
+        return Document(
+            "check", parts, tuple(self._gauges()), title=f"{self.address}: findings {self._count_found}"
+        )
+
+    def _parts(self, words: Callable[[str], str]) -> Iterator[Part]:
+        findings = [
+            ({"vhost": vhost} if self.all_vhosts else {}) | _as_json(finding)
+            for vhost, finding in self.findings
+        ]
+        rings: list[dict[str, Any]] = [
+            ({"vhost": vhost} if self.all_vhosts else {})
+            | {
+                "exchange": name,
+                "provenance": ring.provenance,
+                "buckets": len(ring.buckets),
+                "order_not_checked": check.unordered.get(name),
+                "determined": not ring.ground.is_assumed,
+            }
+            | ({"doubt": ring.ground.doubt} if ring.ground.doubt else {})
+            for vhost, check in self.ended.items()
+            for name, ring in check.rings.items()
+        ]
+        objects = sum(check.objects for check in self.ended.values())
+        yield Data({"findings": findings, "rings": rings, "objects": objects})
+        yield from self._shown(words)
+
+    def _shown(self, words: Callable[[str], str]) -> Iterator[Block]:
+        findings = self.findings
+        ignored = sum(finding.kind in self.ignored for _, finding in self._all())
+        against = "its own bindings and queues" if self.file is None else self.file
+        yield Facts(
+            [
+                ("broker", self.address),
+                ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
+                ("checked", f"{self._count_checked()} against {against}"),
+                ("findings", self._count_found),
+                *(("order", text) for text in self._orders()),
+                *([("without ring", without)] if (without := self._without_ring()) else ()),
+                *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
+            ],
+        )
+        yield from _finding_blocks(findings, "vhost" if self.all_vhosts else None, words)
+
+    def _gauges(self) -> Iterator[Gauge]:
+        """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""
+        if self.ended:
+            yield from self._found()
+        checks = [
+            (self._labels(vhost, exchange), check)
+            for vhost, check in self.checks.items()
+            for exchange in self.exchanges or [None]
+        ]
+        yield Gauge(
+            "rabbit_chx_check_success",
+            "1 if the last check was completed, otherwise 0, independently of its findings.",
+            [(labels, int(check is not None)) for labels, check in checks],
+        )
+        yield Gauge(
+            "rabbit_chx_check_timestamp_seconds",
+            "The end of the last check, in seconds since 1970.",
+            [(labels, round(self.time_s, 3)) for labels, _ in checks],
+        )
+
+    def _found(self) -> Iterator[Gauge]:
+        yield Gauge(
+            "rabbit_chx_check_findings",
+            "The number of findings of a kind in the last check, by exchange; without an exchange: of other objects.",
+            [
+                ({**self._labels(vhost, exchange), "kind": kind}, count)
+                for vhost, check in self.ended.items()
+                for exchange, kind, count in _counts(check)
+                if kind not in self.ignored
+            ],
+        )
+        yield Gauge(
+            "rabbit_chx_unroutable_share_ratio",
+            "The exact share of an exchange's keys that reach no queue, 0 to 1.",
+            self._of_exchanges(lambda check: check.unroutable),
+        )
+        yield Gauge(
+            "rabbit_chx_parked_messages",
+            "The number of parked messages, which arrived while a slot of the exchange had no queue.",
+            self._of_exchanges(lambda check: check.parked),
+        )
+        if self.file is not None:
+            yield Gauge(
+                "rabbit_chx_misplaced_share_ratio",
+                "The exact share of an exchange's keys whose destination differs from that of the topology, 0 to 1.",
+                self._of_exchanges(lambda check: check.misplaced),
+            )
+            yield Gauge(
+                "rabbit_chx_exchange_present",
+                "1 if a hash exchange of the topology exists, otherwise 0.",
+                self._of_exchanges(lambda check: check.present),
+            )
+
+    def _of_exchanges(
+        self, amounts: Callable[[TopologyCheck], Mapping[str, float]]
+    ) -> list[tuple[dict[str, str], float]]:
+        return [
+            (self._labels(vhost, exchange), amount if isinstance(amount, float) else int(amount))
+            for vhost, check in self.ended.items()
+            for exchange, amount in amounts(check).items()
+        ]
+
+    def _labels(self, vhost: str, exchange: str | None) -> dict[str, str]:
+        """Return the labels of a metric. Prometheus treats an empty label as a missing one."""
+        return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
+
+
+def _finding_blocks(
+    findings: Sequence[tuple[str, Finding]], place: str | None, words: Callable[[str], str]
+) -> Iterator[Block]:
+    """Yield findings, each with the name of its vhost or file, and with its fix; of many the first.
+
+    Args:
+        findings: the findings.
+        place: what the name is that of; None: it is not shown.
+        words: makes findings those of the reader.
+    """
+    lines = list(_fold_findings(findings, words))
+    by_fix: dict[tuple[str, str | None, str], list[dict[str, Any]]] = {}
+    for line in lines[:_MOST_SHOWN]:
+        by_fix.setdefault((line["vhost"], line["exchange"], line["fix"]), []).append(line)
+    for (name, exchange, fix), alike in by_fix.items():
+        about = [] if place is None else [(place, name)]
+        if exchange is not None:
+            about.append(("exchange", exchange))
+        cure = [("fix", fix)] if fix else []
+        yield Facts([*about, *((line["kind"], line["message"]) for line in alike), *cure])
+    if rest := lines[_MOST_SHOWN:]:
+        counts: Counter[str] = Counter()
+        for line in rest:
+            counts[line["kind"]] += line["count"]
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        yield Line(
+            Fix(f"and {counts.total():,} more ({kinds}): ", Argument("output", "json"), " shows them all")
+        )
+
+
+def _in_vhost(finding: Finding, vhost: str) -> Finding:
+    """Return a finding whose commands name the vhost, which may be another one than that of the command line."""
+    fix = finding.fix
+    return (
+        replace(finding, fix=fix.with_option(Argument("vhost", vhost))) if isinstance(fix, Fix) else finding
+    )
+
+
+def _fold_findings(
+    findings: Sequence[tuple[str, Finding]], words: Callable[[str], str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines of findings, each with the count of its findings.
+
+    Findings of queues whose names count up share a line, in which the names are a range. A ring gives each queue another share: shares
+    below the double of the least one share the line, too, which shows the least and the largest. Other findings have a line each.
+    """
+    alike: dict[tuple[object, ...], list[_CheckLine]] = {}
+    for vhost, finding in findings:
+        line = _CheckLine.of(vhost, finding, words)
+        alike.setdefault(line.likeness, []).append(line)
+    for lines in alike.values():
+        lines.sort(key=lambda line: line.numbers)
+        for near in _near(lines):
+            yield from _ranges(near)
+
+
+class _CheckLine(NamedTuple):
+    """A finding as a line, without the percentages of its message.
+
+    Attributes:
+        entry: the line; each percentage of its message is a NUL.
+        message, fix: the texts of the finding.
+        percentages: these percentages, as shown.
+        likeness: equal for findings that differ in numbers only.
+        numbers: the numbers of the texts, which sort queue 10 after queue 9.
+    """
+
+    entry: dict[str, Any]
+    message: str
+    fix: str
+    percentages: list[str]
+    likeness: tuple[object, ...]
+    numbers: list[tuple[int, str]]
+
+    @classmethod
+    def of(cls, vhost: str, finding: Finding, words: Callable[[str], str]) -> _CheckLine:
+        text, fix = words(finding.message), words(finding.fix)
+        message, percentages = text, _PERCENTAGE.findall(text)
+        if "\0" in message:  # of a name
+            percentages = []
+        message = _PERCENTAGE.sub("\0", message) if percentages else message
+        entry = {
+            "vhost": vhost,
+            "exchange": finding.exchange,
+            "kind": finding.kind,
+            "share": None if percentages else finding.share,
+            "message": message,
+            "fix": fix,
+        }
+        texts = message + "\0" + fix
+        likeness = (*list(entry.values())[:4], _DIGITS.sub("0", texts))
+        numbers = [(len(digits), digits) for digits in _DIGITS.findall(texts)]
+        return cls(entry, text, fix, percentages, likeness, numbers)
+
+
+def _near(lines: Sequence[_CheckLine]) -> Iterator[list[_CheckLine]]:
+    """Yield runs of alike lines in which no percentage is the double of another one, or more."""
+    run: list[_CheckLine] = []
+    bounds: list[tuple[float, float]] = []
+    for line in lines:
+        values = [float(text.strip("<%")) for text in line.percentages]
+        wider = [
+            (min(low, value), max(high, value)) for (low, high), value in zip(bounds, values, strict=False)
+        ]
+        if run and any(high >= 2 * low and high > low for low, high in wider):
+            yield run
+            run, wider = [], []
+        run.append(line)
+        bounds = wider or [(value, value) for value in values]
+    yield run
+
+
+def _ranges(lines: Sequence[_CheckLine]) -> Iterator[dict[str, Any]]:
+    """Yield the lines with ranges of names, and the percentages of each."""
+    start = 0
+    for entry in fold([line.entry for line in lines], _COUNTING):
+        count = len(expand(entry, _COUNTING))
+        folded, start = lines[start : start + count], start + count
+        if count == 1:
+            message, fix = folded[0].message, folded[0].fix  # also if it contains what resembles a range
+        else:
+            message, fix = entry["message"], entry["fix"]
+            for texts in zip(*(line.percentages for line in folded), strict=True):
+                message = message.replace("\0", _span(texts), 1)
+        yield {**entry, "message": message, "fix": fix, "count": count}
+
+
+def _span(texts: Sequence[str]) -> str:
+    """Return equal percentages once, and of others the least and the largest."""
+    low, *_, high = sorted({*texts}, key=lambda text: float(text.strip("<%"))) * 2
+    return low if low == high else f"{low} to {high}"
+
+
+def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
+    """Yield the number of findings by exchange and kind, including 0."""
+    counts = Counter((finding.exchange, finding.kind) for finding in check.findings)
+    checked = (*check.exchanges, *check.without_ring)
+    named = {finding.exchange for finding in check.findings} - {None, *checked}
+    for exchange in (*checked, *sorted(map(str, named)), None):
+        for kind in CHECK_KINDS:
+            yield exchange, kind, counts[exchange, kind]
+
+
+def file_findings(topology: Topology, release: Release) -> Iterator[Finding]:
+    """Yield the names in a valid file that are probably misspelled or lead nowhere, and the arguments that a release ignores."""
+    for text in topology.misspellings:
+        yield Finding("misspelling", text)
+    for names, message, fix in find_ignored(topology.exchanges, release):
+        yield Finding("ignored-argument", message, fix, exchange=_only(names))
+    for names, message, fix in find_ignored(topology.queues, release):
+        yield Finding("ignored-argument", message, fix, destination=_only(names))
+    yield from starved_findings(topology, (exchange.name for exchange in topology.exchanges))
+    yield from DeadLetters.of_file(topology).findings(topology.queues, topology.exchanges)
+
+
+def _only(names: Sequence[str]) -> str | None:
+    return names[0] if len(names) == 1 else None
+
+
+#: The findings of a valid file, in the line of the file.
+_SUSPICIONS = {
+    "misspelling": "suspicious name",
+    "ignored-argument": "ignored argument",
+    "starved-destination": "starved queue",
+    "dead-letter": "dead-letter fault",
+    "alternate": "alternate fault",
+}
+
+
+def files_report(
+    files: Mapping[str, tuple[Topology, Sequence[Finding]]], words: Callable[[str], str] = str
+) -> Document:
+    """Return a line for each valid topology file, and its findings: names that are probably misspelled or lead nowhere, ignored arguments."""
+    findings = [
+        {"file": name, **_as_json(finding)} for name, (_, found) in files.items() for finding in found
+    ]
+    facts = Facts([(name, _contents(*file)) for name, file in files.items()])
+    placed = [(name, finding) for name, (_, found) in files.items() for finding in found]
+    return Document("check", [Data({"findings": findings}), facts, *_finding_blocks(placed, "file", words)])
+
+
+def _contents(topology: Topology, findings: Sequence[Finding]) -> str:
+    parts = {
+        "exchange": topology.exchanges,
+        "queue": topology.queues,
+        "binding": topology.bindings,
+        "policy": topology.policies,
+    }
+    counts = [count_kind(len(objects), kind) for kind, objects in parts.items() if objects]
+    kinds = Counter(finding.kind for finding in findings)
+    found = [plural(kinds[kind], what) for kind, what in _SUSPICIONS.items() if kinds[kind]]
+    state = ", ".join(["valid", *found])
+    return f"{state}: {', '.join(counts)}" if counts else state

@@ -1,0 +1,309 @@
+"""The findings of differences: one table has the words of each, and what removes it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from rabbit_chx.analysis import Finding
+from rabbit_chx.checking.check_slots import list_slots_without_alternate, name_or_count, only
+from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
+from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Fix
+from rabbit_chx.planning.comparison import list_partitions
+from rabbit_chx.planning.diff import find_out_of_place
+from rabbit_chx.planning.difference import Difference, DifferenceKind
+from rabbit_chx.planning.refusals import ALLOW_DELETE
+from rabbit_chx.planning.remedies import apply_fix
+from rabbit_chx.planning.slot_layout import SlotLayout
+from rabbit_chx.records.live_rings import make_ring
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
+from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    RingMember,
+    order_of_name,
+)
+from rabbit_chx.topology.rules.policies import policy_in_the_way
+from rabbit_chx.words import FEW, listed, percent, plural
+
+#: What a difference is about: an object, a binding, or one of an exchange with `queues` or of a slot; a member of a ring, or a slot as one; or a ring, one
+#: that no broker has, or one without any of its slots.
+_Sort: TypeAlias = Literal[
+    "exchange", "queue", "policy", "binding", "listed", "member", "slot", "ring", "impossible", "unslotted"
+]
+
+
+class _Words(NamedTuple):
+    """The message of a difference; `is_deletion`: what removes it is a deletion, which has to be allowed."""
+
+    message: str
+    is_deletion: bool = False
+
+
+_DIFFERS = _Words("{kind} {name} differs: {fields}")
+_IS_OWNED = _Words("{kind} {name} is owned and not in the topology", is_deletion=True)
+_WORDS: Mapping[tuple[DifferenceKind, _Sort], _Words] = {
+    ("missing", "exchange"): _Words(
+        "exchange {name} does not exist: a channel that publishes to it is closed"
+    ),
+    ("missing", "queue"): _Words("queue {name} does not exist: no messages are stored for its consumers"),
+    ("missing", "policy"): _Words("policy {name} does not exist: its settings do not apply"),
+    ("missing", "binding"): _Words("the binding {name} does not exist: its messages do not reach {place}"),
+    ("missing", "member"): _Words(
+        "{place} is not bound (key {key}): {share} of the keys are routed elsewhere instead"
+    ),
+    ("missing", "slot"): _Words(
+        "{place} is not bound (key {key}): {share} of all keys belong to it and go to another queue"
+    ),
+    ("different", "exchange"): _DIFFERS,
+    ("different", "queue"): _DIFFERS,
+    ("different", "policy"): _DIFFERS,
+    ("different", "member"): _Words("{place} is bound with {live_keys}, and in the topology with {keys}"),
+    ("different", "ring"): _Words(
+        "the buckets of the ring differ from {source}{counts}: {share} of all keys go to a different queue"
+    ),
+    ("different", "impossible"): _Words("no broker of this release has {such}: {error}"),
+    ("different", "unslotted"): _Words(
+        "the ring has none of the {slots} of the topology, but {others}: {share} of all keys have another queue than with slots"
+    ),
+    ("order", "ring"): _Words(
+        "the ring has another order than {source}: {found} is where {belongs} belongs; {share} of all keys go to a different queue"
+    ),
+    ("unexpected", "exchange"): _IS_OWNED,
+    ("unexpected", "queue"): _IS_OWNED,
+    ("unexpected", "policy"): _IS_OWNED,
+    ("unexpected", "binding"): _Words(
+        "the binding {name} is owned and not in the topology: {place} gets its messages", is_deletion=True
+    ),
+    ("unexpected", "listed"): _Words("the binding {name} is not in the topology: {place} gets its messages"),
+    ("unexpected", "member"): _Words(
+        "{place} is bound and not in the topology: {share} of all keys go there"
+    ),
+}
+
+
+def object_finding(difference: Difference, context: CheckContext) -> Finding:
+    """Return the finding of a difference of an object, or of a binding of an exchange without a ring."""
+    assert context.compared is not None  # without a topology there are no such differences
+    kind, subject, share = difference.kind, difference.subject, None
+    sort: _Sort = subject.kind
+    place = suffix = ""
+    if isinstance(subject, BindingDefinition):
+        exchange, place = context.compared.wanted.exchange(subject.source), str(subject.destination)
+        if exchange is not None and exchange.queues is not None and difference.share is not None:
+            share, suffix = (
+                difference.share,
+                f"; {percent(difference.share)} of all keys go to a different queue",
+            )
+        if kind == "unexpected" and context.unwanted_bindings[subject] != "owned":
+            sort = "listed"
+    elif kind == "different" and isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE:
+        share = difference.share
+        suffix = "; keys are hashed otherwise" if share else ""
+    words = _WORDS[kind, sort]
+    fields = describe_differences(difference.fields)
+    message = words.message.format(kind=subject.kind, name=subject.name, place=place, fields=fields) + suffix
+    fix = apply_fix(context.file, external=not difference.is_ours)
+    if words.is_deletion:
+        fix = Fix("add it to the topology, or ", apply_fix(context.file, ALLOW_DELETE))
+    elif kind == "missing" and difference.is_ours and isinstance(subject, ExchangeDefinition):
+        fix = _past_policy(subject, context, fix)
+    return finding_about(kind, subject, message, fix, share)
+
+
+def finding_about(
+    kind: str, subject: TopologyObject, message: str, fix: str, share: float | None = None
+) -> Finding:
+    """Return a finding about an object or a binding."""
+    exchange = destination = None
+    if isinstance(subject, BindingDefinition):
+        exchange, destination = subject.source, subject.destination
+    elif isinstance(subject, ExchangeDefinition):
+        exchange = subject.name
+    elif isinstance(subject, QueueDefinition):
+        destination = subject.name
+    return Finding(kind, message, fix, exchange=exchange, destination=destination, share=share)
+
+
+def ring_findings_of(
+    checked: CheckedExchange, differences: Iterable[Difference], healed: str = ""
+) -> Iterator[Finding]:
+    """Yield the finding of each difference of a ring and of its members: from the topology, or else from a ring after a repair.
+
+    `healed` says what the repair follows; empty: the topology.
+    """
+    layout, is_assumed = (None, False) if healed else (checked.layout, checked.is_assumed)
+    members = checked.repaired if healed or checked.listed is None else checked.listed.ring or ()
+    for difference in differences:
+        kind, subject, share = difference.kind, difference.subject, difference.share
+        if isinstance(subject, BindingDefinition):
+            place: Place = subject.destination
+            sort: _Sort = "slot" if kind == "missing" and layout is not None else "member"
+            facts = _member_facts(subject.destination, checked.bound, members)
+        else:
+            place = None
+            sort, facts = _ring_facts(checked, members, layout, healed)
+        words = _WORDS[kind, sort]
+        source = healed or "the topology"
+        message = words.message.format(source=source, share=percent(share or 0.0), **facts)
+        # Of slots only the order is repaired: other differences are not in the ring alone. An order that is assumed is not repaired.
+        is_repair = kind == "order" or not (layout or is_assumed)
+        yield checked.finding(
+            kind, message, checked.repair_command if is_repair else checked.apply_command, place, share
+        )
+
+
+def slot_findings_of(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
+    """Yield the findings of the differences of slots, alike ones together.
+
+    A slot without a queue, with several, or without an alternate exchange is a fault by itself, and has a finding as that.
+    """
+    assert checked.context.compared is not None  # it has the layout
+    missing, moved, bare = set(), [], list_slots_without_alternate(checked)
+    for one in checked.context.compared.objects:
+        subject = one.subject
+        if isinstance(subject, BindingDefinition) and subject.source in layout.names.exchanges:
+            sort = _sort_binding(checked, layout, subject)
+            moved += [ExchangeRef(subject.source)] if sort == "moved" else []
+            if sort == "other":
+                yield object_finding(one, checked.context)
+        elif not isinstance(subject, ExchangeDefinition) or subject.name not in layout.names.exchanges:
+            continue
+        elif one.kind == "missing":
+            missing.add(subject.name)
+        else:
+            shown = "arguments.alternate-exchange" if ExchangeRef(subject.name) in bare else ""
+            if fields := [field for field in one.fields if field.field != shown]:
+                message = f"exchange {subject.name} differs: {describe_differences(fields)}"
+                fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
+                yield checked.finding("different", message, fix, ExchangeRef(subject.name))
+    if missing:
+        names = [name for name in (*layout.names.slots, layout.names.park) if name in missing]
+        verb = "is" if len(missing) == 1 else "are"
+        message = f"{name_or_count(names, 'the exchange', 'exchanges')} {verb} not there"
+        yield checked.finding("missing", message, checked.apply_command, only([*map(ExchangeRef, names)]))
+    if moved:
+        yield _moved_slots_finding(checked, layout, [*dict.fromkeys(moved)])
+
+
+def _sort_binding(
+    checked: CheckedExchange, layout: SlotLayout, binding: BindingDefinition
+) -> Literal["fault", "moved", "other"]:
+    """Return whether a binding that differs is that of a slot with a fault, or of one with another queue; or another one."""
+    slot, reach = ExchangeRef(binding.source), checked.context.reach
+    if not reach.exists(slot):
+        return "fault"
+    if slot.name == layout.names.park:
+        return "fault" if slot.name in checked.parks and reach.leads_nowhere(slot.name) else "other"
+    queues = checked.slots.queues.get(slot, ())
+    is_other = isinstance(binding.destination, ExchangeRef) or slot in checked.slots.other_exchanges
+    if is_other or queues == (layout.owners[slot.name],):
+        return "other"
+    return "moved" if len(queues) == 1 else "fault"
+
+
+def _moved_slots_finding(
+    checked: CheckedExchange, layout: SlotLayout, moved: Sequence[ExchangeRef]
+) -> Finding:
+    """Return the finding of slots that have another queue than in the topology."""
+    share = sum(checked.shares.get(slot, 0.0) for slot in moved)
+    owners = {slot: queues[0] for slot, queues in checked.slots.queues.items() if len(queues) == 1}
+    now, then = Counter(owners.values()), Counter(layout.owners.values())
+    # If the file lists the slots, the finding is about these slots and not about the number of slots of each queue.
+    counts = [
+        f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
+        for queue in sorted({*now, *then}, key=order_of_name)
+        if now[queue] != then[queue] and not layout.is_pinned
+    ]
+    places = [f"{slot.name} is at {owners[slot]}, not {layout.owners[slot.name]}" for slot in moved]
+    verb = "slot has another queue" if len(moved) == 1 else "slots have other queues"
+    message = (
+        f"{len(moved):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys "
+        "go to a different queue"
+    )
+    return checked.finding("different", message, checked.apply_command, only(moved), share)
+
+
+def partition_finding(difference: Difference, context: CheckContext) -> Finding:
+    """Return the finding of a super stream whose partitions differ."""
+    assert context.compared is not None  # it has the difference
+    name = difference.subject.name
+    seen, wanted = (
+        listed([*map(str, list_partitions(side, name))]) for side in (context.live, context.compared.wanted)
+    )
+    share = percent(difference.share or 0.0)
+    message = f"{name} has the partitions {seen}, and in the topology {wanted}: {share} of all keys go to a different partition"
+    fix = apply_fix(context.file, external=not difference.is_ours)
+    return finding_about(difference.kind, difference.subject, message, fix, difference.share)
+
+
+def _member_facts(
+    place: Destination, bound: Sequence[RingMember], members: Sequence[RingMember]
+) -> dict[str, str]:
+    live, wanted = ([member for member in side if member.destination == place] for side in (bound, members))
+    keys = " and ".join(member.key for member in wanted)
+    return {"place": str(place), "key": keys, "live_keys": _keys_text(live), "keys": _keys_text(wanted)}
+
+
+def _ring_facts(
+    checked: CheckedExchange, members: Sequence[RingMember], layout: SlotLayout | None, healed: str
+) -> tuple[_Sort, dict[str, str]]:
+    ring = checked.ring
+    try:
+        wanted = make_ring(members, ring.release)
+    except InputError as error:
+        return "impossible", {
+            "such": f"a ring of {healed}" if healed else "such a ring",
+            "error": str(error),
+        }
+    if layout is not None and not {*layout.names.refs} & {*ring.destinations}:
+        others = plural(len(ring.destinations), "other destination")
+        return "unslotted", {"slots": plural(layout.names.count, "slot"), "others": others}
+    found, belongs = find_out_of_place(ring, wanted) or (None, None)
+    return "ring", {"found": str(found), "belongs": str(belongs), "counts": _difference(ring, wanted)}
+
+
+def _difference(ring: HashRing, wanted: HashRing) -> str:
+    """Return the differing numbers of buckets, or else the first destination whose number of buckets differs, in brackets."""
+    if len(ring.buckets) != len(wanted.buckets):
+        return f" ({len(ring.buckets):,}, not {len(wanted.buckets):,})"
+    live_counts, wanted_counts = Counter(ring.buckets), Counter(wanted.buckets)
+    for place in [*wanted.destinations, *ring.destinations]:
+        if live_counts[place] != wanted_counts[place]:
+            return f" ({place!s} has {live_counts[place]:,}, not {wanted_counts[place]:,})"
+    return ""
+
+
+def _keys_text(members: Sequence[RingMember]) -> str:
+    return " and ".join(
+        f"key {member.key}" + (f" and the arguments {dict(member.arguments)}" if member.arguments else "")
+        for member in members
+    )
+
+
+def _past_policy(exchange: ExchangeDefinition, context: CheckContext, fix: str) -> str:
+    """Return the fix of a missing exchange. A policy that prevents its declaration must be deleted first."""
+    policy = policy_in_the_way(exchange, context.live.policies, context.release)
+    if policy is None:
+        return fix
+    return Fix(
+        f"remove the policy {policy.name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(policy.name)}); ",
+        fix,
+        "; and set the policy again, if the topology does not have it",
+    )
+
+
+def describe_differences(fields: Iterable[FieldChange]) -> str:
+    """Return the differences between an object and its wanted version in words."""
+
+    def text(value: object) -> str:
+        return "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
+
+    return ", ".join(f"{field.field} is {text(field.old)}, not {text(field.new)}" for field in fields)

@@ -1,0 +1,314 @@
+"""The report of a plan: its changes, the keys that move in each ring, and the refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
+from rabbit_chx.analysis.wording import place_text, refusals_as_json
+from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
+from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
+from rabbit_chx.rendering import Block, Data, Document, Facts, Line, Lines, Section, Table, TableColumn
+from rabbit_chx.result_fields import to_json
+from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
+from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology.objects.ranges import expand, fold
+from rabbit_chx.topology.objects.schema import SCHEMA
+from rabbit_chx.topology.objects.toml_values import toml_value
+from rabbit_chx.words import listed, percent, plural
+
+_SHOW_ALL = Fix(Argument("all"), " shows them")
+_FOLDED_ROWS = 20
+_MOST_NAMES = 30
+_MOST_MOVES = 20
+_MOST_REFUSALS = 20
+_FIRST_ROWS, _LAST_ROWS = 30, 10
+#: The option that permits a refusal that none permits.
+NOT_PERMITTED = "no option permits it"
+_ORDERED = ("least-moving-order", "fewest-steps")
+#: The fields that the name of a binding contains.
+_NAMED = ("source", "destination", "routing_key")
+
+
+def plan_parts(
+    plan: Plan,
+    about: Sequence[tuple[str, str]] = (),
+    refusals: Sequence[Finding] | None = None,
+    *,
+    whole: bool = False,
+    ending: Sequence[str] = (),
+    drain_s: float | None = DRAIN_S,
+    words: Callable[[str], str] = str,
+) -> Iterator[Block]:
+    """Yield what people see of a plan: the changes, each ring, the unmanaged objects, and the refusals.
+
+    Args:
+        plan: the plan.
+        about: names and values in its heading, such as the file and the broker.
+        refusals: the reasons to refuse it; None: those of the plan.
+        whole: True: long lists are not shortened.
+        ending: lines at the end, such as the command that applies it.
+        drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
+        words: makes the refusals those of the reader, before alike ones are folded.
+    """
+    refusals = plan.refusals if refusals is None else refusals
+    new = {change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")}
+    refused = [("refused", f"{plural(len(refusals), 'reason')}, at the end")] if refusals else []
+    yield Facts([*about, *plan_facts(plan), *refused, ("checksum", plan.checksum)])
+    if plan.changes:
+        table = changes_table(plan.changes, whole=whole)
+        is_long = len(table.rows) > _FOLDED_ROWS
+        title = plural(len(plan.changes), "change") if is_long else "Changes"
+        notes = [*_temporary_objects(plan), *_queues_to_drain(plan, drain_s)]
+        yield Section(title, [table, *notes], folded=is_long)
+    for change in (change for change in plan.rings.values() if change.is_moving):
+        if change.is_ring:
+            blocks = _ring_blocks(change, is_new=change.exchange in new, whole=whole)
+            yield Section(f"Ring of {change.exchange}", list(blocks))
+        elif change.before.buckets:
+            shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
+            yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
+    if unmanaged := _list_unmanaged(plan):
+        counts = Line(
+            Fix(f"{', '.join(counted for counted, _ in unmanaged)}; ", Argument("all"), " lists them")
+        )
+        yield Section(
+            "Not in the file, unchanged",
+            [Facts(unmanaged) if whole else counts],
+            folded=True,
+        )
+    if refusals:
+        yield Section("Refused", [Facts(_refusal_facts(refusals, words, whole=whole))])
+    if ending:
+        yield Lines(ending)
+
+
+def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document:
+    """Return the document of `Plan.to_json`, with `parts` for people, and `about` for programs."""
+    refusals = refusals_as_json(plan.refusals)
+    return Document("plan", [Data(lambda: {**to_json(plan), "refusals": refusals, **about}), *parts])
+
+
+def shown_plan(plan: Plan) -> Document:
+    """Return the report of a plan, for a notebook."""
+    return plan_report(plan, plan_parts(plan))
+
+
+def _modulus_facts(modulus: KeyMapPlan) -> Iterator[tuple[str, str]]:
+    yield "now", plural(len(modulus.before.destinations), "binding")
+    yield "then", plural(len(modulus.after.destinations), "binding")
+    yield "moves", modulus.moves
+    if modulus.lost_at_worst:
+        yield "unroutable", f"{percent(modulus.lost_at_worst)} of the keys at the peak"
+
+
+def _temporary_objects(plan: Plan) -> Iterator[Line]:
+    created, deleted = (
+        {(change.kind, change.name): None for change in plan.changes if change.action == action}
+        for action in ("create", "delete")
+    )
+    if names := [name for kind, name in created if (kind, name) in deleted]:
+        yield Line(
+            f"{_list_names(names)}: it does not exist, but the ring has a bucket for it. To remove the bucket, it is declared, bound, "
+            "unbound and deleted."
+        )
+
+
+def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
+    # Streams are never drained; stand-ins and parking queues have no consumers.
+    others = {change.name for change in plan.changes if change.action == "create"} | {
+        *plan.parking_queues.values()
+    }
+    actions = {
+        change.action
+        for change in plan.changes
+        if isinstance(change.live, QueueDefinition)
+        and change.live.type != "stream"
+        and change.name not in others
+        and (change.action != "replace" or plan.reaches_others(change.name))
+    }
+    ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
+    if drain_s is not None and ends:
+        yield Line(
+            Fix(
+                f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (",
+                Argument("drain", call="drain_s"),
+                " of apply).",
+            )
+        )
+
+
+def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
+    after = f"{plural(len(ring.after.buckets), ring.after.hashing.part)}, {plural(len(ring.after.destinations), 'destination')}"
+    if not ring.before.buckets:
+        now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
+        yield Facts([("now", now), ("then", after)])
+        return
+    matrix, figures = ring.matrix(), ring.moves
+    if matrix is not None and ring.moved:
+        # In another order the shares of the members differ a little, so fewer keys may have to move.
+        least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
+        figures = f"{figures}; at least {percent(least)} in any order"
+    facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
+    over = ring.handed_over
+    if over:
+        slots = f"{plural(len(over), 'slot')} of {len(ring.before.destinations)} with another queue"
+        facts.insert(2, ("slots", slots))
+    if ring.lost_at_worst:
+        facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the peak"))
+    if ring.moved_at_worst:
+        facts.append(("order", _order_text(ring)))
+    yield Facts(facts)
+    if matrix is not None and ring.moved:
+        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES, is_guess=ring.before.ground.is_assumed)
+    if over:
+        yield _slots_table(over, whole=whole)
+    yield from _proposal_blocks(ring)
+
+
+def _order_text(ring: KeyMapPlan) -> str:
+    """Return whether the messages of each key stay in order while they are published, and by what."""
+    if takers := ring.new_takers:
+        names = _list_names([place_text(place) for place in takers])
+        return (
+            f"kept for each key, if {names} gets its consumers only when the other queues have passed the messages of the moment of the "
+            "bind (docs/operate/change-an-exchange.md, 'Append in order')"
+        )
+    if ring.handed_over and not ring.steps:
+        return Fix(
+            "kept for each key with ", Argument("hand_over", "in-order"), " of apply, and a ConsumerGroup"
+        )
+    return "not kept for keys that move during traffic: stop publishers, and empty the queues first"
+
+
+def _proposal_blocks(ring: KeyMapPlan) -> Iterator[Block]:
+    if len(ring.proposals) > 1:
+        if ring.moved_at_worst:
+            rows = [
+                (proposal.strategy, percent(proposal.moved), percent(proposal.moved_at_worst))
+                for proposal in ring.proposals
+            ]
+            yield Table([*texts("proposal"), *numbers("in the end", "peak")], rows)
+        yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
+
+
+def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
+    """Return the slots that change hands; consecutive slots share a row."""
+    entries = [
+        {"slot": hand.slot, "old": hand.old or NOT_ONE_QUEUE, "new": hand.new or NOT_ONE_QUEUE}
+        for hand in over
+    ]
+    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in fold(entries, ["slot"])]
+    if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
+        rows[_MOST_MOVES:] = [(f"{hidden:,} more rows", "", _SHOW_ALL)]
+    return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
+
+
+def _proposal_text(proposal: RingProposal) -> str:
+    if proposal.strategy not in _ORDERED:
+        return proposal.description
+    return f"{proposal.description}: {_list_names(_members(proposal.ring))}"
+
+
+def _members(ring: Sequence[RingMember]) -> list[str]:
+    entries = fold([{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"])
+    return [entry["name"] if entry["key"] == "1" else f"{entry['name']} x{entry['key']}" for entry in entries]
+
+
+def _list_names(names: Sequence[str], *, whole: bool = False) -> str:
+    return listed(names, len(names) if whole else _MOST_NAMES)
+
+
+def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
+    by_kind: dict[str, list[str]] = {}
+    for left in plan.unmanaged:
+        by_kind.setdefault(left.kind, []).append(left.name)
+    return [
+        (count_kind(len(names), kind), _list_names(fold_names(names), whole=True))
+        for kind, names in by_kind.items()
+    ]
+
+
+def _refusal_facts(
+    refusals: Sequence[Finding], words: Callable[[str], str], *, whole: bool
+) -> list[tuple[str, str]]:
+    entries = fold(
+        [{"text": words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED} for refusal in refusals],
+        ["text"],
+    )
+    pairs = [(entry["flag"], entry["text"]) for entry in entries]
+    if len(pairs) > _MOST_REFUSALS and not whole:
+        return [*pairs[:_MOST_REFUSALS], ("...", Fix(f"{len(pairs) - _MOST_REFUSALS:,} more; ", _SHOW_ALL))]
+    return pairs
+
+
+def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
+    """Return the changes in order, field by field."""
+    rows: list[tuple[str, str, str, str]] = []
+    step = 1
+    for change, name, fields, count in _runs(changes):
+        steps = f"{step}" if count == 1 else f"{step}-{step + count - 1}"
+        step += count
+        first, *others = fields or ("",)
+        rows += [(steps, change, name, first), *(("", "", "", field) for field in others)]
+    hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
+    if hidden > 1 and not whole:
+        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} more rows", "", _SHOW_ALL)]
+    columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
+    if any(field for *_, field in rows):
+        return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
+    return Table(columns, [row[:-1] for row in rows])
+
+
+def fold_names(names: Iterable[str]) -> list[str]:
+    """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
+    return [entry["name"] for entry in fold([{"name": name} for name in names], ["name"])]
+
+
+def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
+    """Yield each run of equal changes whose names count up, or down: the change, the names, the fields, and their number."""
+    for change, run in groupby(changes, key=_describe):
+        entries = [(like.name, tuple(_fields(like))) for like in run]
+        up, down = _fold_changes(entries), _fold_changes(entries[::-1])
+        if len(down) < len(up):
+            for name, fields, count in down[::-1]:
+                yield change, f"{name}, last first" if count > 1 else name, fields, count
+        else:
+            for name, fields, count in up:
+                yield change, name, fields, count
+
+
+def _describe(change: PlannedChange) -> str:
+    return f"{change.action} {change.kind}".removesuffix(" binding")
+
+
+def _fold_changes(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
+    return [
+        (entry["name"], fields, len(expand(entry, ["name"])))
+        for fields, like in groupby(entries, key=itemgetter(1))
+        for entry in fold([{"name": name} for name, _ in like], ["name"])
+    ]
+
+
+def _fields(change: PlannedChange) -> Iterator[str]:
+    """Yield the differences; for a created object its type and the non-default values; for a deleted object nothing."""
+    defaults = {**SCHEMA[change.kind].defaults, "type": None}
+    for field in change.fields:
+        if change.action in ("update", "replace"):
+            yield f"{field.field}: {_value(field, field.old)} -> {_value(field, field.new)}"
+        elif field.field in _NAMED and isinstance(change.subject, BindingDefinition):
+            continue
+        elif change.action in ("create", "bind") and defaults.get(field.field, ...) != field.new:
+            yield f"{field.field}: {_value(field, field.new)}"
+
+
+def _value(field: FieldChange, side: ArgumentValue) -> str:
+    value = plain({"value": side})["value"]
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) and "." not in field.field else toml_value(value)

@@ -1,0 +1,347 @@
+"""A plan as a value: its JSON text, and a few lines for people.
+
+::
+
+    {
+      "format": "rabbit-chx/plan",
+      "format_version": 2,
+      "changes": [{"action": "bind", "kind": "binding", "name": "orders -> orders.1 (key 1)",
+                   "fields": [{"field": "routing_key", "old": null, "new": "1"}]}],
+      "rings": [{"exchange": "orders", "moved": 0.1, "moved_at_worst": 0.2,
+                 "proposals": [{"strategy": "as-written", "moved": 0.1, "moved_at_worst": 0.2,
+                                "ring": [{"queue": "orders.1", "weight": "1"}]}],
+                 "before": {"format": "rabbit-chx/ring", ...}, "after": {"format": "rabbit-chx/ring", ...},
+                 "matrix": {"moved": 0.1, "least": 0.1, "cells": [{"from": "orders.2", "to": "orders.1", "amount": 0.1}]},
+                 "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
+      "refusals": [{"message": "...", "fix": "...", "allow_with": "--allow moved=0.2"}],   null: no option permits it
+      "checksum": "...",
+      "unmanaged": [{"kind": "queue", "name": "other"}],          neither in the topology nor owned; it stays
+      "resumes": "the apply of 2026-07-01T12:00:00Z by ...",    only if it repeats an apply that has not ended
+      "warnings": [{"message": "..."}],                           only if there are warnings
+      "parked": [{"queue": "events.park", "messages": 12}]        only if messages are parked
+    }
+
+`rings` also has an entry for each ``x-modulus-hash`` exchange. Its ``before`` and ``after`` are
+``{"exchange": "bills", "release": ..., "destinations": ["bills.1", ...]}``: one destination for each binding, in the order of the broker's
+numbers. If the order of a ring or of these numbers is not known, the entry has ``"determined": false``, the matrix and both shares are null,
+and ``at_most`` has the largest possible shares. The buckets of a map whose order is a guess are null, and stand under ``likely``.
+
+A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` have the format of
+`HashRing.to_json`, or with slots of `SlotTable.to_json`. Of more than 100 cells a matrix has the largest 100, those that change the
+destination first, and ``"more_cells"``, the number of the others. The matrix is null if the exchange hashes something else afterwards, because no
+ring determines the destinations then. In its cells text is a queue, and null is no destination. The old queue of a slot is null if it has
+no queue or several queues; the new one likewise. The proposal ``slots`` also has the field ``slots``, the number of slots.
+
+The checksum depends only on the contents of the two sides, not on the order of their parts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import nlargest
+from operator import itemgetter
+from typing import Any
+
+from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.report_parts import map_as_json
+from rabbit_chx.analysis.wording import refusals_as_json
+from rabbit_chx.checks import check_share
+from rabbit_chx.fixes import Fix
+from rabbit_chx.lazy_names import shown_by
+from rabbit_chx.planning.refusals import is_allowed
+from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.result_fields import document, to_json
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.flows import Flows
+from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
+from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
+from rabbit_chx.words import percent, plural
+
+#: The text for a slot that does not have exactly one queue.
+NOT_ONE_QUEUE = "no queue, or several"
+_MOST_SLOTS = 10
+#: The most cells of a matrix in JSON.
+_MOST_FLOWS = 100
+_DONE = {
+    "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
+}  # fmt: skip
+_PLANNED = {action: f"to {action}" for action in _DONE} | {"bind": "to add", "unbind": "to remove"}
+#: The time in seconds in which consumers must empty the queues that a plan deletes or replaces, by default.
+DRAIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan:
+    """The operations that turn a live topology into the wanted one. A value; `plan` makes it.
+
+    Attributes:
+        changes: the operations, in order.
+        rings: the change of the key map of each exchange that hashes, by its name: those of type ``x-consistent-hash``, then those of type
+            ``x-modulus-hash``.
+        refusals: the reasons to refuse the plan, each with the flag that permits it.
+        unmanaged: live objects that are neither in the topology nor owned by it. They stay.
+        checksum: the SHA-256, in hexadecimal digits, of the wanted topology, of the live state of its objects, of the cluster and
+            the vhost, and of the changes. Other objects do not count: they may change before the plan is applied.
+        wanted: the wanted topology.
+        warnings: effects on messages or consumers without a limit, as sentences.
+        parking_queues: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
+        parked_messages: the number of messages in each parking queue that is not empty.
+        resumes: the apply that has not ended and that this one repeats, in words: the steps of rings are all made again, from the first, and the
+            shares of keys count from before that; empty if there is none.
+    """
+
+    changes: tuple[PlannedChange, ...]
+    rings: Mapping[str, KeyMapPlan]
+    refusals: tuple[Finding, ...]
+    unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
+    checksum: str
+    wanted: Topology = field(hash=False)
+    warnings: tuple[str, ...] = ()
+    parking_queues: Mapping[str, str] = field(default_factory=dict, hash=False)
+    parked_messages: Mapping[str, int] = field(default_factory=dict, compare=False)
+    resumes: str = ""
+    _repr_html_ = shown_by("rabbit_chx.planning.plan_report", "shown_plan")
+
+    def __repr__(self) -> str:
+        return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
+
+    def __str__(self) -> str:
+        return text_of_plan(self)
+
+    def refused(
+        self,
+        *,
+        allow_moved: float | None = None,
+        allow_delete: bool = False,
+        allow_vhost: bool = False,
+        allow_unlink: bool = False,
+        records: bool = True,
+    ) -> tuple[Finding, ...]:
+        """Return the refusals that remain.
+
+        Args:
+            allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
+            allow_delete: permits deleting and replacing objects.
+            allow_vhost: permits another vhost than the wanted topology names.
+            allow_unlink: permits cutting federation links.
+            records: False: the order of rings is not stored on the broker, which takes a queue.
+
+        Raises:
+            InputError: `allow_moved` is not a share.
+        """
+        if allow_moved is not None:
+            check_share("allow_moved", allow_moved)
+        return tuple(
+            refusal
+            for refusal in self.refusals
+            if not is_allowed(
+                refusal,
+                allow_moved,
+                allow_delete=allow_delete,
+                allow_vhost=allow_vhost,
+                allow_unlink=allow_unlink,
+                records=records,
+            )
+        )
+
+    @property
+    def guessed_orders(self) -> Mapping[str, Ground]:
+        """The exchanges whose rings have the wanted bindings, in an order that is not known, with what is known about it."""
+        return {
+            name: change.before.ground
+            for name, change in self.rings.items()
+            if change.is_ring
+            and not change.steps
+            and not change.before.ground.is_certain
+            and len(change.before.destinations) > 1
+        }
+
+    def reaches_others(self, queue: str) -> bool:
+        """Return True if other queues, or parking queues, get the messages of a queue between its unbinds and its binds.
+
+        A queue that is bound to no exchange gets its messages by its name only: nothing keeps them away from it.
+
+        Args:
+            queue: the name of a queue that the plan replaces.
+        """
+        sources = {
+            change.binding.source
+            for change in self.changes
+            if change.action == "bind" and change.binding.destination == queue
+        }
+        parked = {
+            place.name
+            for name in self.parking_queues
+            if name in self.rings
+            for place in self.rings[name].before.destinations
+            if isinstance(place, ExchangeRef)
+        }
+        return (
+            bool(sources)
+            and sources <= self.rings.keys() | parked
+            and not any(change.lost_at_worst for change in self.rings.values())
+        )
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text of the format ``rabbit-chx/plan``. Equal plans have equal texts."""
+        return plan_as_json(self)
+
+
+def plan_as_json(plan: Plan) -> str:
+    """Return the JSON text of a plan, on one line."""
+    parts: dict[str, object] = {}
+    if plan.resumes:
+        parts["resumes"] = plan.resumes
+    if plan.warnings:
+        parts["warnings"] = [{"message": warning} for warning in plan.warnings]
+    if plan.parked_messages:
+        parts["parked"] = [
+            {"queue": queue, "messages": count} for queue, count in plan.parked_messages.items()
+        ]
+    text = document(
+        "plan",
+        changes=plan.changes,
+        rings=list(map(_ring_json, plan.rings.values())),
+        refusals=refusals_as_json(plan.refusals),
+        checksum=plan.checksum,
+        unmanaged=[{"kind": subject.kind, "name": subject.name} for subject in plan.unmanaged],
+        **parts,
+    )
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _ring_json(change: KeyMapPlan) -> dict[str, Any]:
+    matrix = change.matrix()
+    shares: dict[str, object] = {"moved": change.moved, "moved_at_worst": change.moved_at_worst}
+    if change.unknown:
+        shares = {"determined": False, **dict.fromkeys(shares), "at_most": shares}
+    before, after = ({}, {}) if change.slots is None else (view.owners for view in change.slots)
+    return {
+        "exchange": change.exchange,
+        **shares,
+        "proposals": list(map(_proposal, change.proposals)),
+        "before": _key_map(change.before, before),
+        "after": _key_map(change.after, after),
+        "matrix": None if matrix is None else _matrix(matrix),
+        **({"handed_over": to_json(change.handed_over)} if change.slots else {}),
+    }
+
+
+def _proposal(proposal: RingProposal) -> dict[str, Any]:
+    return {
+        "strategy": proposal.strategy,
+        "moved": proposal.moved,
+        "moved_at_worst": proposal.moved_at_worst,
+        "ring": list(map(_member, proposal.ring)),
+        **({} if proposal.slots is None else {"slots": proposal.slots}),
+    }
+
+
+def _member(member: RingMember) -> dict[str, Any]:
+    """Return a member of a ring as in a topology file."""
+    place = member.destination
+    return {
+        **({"queue": place} if isinstance(place, str) else {"exchange": place.name}),
+        **({"weight": member.key} if member.slots is None else {"slots": to_json(member.slots)}),
+        **({"arguments": to_json(member.arguments)} if member.arguments else {}),
+    }
+
+
+def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
+    if key_map.kind == MODULUS_EXCHANGE:
+        return dict(
+            to_json(
+                {"exchange": key_map.name, "release": key_map.release, "destinations": key_map.destinations}
+            )
+        )
+    slots: dict[str, object] = {
+        place.name: queue if isinstance(queue := owners[place], str) else None
+        for place in key_map.destinations
+        if isinstance(place, ExchangeRef) and place in owners
+    }
+    return map_as_json(key_map) | ({"slots": slots} if slots else {})
+
+
+def _matrix(matrix: Flows) -> dict[str, Any]:
+    """Return a matrix; of more than `_MOST_FLOWS` flows those that change the destination come first, the largest first."""
+    count = len(matrix)
+    if count <= _MOST_FLOWS:
+        return dict(to_json(matrix))
+    flows = matrix.largest_moves(_MOST_FLOWS)
+    if missing := _MOST_FLOWS - len(flows):
+        staying = [(place, place, matrix.get((place, place), 0.0)) for place in matrix.before]
+        flows += nlargest(missing, staying, key=itemgetter(2))
+    cells = [{"from": to_json(source), "to": to_json(to), "amount": amount} for source, to, amount in flows]
+    return {"moved": matrix.moved, "least": matrix.least, "cells": cells, "more_cells": count - len(cells)}
+
+
+def text_of_plan(plan: Plan) -> str:
+    """Return a plan in a few lines."""
+    facts = [
+        *plan_facts(plan),
+        *(
+            ("unroutable", f"{ring.exchange}: {percent(ring.lost_at_worst)} of the keys at the peak")
+            for ring in plan.rings.values()
+            if ring.lost_at_worst
+        ),
+        *(("slot", line) for change in plan.rings.values() for line in _list_hand_overs(change)),
+        *(("refused", str(refusal)) for refusal in plan.refusals),
+        ("checksum", plan.checksum),
+    ]
+    return "\n".join(Fix(f"{name:<12}", value) for name, value in facts)
+
+
+def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the changes of a plan, of what they move, and of its warnings."""
+    if plan.resumes:
+        yield "resumes", f"{plan.resumes}, from its first step"
+    if plan.changes:
+        yield "changes", count_changes(plan.changes, _PLANNED)
+    else:
+        yield "changes", "none" if plan.refusals else f"none: {no_change(plan)}"
+    yield from order_facts(plan)
+    for change in plan.rings.values():
+        if change.before.buckets and change.is_moving:
+            yield "moves", f"{change.exchange}: {change.moves}"
+    for warning in plan.warnings:
+        yield "warning", warning
+    for queue, count in plan.parked_messages.items():
+        yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes again"
+
+
+def order_facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield a name and a value for each ring whose order is not known."""
+    for name, ground in plan.guessed_orders.items():
+        yield "order", f"of the ring of {name}: not known, it is {ground}"
+
+
+def no_change(plan: Plan) -> str:
+    """Return the result of a plan without changes."""
+    return "the bindings match the topology" if plan.guessed_orders else "the broker matches the topology"
+
+
+def _list_hand_overs(change: KeyMapPlan) -> list[str]:
+    lines = [
+        f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in change.handed_over
+    ]
+    rest = len(lines) - _MOST_SLOTS
+    return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} more"]
+
+
+def count_changes(changes: Iterable[PlannedChange], words: Mapping[str, str] = _DONE) -> str:
+    """Return the number of changes of each kind, such as ``2 queues created, 3 bindings made``; `words` has the word of each action."""
+    counts = Counter((change.kind, change.action) for change in changes)
+    return ", ".join(f"{count_kind(count, kind)} {words[action]}" for (kind, action), count in counts.items())
+
+
+def count_kind(count: int, kind: str) -> str:
+    """Return a count of objects of a kind, such as ``2 policies``."""
+    return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)

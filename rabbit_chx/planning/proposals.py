@@ -1,0 +1,277 @@
+"""Alternative plans for the members of a ring, with the share of keys that each moves; and the order that moves the fewest keys.
+
+A seed keeps its bucket when the bucket count changes, unless its bucket is removed or a new one takes it. So a member keeps its keys if it
+keeps its position. Of up to six members all orders are tried, so that the result is the minimum. For more, the minimum is a packing problem:
+the order as written and that of the live ring are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, permutations
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.planning.movement import MovementCounter
+from rabbit_chx.planning.ring_plan import (
+    Movement,
+    RingProposal,
+    Strategy,
+    count_kept_members,
+    find_best_steps,
+)
+from rabbit_chx.records.live_rings import LiveRing, make_members
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.objects.objects import RingMember
+from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
+from rabbit_chx.words import percent
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+#: The most members of which all orders are tried.
+ALL_ORDERS = 6
+
+Order = tuple["RingMember", ...]
+#: With this many slots for each queue, one slot is a small part of its load.
+SLOTS_EACH = 10
+#: More are not proposed: each slot is an exchange and a binding.
+MOST_SLOTS = 1024
+#: A second exchange is proposed if the worst moment moves this many times the keys of the end.
+_MUCH_WORSE = 2
+
+
+def proposals_of(
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    movement: Movement,
+    counter: MovementCounter,
+) -> tuple[RingProposal, ...]:
+    """Return the plan as written, and alternatives that move fewer keys or disturb them less. `movement` has the keys that move as written."""
+    proposals = [RingProposal("as-written", *movement.figures, wanted, "the order of the file")]
+
+    def propose(strategy: Strategy, order: Order, description: str) -> None:
+        if all(order != proposal.ring for proposal in proposals):
+            moved = _movement_to(live, order, counter)
+            if moved is not None:
+                proposals.append(RingProposal(strategy, *moved.figures, order, description))
+
+    propose(
+        "least-moving-order",
+        find_least_moving_order(live, wanted, counter),
+        "the same members in the order that moves the fewest keys",
+    )
+    propose(
+        "fewest-steps",
+        fewest_steps_order(live.ring, wanted),
+        "the same members in the order of the live ring, followed by the new ones: this takes the fewest operations",
+    )
+    proposals += new_exchange(live.exchange, "ring", wanted, movement)
+    return (*proposals, *_slots_for_buckets(live, wanted, counter))
+
+
+def conversions_of(
+    live: LiveRing, after: KeyMap, sharing: Sequence[RingMember], movement: Movement
+) -> tuple[RingProposal, ...]:
+    """Return the plan that replaces a ring by slots as written, and alternatives that move fewer keys or disturb them less.
+
+    Args:
+        live: the live ring.
+        after: the ring of slots.
+        sharing: the queues that share the slots.
+        movement: the keys that move as written.
+    """
+    written = slots_as_written(after, movement)
+    proposals = [written, *new_exchange(live.exchange, "slots", written.ring, movement)]
+    if len(after.destinations) != live.ring.bucket_count and all(member.slots is None for member in sharing):
+        proposals += _slots_for_buckets(live, sharing, MovementCounter(live.ring.buckets))
+    return tuple(proposals)
+
+
+def new_exchange(
+    name: str,
+    kind: Literal["ring", "slots", "queues"],
+    order: Order,
+    movement: Movement,
+    worse: float = _MUCH_WORSE,
+) -> Iterator[RingProposal]:
+    """Yield a second exchange that replaces the live one, if the worst moment moves at least `worse` times the keys of the end."""
+    moved, at_worst = movement.figures
+    if at_worst > moved and at_worst >= worse * moved:
+        description = (
+            f"a new exchange with the {kind} as written, next to {name}: bind an exchange in front of {name} to the new one, then "
+            "unbind it from the old one; no key moves twice, and messages in between are duplicated"
+        )
+        yield RingProposal("new-exchange", moved, moved, order, description)
+
+
+def _slots_for_buckets(
+    live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter
+) -> Iterator[RingProposal]:
+    """Yield slots instead of the ring, one for each bucket, if each queue would have ten of them."""
+    count = live.ring.bucket_count
+    names, finer = SlotNames(live.exchange, count), SlotNames(live.exchange, 2 * count)
+    weights = {member.destination: member.weight for member in wanted}
+    if (
+        not _has_slots_enough(count, weights)
+        or names.park in weights
+        or not all(isinstance(place, str) for place in weights)
+    ):
+        return
+    members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
+    owners = assign_owners(names, members, live.ring, {})
+    queues: dict[Place, Place] = {slot: owners[slot.name] for slot in names.refs}
+    counter.set_owners(queues)
+    moved = _movement_to(live, [RingMember(slot) for slot in names.refs], counter)
+    if moved is not None:
+        more = counter.count_moved([*assign_owners(finer, members, live.ring, {}).values()])
+        description = (
+            f"replace ring by slots = {count}, {names.slots[0]} to {names.slots[-1]}, with the same queues as members: later, adding or "
+            f"removing a queue moves only its own share; a new exchange moves at most {percent(moved.end.moved)}, with twice as many slots "
+            f"{percent(more)}"
+        )
+        yield RingProposal("slots", *moved.figures, members, description, count)
+
+
+def slots_as_written(after: KeyMap, movement: Movement) -> RingProposal:
+    """Return the plan of an exchange with slots as written."""
+    slots = tuple(map(RingMember, after.destinations))
+    return RingProposal("as-written", *movement.figures, slots, "the slots and members of the file")
+
+
+def _movement_to(live: LiveRing, members: Sequence[RingMember], counter: MovementCounter) -> Movement | None:
+    try:
+        best = find_best_steps(live, members, (), counter)
+    except InputError:
+        return None
+    return None if best is None else best.movement
+
+
+def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
+    """Return the members in the order of the live ring, followed by the new ones."""
+    runs = [(place, len(list(run))) for place, run in groupby(live.buckets)]
+    by_run = {(member.destination, member.weight): member for member in wanted}
+    staying = dict.fromkeys(by_run[run] for run in runs if run in by_run)
+    return (*staying, *(member for member in wanted if member not in staying))
+
+
+def find_least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> Order:
+    """Return the members in the order that moves the fewest keys: of all orders, or of more than six members of three.
+
+    The three are the order as written, that of `fewest_steps_order`, and that of `_in_their_places`. Of equal orders, the one with the fewest operations precedes, then the order as written. `wanted` has each
+    destination once.
+    """
+    orders: Iterable[Order] = permutations(wanted)
+    if len(wanted) > ALL_ORDERS:
+        orders = (tuple(wanted), fewest_steps_order(live.ring, wanted), _in_their_places(live.ring, wanted))
+    return _Score(live, wanted, counter).best(orders)
+
+
+def _in_their_places(live: HashRing, wanted: Sequence[RingMember]) -> Order:
+    """Return the members in the order of the live ring: new ones, or else the last ones, take the places of those that go."""
+    members = {member.destination: member for member in wanted}
+    there = [place for place in dict.fromkeys(live.buckets) if place is not None]
+    staying = {place: members.pop(place) for place in there if place in members}
+    new, order = list(members.values()), []
+    for place in there:
+        if place in staying:
+            order.append(staying.pop(place))
+        elif new:
+            order.append(new.pop(0))
+        elif staying:
+            order.append(staying.popitem()[1])
+    return (*order, *new)
+
+
+class _Score:
+    """The rating of an order: the number of seeds that stay."""
+
+    def __init__(self, live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> None:
+        import numpy as np
+
+        self._live = live
+        self._number = {member: n for n, member in enumerate(wanted)}
+        self._weight = np.array([member.weight for member in wanted], np.int64)
+        destinations = [member.destination for member in wanted]
+        self._after, self._held, self._seeds = counter.seeds_by_bucket(destinations, int(self._weight.sum()))
+
+    def best(self, orders: Iterable[Order]) -> Order:
+        """Return the order with the most staying seeds; of equal orders that of the highest `_rank`."""
+        best_orders: list[Order] = []
+        most = -1
+        for order in orders:
+            staying = self.count_staying(order)
+            if staying > most:
+                best_orders, most = [], staying
+            if staying == most:
+                best_orders.append(order)
+        return max(dict.fromkeys(best_orders), key=self._rank)
+
+    def _rank(self, order: Order) -> tuple[int, tuple[int, ...]]:
+        """Return a sort key: the number of members that need no operation, then the order as written."""
+        kept = count_kept_members(self._live, order)
+        return kept, tuple(-self._number[member] for member in order)
+
+    def count_staying(self, order: Sequence[RingMember]) -> int:
+        """Return the number of seeds that keep their destination."""
+        if not order:
+            return 0
+        return int(self._seeds[self._numbers(order)[self._after] == self._held].sum())
+
+    def _numbers(self, order: Sequence[RingMember]) -> NDArray[np.int64]:
+        """Return the number of the member of each bucket."""
+        import numpy as np
+
+        numbers = np.array([self._number[member] for member in order], np.int64)
+        return np.repeat(numbers, self._weight[numbers])
+
+
+class LeastMoved(NamedTuple):
+    """The smallest share of keys that a change of a ring can move; None if the method is not possible.
+
+    Attributes:
+        by_order: with the members in the order of `find_least_moving_order`.
+        by_slots: with slots instead of the ring, one for each bucket.
+    """
+
+    by_order: float | None
+    by_slots: float | None
+
+
+def find_least_moved(before: KeyMap, after: KeyMap | None) -> LeastMoved | None:
+    """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards; None without rings."""
+    if not isinstance(before, HashRing) or after is None or after.kind != before.kind:
+        return None
+    members = make_members(after.buckets)
+    weights = {member.destination: member.weight for member in members}
+    if not before.bucket_count or len(weights) != len(members):
+        return LeastMoved(None, None)
+    counter = MovementCounter(before.buckets)
+    live = LiveRing("", before, make_members(before.buckets))
+    order = find_least_moving_order(live, members, counter) if members else ()
+    by_order = counter.count_moved([member.destination for member in order for _ in range(member.weight)])
+    return LeastMoved(by_order, _count_moved_by_slots(before, weights))
+
+
+def _count_moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> float | None:
+    owners = {
+        ExchangeRef(str(number)): queue
+        for number, queue in enumerate(before.buckets)
+        if isinstance(queue, str)
+    }
+    queues = {place: weight for place, weight in weights.items() if isinstance(place, str)}
+    only_queues = len(owners) == len(before.buckets) and len(queues) == len(weights)
+    if not weights or not only_queues or not _has_slots_enough(before.bucket_count, weights):
+        return None
+    table = SlotTable(HashRing.from_bindings([(slot, 1) for slot in owners], before.release), owners)
+    return table.share_moved(table.reassigned(queues))
+
+
+def _has_slots_enough(count: int, weights: Mapping[Destination, int]) -> bool:
+    return count <= MOST_SLOTS and count * min(weights.values(), default=0) >= SLOTS_EACH * sum(
+        weights.values()
+    )

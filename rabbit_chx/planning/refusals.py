@@ -1,0 +1,775 @@
+"""The reasons to refuse a plan, each with a remedy and the argument that permits it, if one does."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, zip_longest
+from typing import NamedTuple
+
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.planning.comparison import Comparison
+from rabbit_chx.planning.difference import Difference
+from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.objects.argument_table import plain, unsendable
+from rabbit_chx.topology.objects.changes import (
+    FieldChange,
+    NamedObject,
+    PlannedChange,
+    TopologyObject,
+)
+from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
+    BROKERS_OWN,
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.objects.toml_values import show_value
+from rabbit_chx.topology.rules.arguments import (
+    FEDERATION_SETTINGS,
+    declaration_faults,
+    fields_for,
+    limit_faults,
+)
+from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
+from rabbit_chx.topology.rules.policies import policy_in_the_way
+from rabbit_chx.words import percent, plural
+
+ALLOW_DELETE = Argument("allow_delete")
+_ALLOW_LOSS = Argument("allow_loss")
+_ALLOW_UNLINK = Argument("allow_unlink")
+_ALLOW_VHOST = Argument("allow_vhost")
+_NO_RECORD = Argument("no_record", call="records=False")
+#: A share in an argument is rounded up to a multiple of one part.
+_PARTS = 10_000
+
+#: How to read rings.
+READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
+_UNSORTED = "update to RabbitMQ 4.3, which sorts its queues by name, or use an x-consistent-hash exchange"
+#: How the order of the partitions of a super stream becomes known.
+NUMBER_PARTITIONS = (
+    "bind each partition once with a number of its own as x-stream-partition-order, by which clients order them; the streams of the super stream "
+    "show the queues of real keys"
+)
+#: How long a trace is that a message names, in seconds.
+_TRACED_S = 10.0
+#: How to go on without an order that is certain.
+REMAKE_RINGS = Fix(
+    "pass ",
+    READ_RINGS,
+    ", or stop the publishers and make the order of a topology file, by which all keys may move: ",
+    CommandLine(
+        "apply", "Broker.apply(plan, allow_moved=1)", ("FILE",), options=(Argument("allow_moved", 1.0),)
+    ),
+)
+#: Which key of a policy sets the same as an argument.
+_POLICY_KEYS = {
+    name: name.removeprefix("x-")
+    for name in (
+        "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
+        "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delivery-limit", "x-max-age",
+        "x-stream-max-segment-size-bytes", "x-queue-leader-locator", "x-queue-mode", "x-consumer-timeout",
+        ALTERNATE_EXCHANGE,
+    )
+}  # fmt: skip
+
+
+def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
+    """Return how to learn the queues of keys in rings whose order is not known, by what each ring permits, and the means of the user.
+
+    Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
+    """
+    beneath = {name: ring.beneath for name, ring in rings.items() if ring.hashing.has_order}
+    if not beneath:
+        is_super_stream = any(ring.kind == "super-stream" for ring in rings.values())
+        return Fix(NUMBER_PARTITIONS if is_super_stream else _UNSORTED)
+    seen = [name for name, ring in beneath.items() if _is_seen(ring)]
+    if not seen or means.voids:  # no record would last
+        return REMAKE_RINGS
+    name = seen[0] if len(rings) == 1 else "EXCHANGE"
+    observed = _learned(name, "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE"))
+    asked = Fix("the broker shows it, ", _traced(name), "; or ") if means.can_trace else ""
+    return Fix(
+        "pass ",
+        READ_RINGS,
+        ", such as 'docker exec NAME' or 'kubectl exec POD --'; where nobody can run rabbitmqctl, ",
+        asked,
+        "real keys and the queues that received them show it: ",
+        observed,
+    )
+
+
+def _is_seen(ring: KeyMap) -> bool:
+    """Return True if consumers see the buckets of a ring: those of queues, each bound once."""
+    below = ring.beneath
+    bound = [place for place, _ in below.bindings or ()] if below.hashing.has_order else []
+    return len({*bound}) == len(bound) and not any(
+        isinstance(place, ExchangeRef) for place in below.destinations
+    )
+
+
+def _learned(exchange: str, call: str, how: Argument) -> CommandLine:
+    """Return the command that stores the order of a ring."""
+    return CommandLine("record", call, (exchange,), (how,))
+
+
+def _traced(exchange: str) -> Fix:
+    """Return how the broker shows the order of a ring; only a user who can trace may be told."""
+    how = Argument("trace", _TRACED_S)
+    return Fix(
+        "while messages are published: ",
+        _learned(exchange, "Broker.trace(exchange, seconds)", how),
+    )
+
+
+def is_allowed(
+    refusal: Finding,
+    allow_moved: float | None,
+    *,
+    allow_delete: bool,
+    allow_vhost: bool = False,
+    allow_unlink: bool = False,
+    records: bool = True,
+) -> bool:
+    """Return True if the caller's permissions cover a refusal.
+
+    If `allow_moved`, the share of keys that may move, is None, the limit of the topology applies. `records` if the order of rings is stored,
+    which takes a queue.
+    """
+    if refusal.share is not None:
+        return allow_moved is not None and refusal.share <= allow_moved
+    allowed = {
+        ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, _ALLOW_UNLINK: allow_unlink, _NO_RECORD: not records,
+    }  # fmt: skip
+    return refusal.override is not None and allowed.get(refusal.override, False)
+
+
+def allow_moved(share: float) -> Argument:
+    """Return the argument that allows a share of keys, 0 to 1, to move."""
+    return Argument("allow_moved", math.ceil(share * _PARTS) / _PARTS)
+
+
+def deletion_refusal(subject: TopologyObject, about: str = "") -> Finding:
+    """Return the refusal to delete an object or binding that the topology owns and does not contain.
+
+    `about` names the objects that are deleted with it, as a clause.
+    """
+    if isinstance(subject, BindingDefinition):
+        message = f"the binding {subject.name} is not in the topology, which owns both ends: its messages are not routed any more"
+    else:
+        message = f"{subject.kind} {subject.name} is not in the topology, which owns it: it is deleted{about}"
+    fix = Fix("add it to the topology, change `owns`, or allow it with ", ALLOW_DELETE)
+    return Finding("deletion", message, fix, override=ALLOW_DELETE)
+
+
+def _deletion_refusal_with_uses(named: NamedObject, uses: Mapping[Destination, int]) -> Finding:
+    """Return the refusal to delete an object. `uses` are the numbers of live bindings of queues and exchanges."""
+    count = 0 if named.ref is None else uses.get(named.ref, 0)
+    return deletion_refusal(named, f", and {plural(count, 'binding')} with it" if count else "")
+
+
+def replacement_refusal(live: TopologyObject, wanted: TopologyObject, release: Release) -> Finding:
+    """Return the refusal to delete and redeclare an object that cannot be changed in place."""
+    fields = fields_for(live, wanted, release)
+    name = wanted.name
+    differing = ", ".join(_change_text(field) for field in fields)
+    message = f"{wanted.kind} {name} cannot be changed in place ({differing})"
+    fix = Fix(f"{_instead(live, wanted, fields)}; ", ALLOW_DELETE, " deletes it and declares it again")
+    return Finding("replacement", message, fix, override=ALLOW_DELETE)
+
+
+def _change_text(field: FieldChange) -> str:
+    values = plain({"old": field.old, "new": field.new})
+    old, new = (
+        "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
+        for value in (values["old"], values["new"])
+    )
+    return f"{field.field} {old:.60} -> {new:.60}"
+
+
+def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> str:
+    name = wanted.name
+    arguments = {field.field.partition(".")[2]: field for field in fields}
+    if _is_hash_exchange(live) and any(hashed in arguments for hashed in HASH_ARGUMENTS):
+        return (
+            "another header or property is hashed then, so that all keys move in any ring; declare an exchange with "
+            "another name next to it, and switch the publishers to that"
+        )
+    policies = [_POLICY_KEYS[name] for name in arguments if name in _POLICY_KEYS]
+    by_policy = f"set {' and '.join(policies)} by a policy, which changes it in place"
+    if len(policies) == len(fields) and all(map(_is_lowered, fields)):
+        several = len(policies) > 1
+        kept = (
+            "out" if all(field.old is None for field in fields) else "as they are" if several else "as it is"
+        )
+        return f"leave the argument{'s' if several else ''} {kept} and {by_policy}"
+    if isinstance(wanted, QueueDefinition):
+        once = f"; a queue without the argument needs no replacement: {by_policy}" if policies else ""
+        return (
+            f"keep the live values in the topology, or move its messages away first: bind a holding queue {name}.holding "
+            f"next to it, unbind {name}, and shovel its messages there; afterwards shovel them back{once}"
+        )
+    return (
+        "keep the live values in the topology, or declare an exchange with another name next to it and switch to that by a "
+        "binding of an exchange in front"
+    )
+
+
+def _is_lowered(field: FieldChange) -> bool:
+    """Return True if a policy can set the new value: it is new, or smaller, and of two numbers the smaller one applies."""
+    return field.old is None or (
+        isinstance(field.old, int) and isinstance(field.new, int) and field.new < field.old
+    )
+
+
+def _is_hash_exchange(subject: TopologyObject) -> bool:
+    return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
+
+
+def loss_refusal(queue: str, messages: int, consumers: int, *, is_replaced: bool = False) -> Finding:
+    """Return the refusal to delete or replace a queue that has messages or consumers."""
+    counted = " and ".join(
+        f"{count:,} {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((messages, "message"), (consumers, "consumer"))
+        if count
+    )
+    message, fix = (
+        f"queue {queue} is to be deleted, and has {counted}",
+        "let its consumers empty it and stop them",
+    )
+    if is_replaced:
+        message = f"queue {queue} is to be replaced, and has {counted}"
+        if consumers:
+            message += ": it is not drained, since new messages would be unroutable until it is bound again"
+        else:
+            message, fix = f"{message} and no consumers, so nothing empties it", "start a consumer"
+    return Finding("loss", message, Fix(fix, ", or allow it with ", _ALLOW_LOSS), override=_ALLOW_LOSS)
+
+
+def uncounted_loss_refusal(queue: str) -> Finding:
+    """Return the refusal to delete a stream, whose messages and consumers AMQP does not count."""
+    message = (
+        f"queue {queue} is to be deleted, and is a stream: AMQP does not count its messages and consumers"
+    )
+    fix = Fix("check that it is not needed, and allow it with ", _ALLOW_LOSS)
+    return Finding("loss", message, fix, override=_ALLOW_LOSS)
+
+
+def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
+    """Return the refusal of a plan that moves more keys than its limit. `is_default`: the topology does not set the limit."""
+    assert ring.limit is not None  # it is over the limit
+    override = allow_moved(ring.moved_at_worst)
+    if ring.is_ring:
+        moves = f"{_say_moved(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
+        better = _better_ring(ring)
+    else:
+        moves = f"{ring.exchange} is {ring.before.hashing.article}, and the plan moves {ring.moves};"
+        better = _better_proposal(ring)
+    limit = "the limit without max_share_moved" if is_default else "max_share_moved"
+    fix = Fix(f"{better}raise max_share_moved, or allow it once with ", override)
+    if is_default:
+        written = ", or write a topology file, which has the order of the ring and max_share_moved"
+        fix = Fix("allow it once with ", override, written)
+    message = f"{moves} {limit} is {ring.limit:g}"
+    return Finding("moved", message, fix, share=ring.moved_at_worst, override=override)
+
+
+def _better_ring(ring: KeyMapPlan) -> str:
+    proposals = {proposal.strategy: proposal for proposal in ring.proposals}
+    order = _least_at_worst(
+        proposals[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in proposals
+    )
+    new_exchange = proposals.get("new-exchange")
+    if order is not None and order.moved_at_worst < ring.moved_at_worst:
+        shares = f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the peak"
+        return f"write the members in the order of the proposal {order.strategy} ({shares}), "
+    if new_exchange is not None and ring.limit is not None and new_exchange.moved_at_worst <= ring.limit:
+        share = f"{percent(new_exchange.moved, 1)} at any moment"
+        return f"use a new exchange, as in the proposal new-exchange ({share}), "
+    return ""
+
+
+def _better_proposal(ring: KeyMapPlan) -> str:
+    best = _least_at_worst(ring.proposals)
+    if best is None or best.moved_at_worst >= ring.moved_at_worst:
+        return ""
+    return f"follow the proposal {best.strategy} ({percent(best.moved_at_worst)} at the peak), "
+
+
+def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
+    return min(proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
+
+
+def _say_moved(ring: KeyMapPlan) -> str:
+    share = f"{percent(ring.moved, 1)} of the keys"
+    if count := len(ring.handed_over):
+        slots = "slot moves" if count == 1 else "slots move"
+        return f"{count} {slots} in {ring.exchange}: {share} have another queue"
+    return f"{share} of {ring.exchange} have another {'destination' if ring.slots is None else 'queue'}"
+
+
+def hole_refusal(exchange: str) -> Finding:
+    """Return the refusal of a ring with holes, which no unbind removes: its exchange must be replaced."""
+    message = (
+        f"the ring of {exchange} has buckets without a destination, which no bind or unbind removes: the exchange has to "
+        "be deleted and declared again, and its messages are unroutable until its members are bound"
+    )
+    return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
+
+
+def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = False) -> Finding:
+    """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
+    name = ring.exchange
+    message = f"the ring of {name} was not read but is {ring.before.ground}, so its order is not certain"
+    if ring.way != "reset":
+        return Finding("order", message, know_rings({name: ring.before}, means))
+    override = allow_moved(1.0)
+    done = "all members are unbound, and those of the topology bound in their order"
+    if is_remade:
+        done = "the exchange is deleted, since unbinds may leave buckets that no list shows, and made again in the order of the topology"
+    asked = Fix("; ask the broker, ", _traced(name)) if means.can_trace and _is_seen(ring.before) else ""
+    fix = Fix(
+        "pass ",
+        READ_RINGS,
+        " to read it",
+        asked,
+        "; or stop the publishers and allow with ",
+        override,
+        f" that {done}: all keys may move, once",
+    )
+    return Finding("order", message, fix, share=1.0, override=override)
+
+
+def unknown_partitions_refusal(change: KeyMapPlan) -> Finding:
+    """Return the refusal to number the partitions of a super stream that have no order yet."""
+    override = allow_moved(1.0)
+    message = f"the partitions of {change.exchange} do not have a number each, so their order is not known, and up to all keys move"
+    fix = Fix(
+        "compare the file with the order that clients see, stop the publishers, and allow with ",
+        override,
+        " that the partitions get the order of the file",
+    )
+    return Finding("order", message, fix, share=1.0, override=override)
+
+
+def external_refusal(difference: Difference) -> Finding:
+    """Return the refusal of an external object that is missing or differs."""
+    kind, subject = difference.kind, difference.subject
+    what = f"{subject.kind} {subject.name} is external, and it"
+    if kind == "missing":
+        fix = 'its owner has to declare it, or take owner = "external" out of the topology'
+        return Finding(kind, f"{what} does not exist", fix)
+    differing = ", ".join(map(_change_text, difference.fields))
+    return Finding(kind, f"{what} differs ({differing})", "correct the topology, or ask its owner")
+
+
+def _cluster_refusals(compared: Comparison, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
+    """Yield the refusal of a cluster other than that of the topology, or of changes to an unknown one."""
+    wanted, live = compared.wanted, compared.live
+    if wanted.cluster is None or live.is_cluster(wanted.cluster):
+        return
+    intended = f"the topology is for the cluster {wanted.cluster}"
+    if live.cluster is not None:
+        fix = f"connect to {wanted.cluster}, or correct `cluster`"
+        yield Finding("cluster", f"{intended}, and this is {live.cluster}", fix)
+    elif changes:
+        fix = Fix("pass ", Argument("management_url", "URL"), ", or take `cluster` out of the topology")
+        yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
+
+
+def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
+    """Yield the refusal of a vhost other than that of the topology."""
+    if None not in (wanted.vhost, live.vhost) and wanted.vhost != live.vhost:
+        message = f"the topology is for the vhost {wanted.vhost}, and this is {live.vhost}"
+        fix = Fix(f"pass the vhost {wanted.vhost}, correct `vhost`, or allow it with ", _ALLOW_VHOST)
+        yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
+
+
+def _find_absent_ends(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange."""
+    binding, source = change.binding, ExchangeRef(change.binding.source)
+    if binding == progress.undone:
+        return
+    if source not in progress.present and not _is_predeclared(source):
+        yield _absent_refusal(source, "bindings of it are wanted")
+    if binding.destination not in progress.present and not _is_predeclared(binding.destination):
+        exchange = progress.slots.get(binding.source)
+        reason = f"{binding.source} is to be bound to it"
+        if exchange is not None:
+            reason = f"it is to have slots of {exchange}"
+        yield _absent_refusal(binding.destination, reason)
+
+
+def _absent_refusal(destination: Destination, reason: str) -> Finding:
+    named = f"queue {destination}" if isinstance(destination, str) else str(destination)
+    message = f"{named} is neither in the topology nor on the broker, and {reason}"
+    return Finding("missing", message, "declare it, or correct the name", destination=destination)
+
+
+def _is_predeclared(destination: Destination) -> bool:
+    return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
+
+
+def _find_cut_link(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for a binding, exchange or queue of a federation link that is removed, even if the plan makes it again."""
+    subject = change.subject
+    if isinstance(subject, BindingDefinition):
+        if not is_of(subject, progress.links):
+            return
+        what = f"unbinds {subject.destination!s} from {subject.source}"
+    elif subject.ref in progress.links:
+        what = f"{change.action}s {change.kind} {subject.name}"
+    else:
+        return
+    message = f"the plan cuts a federation link, as it {what}: the downstream gets no messages until the link is complete again"
+    fix = Fix(
+        "change the federation policy or upstream of the downstream first; or allow it with ",
+        _ALLOW_UNLINK,
+        ", and restart the link afterwards (rabbitmqctl restart_federation_link)",
+    )
+    yield Finding("unlink", message, fix, override=_ALLOW_UNLINK)
+
+
+def _find_last_binding(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for an auto-delete exchange whose last binding is removed, unless the plan deletes or replaces it."""
+    source = change.binding.source
+    if progress.expiring.get(source) == 1:
+        yield Finding(
+            "auto-delete",
+            f"exchange {source} is deleted by the broker with its last binding, and a step of the plan takes the last",
+            "bind a queue that stays first, or declare it without auto_delete",
+        )
+
+
+def _refuse_under_sharding(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for an exchange that the broker cannot declare because a policy shards it at that progress.
+
+    With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
+    leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl`` add_binding/3; tested on 4.0.5 with Khepri and on
+    4.3.6; with Mnesia 3.8.9, 3.10.8 and 4.0.5 accept it). A policy that follows the exchange is safe.
+    """
+    subject = change.subject
+    assert isinstance(subject, ExchangeDefinition)  # the rule is one of exchanges
+    policy = policy_in_the_way(subject, progress.policies.values(), progress.compared.release)
+    if policy is not None:
+        yield Finding(
+            "sharded",
+            f"exchange {subject.name} cannot be declared while the policy {policy.name} shards it: the broker would close the "
+            "connection (541) and leave an exchange that routes nothing",
+            f"remove the policy (rabbitmqctl clear_policy {shlex.quote(policy.name)}), declare the exchange, and then set the "
+            "policy again; apply does that in this order if the topology has the policy, too",
+        )
+
+
+def _find_unsendable(change: PlannedChange, _: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for each argument that cannot be sent, so that no change is made before it fails."""
+    assert not isinstance(change.subject, PolicyDefinition)  # the management API sends policies
+    for name, value in change.subject.arguments.items():
+        if fault := unsendable(name, value):
+            yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
+
+
+def _refuse_declaration(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for what the broker's release refuses, or that loses messages; if it is not known, the newest one."""
+    wanted, release = change.subject, progress.compared.release
+    assert not isinstance(wanted, BindingDefinition)  # the rule is one of declarations
+    for found in declaration_faults(wanted, release):
+        if progress.compared.live.release is not None and found.field.endswith("queue-master-locator"):
+            continue  # `_find_denied_feature` knows whether this broker permits it
+        where = f"{change.kind} {change.name}: {found.field} = {show_value(found.value)}"
+        by = f"RabbitMQ {release.version}"
+        message = f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
+        yield Finding("declaration", message, found.fix)
+    if isinstance(wanted, QueueDefinition) and wanted.type == "quorum":
+        for found in limit_faults(wanted, release):
+            message = f"queue {wanted.name}: {found.message}"
+            yield Finding("delivery-limit", message, found.fix, destination=wanted.name)
+
+
+#: The settings of policies that only a broker with a plugin accepts: the type of exchange that shows it, the first release in which the type
+#: does not show it any more, and the plugin. From that release on nothing in the management API shows it at once.
+_PLUGIN_SETTINGS = (
+    (("shards-per-node", "routing-key"), MODULUS_EXCHANGE, (4, 3, 0), "rabbitmq_sharding"),
+    (FEDERATION_SETTINGS, "x-federation-upstream", (4, 1, 0), "rabbitmq_federation"),
+)
+
+
+def _find_missing_plugin(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
+    wanted, types, release = (
+        change.subject,
+        progress.compared.live.facts.limits.exchange_types,
+        progress.compared.release,
+    )
+    if not types:
+        return
+    if isinstance(wanted, ExchangeDefinition):
+        # Of a type that a release brought, `declaration_faults` names the release.
+        if wanted.type not in types and first_release_of(wanted.type) is None:
+            message = f"exchange {wanted.name} is of type {wanted.type}, and the broker has no exchanges of this type"
+            yield Finding("exchange-type", message, exchange_type_remedy(wanted.type), exchange=wanted.name)
+    elif isinstance(wanted, PolicyDefinition):
+        for name in wanted.definition:
+            for names, type_, until, plugin in _PLUGIN_SETTINGS:
+                if name in names and type_ not in types and release.numbers < until:
+                    message = (
+                        f"policy {wanted.name} sets {name}, and the broker does not have the plugin {plugin}"
+                    )
+                    yield Finding("plugin", message, f"run rabbitmq-plugins enable {plugin} on every node")
+
+
+#: The deprecated features that a plan can use.
+DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "classic_queue_mirroring")
+
+
+def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for an object that uses a deprecated feature that the broker denies, or a feature flag that is disabled.
+
+    For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
+    tested on 4.3.6).
+    """
+    subject, denied = change.subject, progress.compared.live.facts.limits.denied_features
+    if isinstance(subject, QueueDefinition) and denied.get(flag := f"{subject.type}_queue"):
+        message = f"queue {change.name} is of type {subject.type}, and the feature flag {flag} of the broker is disabled"
+        yield Finding("denied-feature", message, f"run rabbitmqctl enable_feature_flag {flag}")
+    use = _find_deprecated_use(subject)
+    if use is not None and denied.get(use[0]):
+        feature, usage, fix = use
+        message = (
+            f"{change.kind} {change.name} {usage}, and the broker denies the deprecated feature {feature}"
+        )
+        yield Finding("denied-feature", message, fix)
+
+
+def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange]) -> Iterator[str]:
+    """Yield a warning for each object that uses a deprecated feature of which it is not known whether the broker denies it."""
+    for change in changes:
+        use = None if change.wanted is None else _find_deprecated_use(change.wanted)
+        if use is not None and live.facts.limits.denied_features.get(use[0]) is False:
+            feature, usage, fix = use
+            yield (
+                f"{change.kind} {change.name} {usage}, and whether the broker denies the deprecated feature {feature} is not known: if it "
+                f"does, the plan fails there; {fix}, or see rabbitmqctl list_deprecated_features"
+            )
+
+
+def _find_deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
+    """Return the deprecated feature that an object uses, how it uses it, and the remedy."""
+    if isinstance(subject, QueueDefinition):
+        if "x-queue-master-locator" in subject.arguments:
+            return "queue_master_locator", "has x-queue-master-locator", "use x-queue-leader-locator"
+        if not subject.durable and not subject.exclusive:
+            return "transient_nonexcl_queues", "is not durable", "declare it as durable"
+    if isinstance(subject, PolicyDefinition):
+        if "queue-master-locator" in subject.definition:
+            return "queue_master_locator", "sets queue-master-locator", "use queue-leader-locator"
+        if "ha-mode" in subject.definition:
+            return "classic_queue_mirroring", "sets ha-mode", "use quorum queues"
+    return None
+
+
+def _limit_refusals(
+    compared: Comparison, changes: Sequence[PlannedChange], rings: Iterable[KeyMapPlan]
+) -> Iterator[Finding]:
+    """Yield the refusal of more queues than the limit of the vhost permits, which the broker would refuse one by one (406)."""
+    limits = compared.live.facts.limits
+    if limits.queues_left is None:
+        return
+    steps = {"create": 1, "delete": -1}
+    counts = accumulate(steps.get(change.action, 0) for change in changes if change.kind == "queue")
+    added = max(counts, default=0)
+    has_mark = evidence_of(compared.live).mark.stamp.identity is not None or not any(
+        ring.is_ring for ring in rings
+    )
+    room = max(0, limits.queues_left - (not has_mark))
+    if added > room:
+        own = "the lock" if has_mark else "the lock and the mark"
+        message = f"the plan adds {plural(added, 'queue')}, and the limit of the vhost (max-queues) leaves room for {room} beside {own} of an apply"
+        fix = Fix(f"delete queues that nobody needs, or raise max-queues by {added - room}")
+        is_for_mark = added <= limits.queues_left
+        if is_for_mark:
+            fix = Fix(fix, ", or store no record of rings with ", _NO_RECORD, " of an apply")
+        yield Finding("limit", message, fix, override=_NO_RECORD if is_for_mark else None)
+
+
+# -- all refusals of a plan
+
+
+class _Progress:
+    """What is known before a change of a plan.
+
+    Attributes:
+        compared: the two sides.
+        slots: the exchange of each wanted slot.
+        present: the queues and exchanges that exist.
+        policies: the policies that exist, by name.
+        expiring: the number of bindings of each auto-delete exchange that the plan neither deletes nor replaces.
+        links: the exchanges and queues of federation links.
+        undone: the binding that the next change removes. Ghost buckets are removed by a bind that is undone at once, and their queue may be
+            deleted in the end.
+    """
+
+    def __init__(self, compared: Comparison, changes: Sequence[PlannedChange]) -> None:
+        live = compared.live
+        self.compared = compared
+        self.slots = {slot: name for name, layout in compared.layouts.items() for slot in layout.names.slots}
+        self.present = set(compared.existing)
+        self.policies = {policy.name: policy for policy in live.policies}
+        removed = {
+            change.name for change in changes if change.kind == "exchange" and change.action in _REMOVED
+        }
+        bound = Counter(binding.source for binding in live.bindings)
+        self.expiring = {
+            exchange.name: len(exchange.ring or ()) + bound[exchange.name]
+            for exchange in live.exchanges
+            if exchange.auto_delete and exchange.name not in removed | live.sources_left_out
+        }
+        self.links = federation_links(live)
+        self.undone: BindingDefinition | None = None
+
+    def apply(self, change: PlannedChange) -> None:
+        """Continue after a change."""
+        subject = change.subject
+        if isinstance(subject, BindingDefinition):
+            if subject.source in self.expiring:
+                self.expiring[subject.source] += 1 if change.action == "bind" else -1
+        elif isinstance(subject, PolicyDefinition):
+            if change.wanted is None:
+                self.policies.pop(subject.name, None)
+            else:
+                self.policies[subject.name] = subject
+        elif change.action == "create" and subject.ref is not None:
+            self.present.add(subject.ref)
+
+
+class _ChangeRule(NamedTuple):
+    """A rule for single changes: the actions and the kinds of objects that it concerns, and what it finds about one of them."""
+
+    actions: Collection[str]
+    kinds: Collection[str]
+    find: Callable[[PlannedChange, _Progress], Iterable[Finding]]
+
+
+_DECLARED = ("create", "update", "replace")
+_REMOVED = ("delete", "replace")
+#: The rules for single changes, in the order of their refusals.
+_RULES = {
+    "missing": _ChangeRule(["bind"], ["binding"], _find_absent_ends),
+    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
+    "auto-delete": _ChangeRule(["unbind"], ["binding"], _find_last_binding),
+    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _find_missing_plugin),
+    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refuse_declaration),
+    "sharded": _ChangeRule(_DECLARED, ["exchange"], _refuse_under_sharding),
+    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _find_denied_feature),
+    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _find_unsendable),
+}
+
+
+def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]) -> dict[str, list[Finding]]:
+    """Return what each rule finds, in one pass over the changes."""
+    found: dict[str, list[Finding]] = {name: [] for name in _RULES}
+    progress = _Progress(compared, changes)
+    for change, following in zip_longest(changes, changes[1:]):
+        is_undone = following is not None and following.action == "unbind"
+        progress.undone = following.binding if is_undone else None
+        for name, rule in _RULES.items():
+            if change.action in rule.actions and change.kind in rule.kinds:
+                found[name] += rule.find(change, progress)
+        progress.apply(change)
+    return found
+
+
+def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
+    name, means = ring.exchange, evidence_of(compared.live).means
+    if ring.way == "external":
+        message = f"exchange {name} is external, and its ring differs"
+        yield Finding("different", message, "correct the topology, or ask its owner")
+    if ring.ring is not None and ring.ring.fault:
+        yield Finding("ring", f"the ring of {name} cannot be planned: {ring.ring.fault}")
+    if ring.before.kind == "super-stream" and ring.movement.unknown and ring.moments:
+        yield unknown_partitions_refusal(ring)
+    if ring.way == "reset":
+        yield unknown_order_refusal(ring, means, is_remade=name in compared.redeclared)
+    elif (ring.way == "by-order" or (ring.way == "unchanged" and ring.handed_over)) and not (
+        ring.before.ground.is_certain
+    ):
+        yield unknown_order_refusal(ring, means)
+    if ring.is_over_limit and ring.way != "reset":
+        yield movement_refusal(ring, is_default=compared.limit(name) is None)
+
+
+def refusals_of(
+    compared: Comparison,
+    changes: Sequence[PlannedChange],
+    rings: Iterable[KeyMapPlan],
+    unbound: Iterable[BindingDefinition],
+) -> tuple[Finding, ...]:
+    """Return the reasons to refuse a plan.
+
+    Args:
+        compared: the two sides.
+        changes: the changes, in order.
+        rings: the plans of rings.
+        unbound: the owned bindings that are removed although neither end is deleted.
+    """
+    rings, found = list(rings), _find_refused_changes(compared, changes)
+    impossible = sorted(ring.exchange for ring in rings if ring.way == "impossible")
+    remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
+    resets = {ring.exchange for ring in rings if ring.way == "reset"}
+    replaced = [
+        (live, new) for live, new in compared.replaced if new.kind != "exchange" or new.name not in remade
+    ]
+    external = [one for one in compared.objects if one.kind != "unexpected" and not one.is_ours]
+    refusals = (
+        *_cluster_refusals(compared, changes),
+        *vhost_refusals(compared.wanted, compared.live),
+        *_limit_refusals(compared, changes, rings),
+        *(external_refusal(one) for one in external if one.subject.kind != "binding"),
+        *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
+        *(hole_refusal(name) for name in remade if name not in resets),
+        *found.pop("missing"),
+        *(replacement_refusal(live, new, compared.release) for live, new in replaced),
+        *(_deletion_refusal_with_uses(deleted, compared.uses) for deleted in compared.deleted),
+        *found.pop("unlink"),
+        *map(deletion_refusal, unbound),
+        *(external_refusal(one) for one in external if one.subject.kind == "binding"),
+        *chain.from_iterable(found.values()),
+    )
+    return tuple(dict.fromkeys(refusals))
+
+
+def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
+    """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
+    for change in changes:
+        queue = change.wanted
+        if isinstance(queue, QueueDefinition) and queue.exclusive:
+            yield Finding(
+                "exclusive",
+                f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",
+                'leave it out of the file, or write owner = "external", as its client declares it',
+            )
+
+
+def check_certain(exchange: str, slots: KeyMap, means: Means) -> None:
+    """Raise an error for a ring that is assumed: the member of a key is then not known. `means` are those of `know_rings`."""
+    if not slots.ground.is_certain:
+        raise InputError(
+            Fix(
+                f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
+                know_rings({exchange: slots}, means),
+            )
+        )

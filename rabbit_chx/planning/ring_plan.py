@@ -1,0 +1,457 @@
+"""What a plan does with one exchange that hashes: the maps of keys before and after, the steps, and the exact shares of keys that move.
+
+`find_best_steps` finds the binds and unbinds that turn a live ring into the wanted one, in the order that disturbs the fewest keys.
+
+A broker changes a ring in two ways only. A bind appends buckets. An unbind removes all buckets of a destination, and the later buckets get
+lower numbers. So members can stay only if the wanted ring begins with them and the live ring has them in the same order. All others are
+unbound, and the rest of the wanted ring is bound after those that stay. No other way takes fewer operations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from typing import Literal, NamedTuple, TypeAlias
+
+from rabbit_chx.planning.movement import MovementCounter, bucket_count
+from rabbit_chx.records.live_rings import LiveRing, make_ring
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ring_changes
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.flows import Flows
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.ring_changes import RingState
+from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
+from rabbit_chx.topology.slots.slot_view import SlotView
+from rabbit_chx.words import percent
+
+#: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
+_MANY_STEPS = 200
+
+Strategy: TypeAlias = Literal[
+    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "more-queues"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RingProposal:
+    """An alternative plan for the wanted members.
+
+    Attributes:
+        moved: the exact share of keys whose destination differs at the end.
+        moved_at_worst: the same at the worst moment between the steps.
+        ring: the members in their order; for the proposal ``slots`` the queues that share the slots; empty for the proposal
+            ``more-queues``, whose queues do not exist.
+        description: the method and its cost, in words.
+        slots: the number of slots of the proposal ``slots``; else None.
+    """
+
+    strategy: Strategy
+    moved: float
+    moved_at_worst: float
+    ring: tuple[RingMember, ...]
+    description: str
+    slots: int | None = None
+
+
+class SlotHandOver(NamedTuple):
+    """A slot whose queue changes; `old` or `new` is None if the slot has no queue or several queues."""
+
+    slot: str
+    old: str | None
+    new: str | None
+
+
+class Moment(NamedTuple):
+    """The keys after a step of a plan.
+
+    Attributes:
+        moved: the share of keys whose destination differs from that before the plan. Keys without a destination count.
+        lost: the share of keys without a destination: their messages are unroutable.
+    """
+
+    moved: float
+    lost: float
+
+
+class Movement(NamedTuple):
+    """The keys that a plan moves in one key map.
+
+    Attributes:
+        moments: the keys after each step, and after each other change that moves some. A key keeps its destination only by chance if the
+            exchange hashes something else afterwards: then all keys move. If `unknown` is set, the shares are the largest possible ones.
+        unknown: why the exact shares are not known; empty if they are.
+        transient_share: the largest share of keys whose queue differs from that at the end while the bindings of an empty map are made; 0
+            if the exchange and its queues are new, so that nobody publishes.
+        has_flows: True if the two maps determine which keys move: not if the exchange hashes something else, or by another hash, afterwards.
+    """
+
+    moments: tuple[Moment, ...] = ()
+    unknown: str = ""
+    transient_share: float = 0.0
+    has_flows: bool = True
+
+    @property
+    def end(self) -> Moment:
+        """The keys at the end."""
+        return self.moments[-1] if self.moments else Moment(0.0, 0.0)
+
+    @property
+    def peak(self) -> Moment:
+        """The most keys that have moved at any moment, and the most that are lost at any one."""
+        moved = max((moment.moved for moment in self.moments), default=0.0)
+        return Moment(moved, max((moment.lost for moment in self.moments), default=0.0))
+
+    @property
+    def figures(self) -> tuple[float, float]:
+        """The share of keys that moves at the end, and at the worst moment."""
+        return self.end.moved, self.peak.moved
+
+    def exceeds(self, limit: float | None, before: KeyMap) -> bool:
+        """Return True if more keys move than a limit (None: any) permits. If no key had a destination before, none moves."""
+        return limit is not None and self.peak.moved > limit and before.bucket_count > 0
+
+
+_NOTHING_MOVES = Movement()
+#: How a plan changes a ring. Its exchange is new, deleted, replaced, or external and left. Or it is kept: then it needs no steps; or steps that are
+#: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first, or that the
+#: steps of an apply that has not ended are repeated.
+Way: TypeAlias = Literal[
+    "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset", "repeated"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RingSteps:
+    """The binds and unbinds that turn a live ring into the wanted one.
+
+    Attributes:
+        before: the live ring; empty if the exchange is new.
+        after: the wanted ring.
+        early: the binds and unbinds before the replacement of objects, in order.
+        late: those after the replacement of objects.
+        movement: the keys that they move in a ring without slots.
+        way: how the ring is changed.
+        fault: why no broker of this release has the wanted ring; empty if it has.
+        reorderable: the wanted members if another order may be proposed, else empty.
+        counter: what counted the keys that move away from the live ring, if something did.
+    """
+
+    before: HashRing
+    after: HashRing
+    early: tuple[PlannedChange, ...] = ()
+    late: tuple[PlannedChange, ...] = ()
+    movement: Movement = _NOTHING_MOVES
+    way: Way = "unchanged"
+    fault: str = ""
+    reorderable: tuple[RingMember, ...] = ()
+    counter: MovementCounter | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def steps(self) -> tuple[PlannedChange, ...]:
+        """The binds and unbinds, in order."""
+        return self.early + self.late
+
+
+@dataclass(frozen=True)
+class KeyMapPlan:
+    """The change of one exchange that hashes: with a ring, or the bindings of an ``x-modulus-hash`` exchange, or a super stream.
+
+    Attributes:
+        before: the live map; empty if the exchange is new, or its type was another one that does not hash.
+        after: the wanted map.
+        movement: the keys that move.
+        ring: the steps of a ring; None for an exchange whose bindings have no order, and that has no steps.
+        limit: the share of keys that may move; None: any.
+        slots: the slots before and after the plan; None without slots. With slots, shares are counted by queue.
+        proposals: alternatives with the same members, with their shares; the first is the plan as written. Empty if nothing moves or the
+            live map is not known.
+    """
+
+    exchange: str
+    before: KeyMap
+    after: KeyMap
+    movement: Movement = field(default=_NOTHING_MOVES, repr=False)
+    ring: RingSteps | None = field(default=None, repr=False)
+    limit: float | None = None
+    slots: tuple[SlotView, SlotView] | None = field(default=None, repr=False, compare=False)
+    proposals: tuple[RingProposal, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The keys after each step, and after each other change that moves some."""
+        return self.movement.moments
+
+    @property
+    def moved(self) -> float:
+        """The share of keys with another destination at the end."""
+        return self.movement.end.moved
+
+    @property
+    def moved_at_worst(self) -> float:
+        """The largest share of keys whose destination differs from `before` at any moment."""
+        return self.movement.peak.moved
+
+    @property
+    def lost_at_worst(self) -> float:
+        """The largest share of keys without a destination at any moment."""
+        return self.movement.peak.lost
+
+    @property
+    def unknown(self) -> str:
+        """Why the exact shares are not known; empty if they are."""
+        return self.movement.unknown
+
+    @property
+    def way(self) -> Way:
+        """How the ring is changed."""
+        return "unchanged" if self.ring is None else self.ring.way
+
+    @property
+    def steps(self) -> tuple[PlannedChange, ...]:
+        """The binds and unbinds of a ring, in order."""
+        return () if self.ring is None else self.ring.steps
+
+    @property
+    def ring_after(self) -> HashRing | None:
+        """The wanted map, if it is a ring."""
+        return self.ring.after if self.ring is not None and self.after.kind == HASH_EXCHANGE else None
+
+    @property
+    def is_ring(self) -> bool:
+        """True if the exchange is of type ``x-consistent-hash`` before or afterwards, also with slots."""
+        return HASH_EXCHANGE in (self.before.kind, self.after.kind)
+
+    @property
+    def is_moving(self) -> bool:
+        """True if the map changes, or keys of it move."""
+        return bool(self.steps or self.moved or self.moved_at_worst)
+
+    @property
+    def is_over_limit(self) -> bool:
+        """True if more keys move than the limit."""
+        return self.movement.exceeds(self.limit, self.before)
+
+    @property
+    def handed_over(self) -> tuple[SlotHandOver, ...]:
+        """The slots whose queue changes, in ring order."""
+        if self.slots is None:
+            return ()
+        old, new = (view.owners for view in self.slots)
+        kept = [place for place in self.before.destinations if place in old and old[place] != new[place]]
+        wanted = {*self.after.destinations} if kept else set()
+        return tuple(
+            SlotHandOver(place.name, _queue_or_none(old[place]), _queue_or_none(new[place]))
+            for place in kept
+            if isinstance(place, ExchangeRef) and place in wanted
+        )
+
+    @property
+    def moves(self) -> str:
+        """The share of keys that moves, in words."""
+        if self.unknown and self.moved_at_worst:
+            return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
+        return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the peak"
+
+    @property
+    def new_takers(self) -> tuple[Place, ...]:
+        """The new destinations, if they alone take keys, and at no moment others do: then the order of each key can be kept; else empty."""
+        matrix = self.matrix()
+        if matrix is None or self.slots is not None or self.moved_at_worst > self.moved:
+            return ()
+        takers = tuple(dict.fromkeys(to for source, to in matrix if source != to))
+        return () if {*takers} & {*self.before.destinations, None} else takers
+
+    def matrix(self) -> Flows | None:
+        """Return the exact share of keys that move from each destination to each other one, in ring order.
+
+        With slots, the destinations are queues, in the order of names. Return None if the maps do not determine the shares: the order of the
+        bindings is not known, the exchange hashes something else afterwards, or a first run has moved slots.
+        """
+        if self.unknown or not self.movement.has_flows:
+            return None
+        if self.slots is None:
+            return self.before.flows(self.after)
+        before, after = self.slots
+        return before.map_of(self.before).flows(after.map_of(self.after)).sorted_by(order_of_place)
+
+
+def _queue_or_none(owner: Place) -> str | None:
+    return owner if isinstance(owner, str) else None
+
+
+# -- the steps of a ring
+
+
+def find_best_steps(
+    live: LiveRing,
+    wanted: Sequence[RingMember],
+    replaced: Collection[Destination],
+    counter: MovementCounter,
+) -> RingSteps | None:
+    """Return the steps that leave the fewest keys without a destination. Among equals, those that move the fewest keys.
+
+    Return None if no binds and unbinds make the ring.
+
+    Args:
+        live: the live ring.
+        wanted: the wanted members, in order.
+        replaced: destinations that are deleted and declared again. They are unbound first.
+        counter: counts the keys that move away from the live ring, by the owners of slots at the end.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+        NotDeterminedError: no rule of the release determines the effect of one of the operations.
+    """
+    start, target = live.state, make_ring(wanted, live.ring.release)
+    orders = {
+        (early, late): applied
+        for early, late in dict.fromkeys(_list_orders(live, wanted, replaced))
+        if (applied := apply_steps(start, (*early, *late))).ring.buckets == target.buckets
+    }
+    counter.prepare([count for applied in orders.values() for count in applied.counts])
+    candidates = []
+    for (early, late), (ring, lengths, _) in orders.items():
+        numbers, moments = counter.number_destinations(start.buckets), []
+        for step, length in zip((*early, *late), lengths, strict=True):
+            numbers = counter.update_numbers(numbers, step.binding.destination, length)
+            moments.append(Moment(*counter.count_moved_and_lost(numbers)))
+        after = HashRing(*ring) if moments else live.ring
+        moved = Movement(tuple(moments))
+        candidates.append(RingSteps(live.ring, after, early, late, moved, "by-order", counter=counter))
+    peaks = ((steps.movement.peak, steps) for steps in candidates)
+    best = min(peaks, key=lambda pair: (pair[0].lost, pair[0].moved), default=None)
+    return None if best is None else best[1]
+
+
+class AppliedSteps(NamedTuple):
+    """A ring after steps; `lengths` and `counts` are the numbers of its buckets after each step, with and without holes."""
+
+    ring: RingState
+    lengths: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def apply_steps(ring: RingState, steps: Sequence[PlannedChange]) -> AppliedSteps:
+    """Apply the steps of a ring, in order."""
+    lengths, counts = [], []
+    for step in steps:
+        binding = step.binding
+        change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
+        ring = change(ring, binding.destination, binding.routing_key)
+        lengths.append(len(ring.buckets))
+        counts.append(bucket_count(ring.buckets))
+    return AppliedSteps(ring, tuple(lengths), tuple(counts))
+
+
+def make_step(action: Literal["bind", "unbind"], exchange: str, member: RingMember) -> PlannedChange:
+    """Return the bind or unbind of a member."""
+    binding = BindingDefinition(exchange, member.destination, member.key, member.arguments)
+    if action == "bind":
+        return PlannedChange("bind", None, binding, ring=True)
+    return PlannedChange("unbind", binding, None, ring=True)
+
+
+def unbind_all(live: LiveRing) -> tuple[PlannedChange, ...]:
+    """Return the unbinds of all members, from the end of the ring."""
+    position = {destination: n for n, destination in enumerate(live.ring.destinations)}
+    members = sorted(live.bound, key=lambda member: -position.get(member.destination, len(position)))
+    return tuple(make_step("unbind", live.exchange, member) for member in members)
+
+
+def count_kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
+    """Return the number of leading wanted members that can stay bound."""
+    if len({member.destination for member in wanted}) < len(wanted):
+        return 0
+    runs = [(destination, len(list(run))) for destination, run in groupby(live.ring.buckets)]
+    run_counts = Counter(destination for destination, _ in runs)
+    bindings = Counter(member.destination for member in live.bound)
+    positions = {
+        run: n for n, run in enumerate(runs) if run[0] and run_counts[run[0]] == bindings[run[0]] == 1
+    }
+    bound, last = set(live.bound), -1
+    for number, member in enumerate(wanted):
+        position = positions.get((member.destination, member.weight), -1)
+        if position <= last or member not in bound:
+            return number
+        last = position
+    return len(wanted)
+
+
+def _list_orders(
+    live: LiveRing, wanted: Sequence[RingMember], replaced: Collection[Destination]
+) -> Iterator[tuple[tuple[PlannedChange, ...], tuple[PlannedChange, ...]]]:
+    """Yield orders of the same operations, each in two parts: those before and those after the replacement of destinations.
+
+    All orders have the same operations: only the members at the start of the wanted ring can stay, so the others are unbound, and the binds
+    are in the wanted order. What is free is when a destination is unbound, and too many orders are possible to count all. Three cover what a
+    plan can gain: alternately (the bucket count stays nearly constant, so few keys move twice), all unbinds first (members that stay keep
+    their keys meanwhile), and removed destinations last (the ring is not empty in between). The counted shares choose.
+    """
+    end = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
+    kept = count_kept_members(live, wanted[:end])
+    unbinds = _list_unbinds(live, {member.destination for member in wanted[:kept]})
+    early = tuple(
+        step for destination in [*unbinds] if destination in replaced for step in unbinds.pop(destination)
+    )
+    binds = [make_step("bind", live.exchange, member) for member in wanted[kept:]]
+    rebound = {bind.binding.destination for bind in binds}
+    removed = [destination for destination in unbinds if destination not in rebound]
+    yield early, tuple(_alternate(unbinds, removed, binds))
+    if len(unbinds) + len(binds) <= _MANY_STEPS or not live.ring.buckets:
+        yield early, (*chain.from_iterable(unbinds.values()), *binds)
+        yield early, tuple(_remove_last(unbinds, removed, binds))
+
+
+def _list_unbinds(live: LiveRing, kept: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
+    """Return the steps that remove each destination that is not kept: first those without buckets, then from the end of the ring.
+
+    A destination with ghost buckets has no binding, so it cannot be unbound. It is bound first: a bind adds no bucket to a destination that
+    has some.
+    """
+    bound: dict[Destination, list[RingMember]] = {}
+    for member in live.bound:
+        bound.setdefault(member.destination, []).append(member)
+    in_ring = dict.fromkeys(reversed(live.ring.destinations))
+    steps = {}
+    without_buckets = (destination for destination in bound if destination not in in_ring)
+    for destination in (*without_buckets, *in_ring):
+        if destination not in kept:
+            members = bound.get(destination, [RingMember(destination)])
+            bind = () if destination in bound else (make_step("bind", live.exchange, members[0]),)
+            unbinds = (make_step("unbind", live.exchange, member) for member in members)
+            steps[destination] = [*bind, *unbinds]
+    return steps
+
+
+def _alternate(
+    unbinds: Mapping[Destination, Sequence[PlannedChange]],
+    removed: Sequence[Destination],
+    binds: Sequence[PlannedChange],
+) -> Iterator[PlannedChange]:
+    """Yield unbinds and binds alternately, so that the number of destinations changes as little as possible."""
+    new_count = sum(bind.binding.destination not in unbinds for bind in binds)
+    surplus = max(len(removed) - new_count, 0)
+    for destination in removed[:surplus]:
+        yield from unbinds[destination]
+    others, remaining = iter(removed[surplus:]), dict(unbinds)
+    for bind in binds:
+        destination = bind.binding.destination
+        yield from remaining.pop(destination if destination in unbinds else next(others, destination), ())
+        yield bind
+
+
+def _remove_last(
+    unbinds: Mapping[Destination, Sequence[PlannedChange]],
+    removed: Sequence[Destination],
+    binds: Sequence[PlannedChange],
+) -> Iterator[PlannedChange]:
+    """Yield the unbinds of the removed destinations last, so that the ring is not empty between two steps if that can be avoided."""
+    remaining = dict(unbinds)
+    for bind in binds:
+        yield from remaining.pop(bind.binding.destination, ())
+        yield bind
+    for destination in removed:
+        yield from unbinds[destination]

@@ -1,0 +1,351 @@
+"""The keys of each hash exchange that another release moves, and remedies: ``rabbit-chx compare FILE --to-release``. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.report_parts import matrix_table, numbers, texts
+from rabbit_chx.analysis.wording import finding_as_json
+from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.planning.remedies import apply_fix
+from rabbit_chx.planning.targets import with_release
+from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.routing import (
+    Binding,
+    Destination,
+    HashRing,
+    Release,
+    rules,
+)
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.flows import Flows
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.routing.release import GHOSTS_SINCE, Rule
+from rabbit_chx.topology.model import LiveTopology, Topology
+from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.rules.reach import transient_destinations
+from rabbit_chx.words import percent
+
+#: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.
+#: ``unknown``: no rule determines whether keys move.
+Verdict: TypeAlias = Literal["safe", "repair", "moves", "unknown"]
+#: The effect of a restart during the upgrade on the order of a ring. An exchange without an order has ``none``.
+RingOrder: TypeAlias = Literal["kept", "lost", "none"]
+_RESTARTS = (rules.RESTART_SHUFFLES, rules.RESTART_EMPTIES, rules.RESTART_SORTS, rules.RESTART_KEEPS)
+#: The rules that determine the seed of a header's value.
+_OF_HEADERS = (
+    rules.HEADER_IS_TUPLE, rules.HEADER_IS_BARE, rules.INTEGER_IS_SEED, rules.TIMESTAMP_IS_SEED,
+    rules.LIST_IS_ITS_HEAD, rules.VOID_IS_UNDEFINED, rules.FIRST_HEADER_COUNTS, rules.LAST_HEADER_COUNTS,
+)  # fmt: skip
+_DRAIN = (
+    "Stop the publishers of {name}, let the consumers empty its queues, upgrade, and start the publishers again: "
+    "then no key is in two queues at once"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeUpgrade:
+    """The effect of an upgrade on a hash exchange.
+
+    Attributes:
+        hashes: the hashed part of a message, in words.
+        moved: the share of keys whose queue changes while the ring keeps its order; None if no rule determines it.
+        exact: the exact shares of keys that move between destinations; None if no rule determines them, or if the releases hash the same
+            value differently. Then `moved` is the share of two independent hashes.
+        order: the effect of a restart on the order of the ring.
+        findings: other effects on the exchange: ``order`` (the order of the ring may change in a restart), ``hashed-differently`` (the same
+            header value has another hash), ``refused-message`` (the broker closes the connection on some messages), ``modulus-order``
+            (bindings are numbered in another order), ``second-binding`` (a destination that is bound twice has other buckets), ``weight``
+            (a binding cannot be made again), ``transient-destination`` (a member does not survive the restart).
+    """
+
+    name: str
+    hashes: str
+    moved: float | None
+    exact: Flows | None = None
+    order: RingOrder = "none"
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The effect on the exchange's keys."""
+        if self.moved is None:
+            return "unknown"
+        if self.moved:
+            return "moves"
+        return "repair" if self.order == "lost" else "safe"
+
+
+def predict_upgrade(
+    topology: Topology | LiveTopology, before: Release, after: Release, *, file: str | None = None
+) -> tuple[ExchangeUpgrade, ...]:
+    """Return the effect of an upgrade on each hash exchange of a topology, whose rings are replayed from their members.
+
+    `file` is the name of the topology's file for the repair commands; None if there is no file.
+
+    Raises:
+        InputError: a broker would refuse the arguments of an exchange, or the release before a weight.
+    """
+    old, new = with_release(topology, before), with_release(with_release(topology, before), after)
+    transient = transient_destinations(new)
+    return tuple(
+        _modulus_upgrade(exchange.name, old, new)
+        if exchange.type == MODULUS_EXCHANGE
+        else _ring_upgrade(exchange, old, new, transient, file)
+        for exchange in new.exchanges
+        if exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE)
+    )
+
+
+def _modulus_upgrade(name: str, before: LiveTopology, after: LiveTopology) -> ExchangeUpgrade:
+    hashes, maps = "all routing keys", (before.modulus(name), after.modulus(name))
+    releases = [each.release for each in maps]
+    drained = _DRAIN.format(name=name)
+    try:
+        exact = maps[0].flows(maps[1])
+    except NotDeterminedError:
+        release = next(release for release in releases if release.follows(rules.MODULUS_UNORDERED))
+        finding = Finding(
+            "modulus-order",
+            f"on RabbitMQ {release} {rules.MODULUS_UNORDERED.says}",
+            f"assume that most keys move. {drained}. Or use x-consistent-hash instead.",
+        )
+        return ExchangeUpgrade(name, hashes, None, findings=(finding,))
+    if not exact.moved:
+        return ExchangeUpgrade(name, hashes, 0.0, exact)
+    ordered = (rules.MODULUS_BY_BINDING_KEY, rules.MODULUS_BY_NAME)
+    old, new = (next(filter(release.follows, ordered)) for release in releases)
+    finding = Finding(
+        "modulus-order",
+        f"on RabbitMQ {releases[0].version} {old.says}; on {releases[1].version} {new.says}",
+        f"binding keys cannot restore the old order, because they no longer count. {drained}.",
+    )
+    return ExchangeUpgrade(name, hashes, exact.moved, exact, findings=(finding,))
+
+
+def _ring_upgrade(
+    exchange: ExchangeDefinition,
+    before: LiveTopology,
+    after: LiveTopology,
+    transient: Mapping[Destination, str],
+    file: str | None,
+) -> ExchangeUpgrade:
+    """Return the effect on an ``x-consistent-hash`` exchange, which is in both topologies."""
+    name, old, new = exchange.name, before.rings[exchange.name], after.rings[exchange.name]
+    hashed_on = HashedOn.from_arguments(exchange.arguments)
+    is_alike = hashed_on.kind != "header" or all(
+        old.release.follows(rule) == new.release.follows(rule) for rule in _OF_HEADERS
+    )
+    maps = before.key_map(name), after.key_map(name)
+    exact = maps[0].flows(maps[1]) if is_alike else None
+    # The release that determines the order of the ring.
+    decisive = new.release if old.release.follows(rules.RESTART_KEEPS) else old.release
+    order: RingOrder = "kept" if decisive.follows(rules.RESTART_KEEPS) else "lost"
+    if len({*old.destinations, *new.destinations}) < 2:
+        order = "none"
+    bindings = tuple(member.binding for member in exchange.ring or ())
+    findings = [
+        *(_differently_hashed(name, hashed_on, old.release, new.release) if not is_alike else ()),
+        *(_refused_messages(old.release, new.release) if hashed_on.kind == "header" else ()),
+        *_second_binding_findings(name, bindings, old, new),
+        *(_order_findings(exchange, decisive, file) if order == "lost" else ()),
+        *_weight_findings(name, bindings, new.release),
+        *_transient_findings(name, new, transient),
+    ]
+    moved = _estimate_movement(*maps) if exact is None else exact.moved
+    return ExchangeUpgrade(name, str(hashed_on), moved, exact, order, tuple(findings))
+
+
+def _estimate_movement(before: KeyMap, after: KeyMap) -> float:
+    """Return the share that two independent hashes move."""
+    old, new = before.shares(), after.shares()
+    if old.keys() == new.keys() and len(old) < 2:
+        return 0.0
+    return 1 - sum(share * new.get(place, 0.0) for place, share in old.items())
+
+
+def _order_findings(exchange: ExchangeDefinition, decisive: Release, file: str | None) -> Iterator[Finding]:
+    restart = next(filter(decisive.follows, _RESTARTS))
+    yield Finding(
+        "order",
+        f"an upgrade restarts the broker, and on RabbitMQ {decisive} after a {restart.about} {restart.says}; an "
+        "import of definitions loses the order too. So repair the ring after the upgrade, before publishers start",
+        _repair(exchange, file),
+    )
+
+
+def _weight_findings(name: str, bindings: Iterable[Binding], after: Release) -> Iterator[Finding]:
+    if heavy := [f"{place!s} (key {key})" for place, key in bindings if _is_heavy(place, key, after)]:
+        yield Finding(
+            "weight",
+            f"RabbitMQ {after.version} takes weights up to 10,000: {', '.join(heavy[:3])} stays bound by an upgrade in "
+            "place, and cannot be bound again, neither by a repair nor by an import of definitions",
+            f"before the upgrade, divide all weights of {name} by the same number",
+        )
+
+
+def _is_heavy(destination: Destination, key: str, after: Release) -> bool:
+    """Return True if the release after the upgrade refuses the binding when it is made again."""
+    try:
+        weight_of(destination, key, after)
+    except InputError:
+        return True
+    return False
+
+
+def _differently_hashed(name: str, hashed_on: HashedOn, before: Release, after: Release) -> Iterator[Finding]:
+    typed, bare = "with its wire type", "bare, and takes an integer as the seed itself"
+    old, new = (typed, bare) if before.follows(rules.HEADER_IS_TUPLE) else (bare, typed)
+    cure = f"no order of the ring keeps these keys. {_DRAIN.format(name=name)}."
+    if before.follows(rules.HEADER_IS_TUPLE) and after.follows(rules.LIST_IS_ITS_HEAD):
+        header = hashed_on.name.decode(errors="replace")
+        cure += (
+            f" Or publishers send the header {header!r} as an array with the value as its only element, from the "
+            "upgrade on: of an array the first element is hashed, with its wire type. Then every key stays."
+        )
+    says = f"RabbitMQ {before.version} hashes the value of the header {old}; {after.version} hashes it {new}"
+    yield Finding("hashed-differently", says, cure)
+
+
+def _refused_messages(before: Release, after: Release) -> Iterator[Finding]:
+    cures: dict[Rule, str] = {
+        rules.MISSING_HEADER_CRASHES: "upgrade to 3.13.7 or newer, or let publishers send the header always",
+        rules.EMPTY_LIST_CRASHES: "let publishers send no such message",
+    }
+    for rule, cure in cures.items():
+        if after.follows(rule) and not before.follows(rule):
+            yield Finding("refused-message", f"{rule.about}: {rule.says}", cure)
+
+
+def _second_binding_findings(
+    name: str, bindings: Iterable[Binding], old: HashRing, new: HashRing
+) -> Iterator[Finding]:
+    bound = Counter(destination for destination, _ in set(bindings))
+    twice = ", ".join(sorted(str(destination) for destination, count in bound.items() if count > 1))
+    if not twice:
+        return
+    before, after = old.release, new.release
+    if before.follows(rules.DUPLICATES_APPEND) and not after.follows(rules.DUPLICATES_APPEND):
+        merged = [place for place in old.destinations for _ in range(old.buckets.count(place))]
+        moved = percent(old.share_moved(HashRing.from_buckets(merged, before)))
+        yield Finding(
+            "second-binding",
+            f"{twice} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
+            "for one of them",
+            f"before the upgrade, bind each destination of {name} one binding whose weight is the number of its buckets; "
+            f"that moves {moved} of the keys, where the upgrade moves {percent(old.share_moved(new))}",
+        )
+        return
+    yield Finding(
+        "second-binding",
+        f"{twice} is bound more than once: which binding has the buckets after a restart depends on the order in which the "
+        "bindings are restored",
+        "before the upgrade, unbind the binding without buckets, and bind the destination again if its buckets went too",
+    )
+
+
+def _transient_findings(name: str, ring: HashRing, transient: Mapping[Destination, str]) -> Iterator[Finding]:
+    shares = ring.shares()
+    for destination in ring.destinations:
+        if destination not in transient:
+            continue
+        share = percent(shares[destination])
+        what = f"its buckets are removed with it, so that its {share} of the keys and others move"
+        if ring.release.numbers >= GHOSTS_SINCE:
+            what = f"its buckets may stay without it (seen on 4.3.6), so that {share} of the keys are unroutable until they go"
+        yield Finding(
+            "transient-destination",
+            f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it is bound again at the end of the ring",
+            Fix(
+                "after the upgrade, run: ",
+                CommandLine("check", f"check(live, exchange={name!r})", (name,)),
+            ),
+        )
+
+
+def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
+    """Return the commands that restore the order of a ring. Without a file it must be exported before the upgrade."""
+    external = exchange.owner == "external"
+    if file is not None or external:
+        return apply_fix(file, external=external)
+    exported = f"{exchange.name}.toml"
+    export = CommandLine("export", "Broker.topology().to_toml()", (exchange.name,), output=exported)
+    return Fix(
+        "before the upgrade, run: ",
+        export,
+        "; and after it: ",
+        CommandLine("apply", "Broker.apply(plan(wanted, live))", (exported,)),
+    )
+
+
+_VERDICTS: dict[Verdict, str] = {
+    "safe": "safe",
+    "repair": "safe after a ring repair",
+    "moves": "keys move",
+    "unknown": "not known",
+}
+
+
+def upgrade_report(
+    source: str, before: Release, after: Release, exchanges: Sequence[ExchangeUpgrade]
+) -> Document:
+    """Return a row for each exchange of a topology file, then the effects and remedies, then the movement between destinations."""
+    releases = [("from", f"RabbitMQ {before}"), ("to", f"RabbitMQ {after}")]
+    rows = [
+        (exchange.name, exchange.hashes, _moved_text(exchange), _VERDICTS[exchange.verdict])
+        for exchange in exchanges
+    ]
+    parts: list[Part] = [
+        Data({"source": source, "release": before, "to_release": after}),
+        Facts([("file", source), *releases]),
+        Table(
+            [*texts("exchange", "hashes"), *numbers("keys moved"), *texts("verdict")],
+            rows,
+            key="exchanges",
+            value=lambda: list(map(_upgrade_as_json, exchanges)),
+        ),
+    ]
+    if remedies := list(_remedies(exchanges)):
+        parts.append(Section("Effects and remedies", remedies))
+    parts += (
+        Section(f"Exchange {exchange.name}", [matrix_table(exchange.exact, percent)], folded=True)
+        for exchange in exchanges
+        if exchange.exact is not None and exchange.exact.moved
+    )
+    return Document("upgrade", parts)
+
+
+def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Part]:
+    """Yield each effect once, with its exchanges and the remedy for each."""
+    together: dict[str, list[tuple[str, str]]] = {}
+    for exchange in exchanges:
+        for finding in exchange.findings:
+            together.setdefault(finding.message, []).append((exchange.name, finding.fix))
+    for number, (message, fixes) in enumerate(together.items(), 1):
+        names = ", ".join(dict.fromkeys(name for name, _ in fixes))
+        yield Line(f"({number}) {names}: {message}.")
+        yield Facts(fixes)
+
+
+def _upgrade_as_json(exchange: ExchangeUpgrade) -> dict[str, Any]:
+    return {
+        "exchange": exchange.name,
+        "hashes": exchange.hashes,
+        "verdict": exchange.verdict,
+        "moved": exchange.moved,
+        "exact": exchange.exact,
+        "order": exchange.order,
+        "findings": [finding_as_json(finding) for finding in exchange.findings],
+    }
+
+
+def _moved_text(exchange: ExchangeUpgrade) -> str:
+    if exchange.moved is None:
+        return ""
+    return f"about {exchange.moved:.1%}" if exchange.exact is None else percent(exchange.moved)

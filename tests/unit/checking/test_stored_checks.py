@@ -1,0 +1,154 @@
+"""Stored checks: what a check finds in each scenario of `checks.toml`, as text in `checks.txt`. Any change of it is a difference to review.
+
+``PYTHONPATH=tests/support python tests/unit/checking/test_stored_checks.py`` writes `checks.txt` again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from sides import as_live
+from stored_scenarios import Scenario, read_scenarios, stored_sections, write_sections
+
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.cli.printed import in_words
+from rabbit_chx.errors import MismatchError, NotFoundError
+from rabbit_chx.routing import Ground, HashRing
+from rabbit_chx.routing.arrays import seeds
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, check
+
+pytestmark = pytest.mark.all_seeds
+
+STORED = Path(__file__).with_name("checks.txt")
+SCENARIOS = read_scenarios(STORED.with_suffix(".toml"))
+#: No file may contain the default exchange.
+OF_BROKER = Topology(tuple(ExchangeDefinition(name, "topic", owner="external") for name in ("amq.topic", "")))
+SCENARIOS["exchanges of the broker"] = Scenario(LiveTopology(), OF_BROKER, {})
+ORDERS, WANTED, _ = SCENARIOS["sound"]
+
+
+def stored_text(scenario: Scenario) -> str:
+    """Return what is found, and the shares that metrics have."""
+    live, wanted, options = scenario
+    exchange = options.get("exchange")
+    file = options.get("path", "t.toml") if wanted else None
+    found = check(live, wanted, exchange=exchange, file=file)
+    lines = []
+    for finding in found.findings:
+        share = "" if finding.share is None else f" {finding.share!r}"
+        lines += [
+            f"{finding.kind} [{finding.exchange}] [{finding.destination}]{share}",
+            f"  {finding.message}",
+        ]
+        lines += [f"  -> {in_words(finding.fix)}"] if finding.fix else []
+    for name in ("unroutable", "misplaced", "parked"):
+        figures = {place: figure for place, figure in getattr(found, name).items() if figure}
+        lines += [f"{name}: {figures}"] if figures else []
+    return "\n".join(lines or ["sound"])
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_findings_are_as_stored(name: str) -> None:
+    assert stored_text(SCENARIOS[name]) == stored_sections(STORED)[name], (
+        "write it again, and review the difference"
+    )
+
+
+def test_each_stored_check_has_a_scenario() -> None:
+    assert list(stored_sections(STORED)) == list(SCENARIOS)
+    assert len(SCENARIOS) >= 140
+    options = {key for scenario in SCENARIOS.values() for key in scenario.options}
+    assert options == {"exchange", "path"}
+
+
+def test_each_kind_of_finding_is_stored() -> None:
+    found = re.findall(r"^([a-z-]+) \[", STORED.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(found) == set(CHECK_KINDS)
+
+
+def test_of_a_sound_ring_only_the_shares_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count more takes a second a ring, and `show` checks all rings of a broker."""
+
+    def count(*_: object) -> None:
+        pytest.fail("more is counted")
+
+    monkeypatch.setattr(HashRing, "indices_of_all_seeds", count)
+    monkeypatch.setattr(seeds, "stays_of_seeds", count)
+    found = check(ORDERS)
+    assert found.sound
+    assert found.unroutable == {"orders": 0.0}
+
+
+@pytest.mark.parametrize("provenance", ["assumed", "replayed", None])
+def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(
+    provenance: Literal["assumed", "replayed"] | None,
+) -> None:
+    ring = replace(ORDERS.rings["orders"], ground=Ground(provenance or "read"))
+    unread = as_live(ORDERS, rings={"orders": ring} if provenance else {})
+    for wanted in (WANTED, None):
+        found = check(unread, wanted)
+        assert found.sound
+        assert found.of_provenance("assumed") == tuple(found.unordered) == ("orders",)
+        assert found.unroutable == found.misplaced == {}
+    expiring = tuple(replace(queue, arguments={"x-expires": 60_000}) for queue in unread.queues)
+    findings = check(replace(unread, queues=expiring)).findings
+    assert {(finding.kind, finding.share) for finding in findings} == {("expiring-destination", None)}
+    assert all(finding.message.endswith("(the share is that of an assumed order)") for finding in findings)
+
+
+def test_no_bindings_determine_a_ring() -> None:
+    """Others may have left buckets in it."""
+    for bindings in ([], [("q1", "2")]):
+        members = tuple(RingMember(*binding) for binding in bindings)
+        declared = replace(ORDERS.exchanges[0], ring=members)
+        ring = replace(HashRing.from_bindings(bindings), ground=Ground("assumed"))
+        found = check(as_live(ORDERS, exchanges=(declared,), rings={"orders": ring}))
+        assert found.of_provenance("assumed")
+        assert not {finding.kind for finding in found.findings} & {"hole", "unroutable-share"}
+
+
+@pytest.mark.parametrize(
+    ("exchange", "error", "words"),
+    [
+        ("order", NotFoundError, "there is no exchange 'order': did you mean orders"),
+        ("unknown", NotFoundError, "there is no exchange 'unknown': check its name"),
+        ("amq.other", NotFoundError, r"there is no exchange 'amq\.other'"),
+        ("x", MismatchError, "exchange 'x' is of type direct, not x-consistent-hash"),
+        ("amq.direct", MismatchError, "exchange 'amq.direct' is of type direct, not x-consistent-hash"),
+        ("amq.topic", MismatchError, "exchange 'amq.topic' is of type topic, not x-consistent-hash"),
+        ("", MismatchError, "exchange '' is of type direct, not x-consistent-hash"),
+    ],
+)
+def test_an_exchange_that_does_not_hash_is_refused_by_its_name(
+    exchange: str, error: type[Exception], words: str
+) -> None:
+    there = replace(ORDERS, exchanges=(*ORDERS.exchanges, ExchangeDefinition("x")))
+    with pytest.raises(error, match=words):
+        check(there, exchange=exchange)
+
+
+def test_exchanges_are_checked_by_name() -> None:
+    (orders,) = ORDERS.exchanges
+    both = replace(ORDERS, exchanges=(orders, replace(orders, name="other")))
+    there = both.with_rings({"other": ORDERS.rings["orders"]})
+    assert check(there, exchange=["other", "orders", "other"]).exchanges == ("other", "orders")
+    assert check(there).exchanges == ("orders", "other")
+    assert check(there, exchange="orders").sound
+    wanted = replace(both.as_wanted(), exchanges=(*both.exchanges, ExchangeDefinition("x")))
+    assert check(ORDERS, wanted).present == {"orders": True, "other": False}
+
+
+def test_a_ring_whose_bindings_are_not_read_is_named_and_the_others_are_checked() -> None:
+    (orders,) = ORDERS.exchanges
+    both = replace(ORDERS, exchanges=(orders, replace(orders, name="other")))
+    found = check(as_live(both, sources_left_out=frozenset({"other"})))
+    assert [(finding.kind, finding.exchange) for finding in found.findings] == [("different", "other")]
+    assert list(found.unroutable) == ["orders"]
+
+
+if __name__ == "__main__":
+    write_sections(STORED, {name: stored_text(scenario) for name, scenario in SCENARIOS.items()})

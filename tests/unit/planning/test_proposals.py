@@ -1,0 +1,107 @@
+"""Other ways to the same members, with their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from one_hash_exchange import hashing, with_buckets
+
+from rabbit_chx.planning.proposals import find_least_moved
+from rabbit_chx.planning.ring_plan import KeyMapPlan
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, plan
+
+
+def _weighted(there: Mapping[Any, int], wanted: Mapping[Any, int]) -> tuple[Topology, LiveTopology]:
+    """Return a ring with other weights than it has, and the ring."""
+    ours, theirs = (
+        hashing(*(RingMember(name, str(weight)) for name, weight in side.items())) for side in (wanted, there)
+    )
+    return ours, with_buckets(theirs, *(name for name, weight in there.items() for _ in range(weight)))
+
+
+def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() -> None:
+    ring = plan(*_weighted(dict.fromkeys("abcd", 1), dict.fromkeys("dbc", 1))).rings["orders"]
+    assert ring.moved < ring.moved_at_worst < 2 * ring.moved
+    assert "new-exchange" not in [proposal.strategy for proposal in ring.proposals]
+
+
+def test_slots_move_what_their_plan_moves() -> None:
+    """There is a slot for each bucket, so little moves in the end."""
+    wanted, live = _weighted({"a": 20, "b": 20}, {"a": 10, "b": 10, "c": 10})
+    ring = plan(wanted, live).rings["orders"]
+    slots = ring.proposals[-1]
+    assert (slots.strategy, slots.slots) == ("slots", 40)
+    assert slots.ring == tuple(RingMember(name, "10") for name in "abc")
+    assert slots.moved < 0.4 < ring.moved
+    says = "replace ring by slots = 40, orders.slot.00 to orders.slot.39, with the same queues as members"
+    assert says in slots.description
+
+    into, finer = (_into_slots(live, count, slots.ring) for count in (40, 80))
+    assert (slots.moved, slots.moved_at_worst) == (into.moved, into.moved_at_worst)
+    assert f"a new exchange moves at most {slots.moved:.3%}" in slots.description
+    assert slots.description.endswith(f"with twice as many slots {finer.moved:.3%}")
+
+
+def _slotted(count: int, members: tuple[RingMember, ...], **about: Any) -> ExchangeDefinition:
+    return ExchangeDefinition("orders", "x-consistent-hash", slots=count, members=members, **about)
+
+
+def _into_slots(live: LiveTopology, count: int, members: tuple[RingMember, ...]) -> KeyMapPlan:
+    return plan(Topology((_slotted(count, members),), live.queues), live).rings["orders"]
+
+
+#: A ring of ten and twenty buckets, and members with slots in this ratio.
+_, LIVE = _weighted({"a": 10, "b": 20}, {"a": 1})
+MEMBERS = (RingMember("a", "1"), RingMember("b", "2"))
+
+
+def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_exchange() -> None:
+    other = _into_slots(LIVE, 48, MEMBERS)
+    as_written, new_exchange, slots = other.proposals
+    assert [proposal.strategy for proposal in other.proposals] == ["as-written", "new-exchange", "slots"]
+    assert (as_written.moved, as_written.moved_at_worst) == (other.moved, other.moved_at_worst)
+    assert (new_exchange.moved, new_exchange.moved_at_worst) == (other.moved, other.moved)
+    assert (slots.slots, slots.moved, slots.ring) == (30, 0.0, MEMBERS)
+
+    best = _into_slots(LIVE, 30, MEMBERS)
+    assert best.moved == 0 < best.moved_at_worst
+    as_written, new_exchange = best.proposals
+    assert (new_exchange.strategy, new_exchange.moved_at_worst) == ("new-exchange", 0.0)
+    assert new_exchange.description.startswith("a new exchange with the slots as written, next to orders: ")
+
+    listed = (RingMember("a", slots=tuple(range(10))), RingMember("b", slots=tuple(range(10, 48))))
+    assert "slots" not in {proposal.strategy for proposal in _into_slots(LIVE, 48, listed).proposals}
+
+
+def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() -> None:
+    (refusal,) = plan(Topology((_slotted(30, MEMBERS, max_share_moved=0.2),), LIVE.queues), LIVE).refusals
+    says = "use a new exchange, as in the proposal new-exchange (0.0% at any moment), raise"
+    assert f"max_share_moved is 0.2; {says}" in refusal.text
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "is_proposed"),
+    [
+        ({"b": 20, "a": 80}, {"a": 18, "b": 2}, True),
+        ({"b": 10, "a": 90}, {"a": 18, "b": 1}, False),
+        ({"a": 10, ExchangeRef("y"): 10}, {ExchangeRef("y"): 10, "a": 10}, False),
+    ],
+)
+def test_slots_are_proposed_where_each_queue_has_ten(
+    there: dict[Destination, int], wanted: dict[Destination, int], *, is_proposed: bool
+) -> None:
+    strategies = [proposal.strategy for proposal in plan(*_weighted(there, wanted)).rings["orders"].proposals]
+    assert strategies[:2] == ["as-written", "least-moving-order"]
+    assert ("slots" in strategies) == is_proposed
+
+
+def test_slots_are_not_rated_for_a_ring_with_an_exchange() -> None:
+    mixed, queues = (
+        HashRing.from_buckets([*["a"] * 10, *[ExchangeRef("y")] * 10]),
+        HashRing.from_buckets(["a"] * 20),
+    )
+    found = [find_least_moved(*each) for each in ((mixed, queues), (queues, mixed), (queues, queues))]
+    assert [each and each.by_slots for each in found] == [None, None, 0.0]

@@ -1,0 +1,159 @@
+"""Records of rings as values: what a record proves of the ring, and how it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import permutations, starmap
+
+import pytest
+from stored_cases import stored_cases
+
+from rabbit_chx import HashRing, Release
+from rabbit_chx.errors import InputError
+from rabbit_chx.records import ring_records
+from rabbit_chx.records.mark import Mark, Stamp
+from rabbit_chx.records.ring_records import RingRecord, make_record, ring_by_record
+from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.topology import RingMember
+from rabbit_chx.topology.objects.own_names import MARK
+
+NEWEST = Release("4.3.6")
+RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
+#: Members of rings, and what another program binds; the first destination may be bound twice.
+MEMBERS = (("a", "1"), ("a", "2"), ("b", "1"), ("c", "2"))
+OTHERS = (*MEMBERS, ("d", "1"), ("d", "2"), ("b", "2"))
+NODES = dict.fromkeys(("a", "b", "c", "d", "e", MARK), frozenset({"rabbit@one"}))
+HERE = Mark(Stamp("rabbit@one", "/", "m", "s"), 2, nodes=NODES)
+BOUND = "a=1 b=2 c=1"
+
+
+@pytest.mark.parametrize("release", [*RELEASES, Release("3.10.5")], ids=str)
+def test_whatever_others_bind_and_unbind_a_record_holds_for_its_own_bindings_only(release: Release) -> None:
+    """All rings of three bindings and three changes. Nothing shows a binding of the record that was bound again."""
+    determined = others = 0
+    for members in (each for count in range(4) for each in permutations(MEMBERS, count)):
+        ring = HashRing.from_bindings(members, release)
+        record = replace(make_record("x", ring, starmap(RingMember, members)), stamp=HERE.stamp)
+        reached = {ring}
+        for _ in range(3):
+            reached |= {
+                changed
+                for before in reached
+                for changed in (
+                    *(before.unbind(*binding) for binding in before.bindings or ()),
+                    *(before.bind(*other) for other in OTHERS if other not in members),
+                )
+            }
+        for after in reached:
+            bound = list(starmap(RingMember, after.bindings or ()))
+            found = ring_by_record(record, replace(after, ground=UNORDERED), bound, HERE)
+            is_own = {*(after.bindings or ())} == {*members}
+            assert found.ground.is_certain is is_own
+            determined, others = determined + is_own, others + (not is_own)
+    assert determined < others
+
+
+STORED = stored_cases(__file__, "records.txt", r"^(?!#|->)(\S.*)\n-> (.*)")
+
+
+@pytest.mark.parametrize(("given", "told"), STORED, ids=[given for given, _ in STORED])
+def test_a_record_proves_a_ring_or_nothing(given: str, told: str) -> None:
+    case = dict(part.partition(" ")[::2] for part in given.split("; "))
+    record, mark = record_of(case), mark_of(case)
+    bound = members_of(case.get("bound", case.get("record", BOUND)))
+    now = release_of(case["now"]) if "now" in case else record.ring.release
+    ring = ring_by_record(record, HashRing((), now, UNORDERED), bound, mark)
+    buckets = " ".join("?" if place is None else str(place) for place in ring.buckets)
+    found = ring.ground.doubt.removeprefix("the record of T by W does not determine it: ") or buckets
+    assert found == told
+    if "likely" in case:
+        assert buckets == case["likely"]
+
+
+def record_of(case: Mapping[str, str]) -> RingRecord:
+    members, release = members_of(case.get("record", BOUND)), release_of(case.get("release", "4.3.6 khepri"))
+    ring = HashRing.from_bindings([*dict.fromkeys(member.binding for member in members)], release)
+    if "buckets" in case:
+        places = [None if place == "?" else place for place in case["buckets"].split()]
+        ring = HashRing.from_buckets(places, release, next_bucket=len(places))
+    names = {"cluster": "rabbit@one", "vhost": "/", "identity": "m", "start": "s", "node": "rabbit@one"}
+    stamp = Stamp(**{name: none_or(case.get(name, value)) for name, value in names.items()})
+    return replace(make_record("x", ring, members), written="T", writer="W", stamp=stamp)
+
+
+def mark_of(case: Mapping[str, str]) -> Mark:
+    stamp = Stamp("rabbit@one", "/", none_or(case.get("mark", "m")), "s", case.get("home", "rabbit@one"))
+    messages = none_or(case.get("messages", "2"))
+    given = dict(entry.partition("=")[::2] for entry in case.get("nodes", "").split())
+    nodes = {name: given.get(name, "rabbit@one") for name in NODES}
+    return Mark(
+        stamp,
+        None if messages is None else int(messages),
+        case.get("doubt", ""),
+        case.get("policies", ""),
+        {name: frozenset(filter(None, of.split(","))) for name, of in nodes.items() if of != "-"},
+        int(case["persistent"]) if "persistent" in case else None,
+    )
+
+
+def members_of(text: str) -> list[RingMember]:
+    """Return the members of a text such as ``a=1 b=2*``, where the star stands for an argument."""
+    pairs = (member.partition("=") for member in text.split())
+    return [
+        RingMember(name, key.rstrip("*"), {"by": "others"} if "*" in key else {}) for name, _, key in pairs
+    ]
+
+
+def release_of(text: str) -> Release:
+    version, store = text.split()
+    return Release(version) if store == "?" else Release(version, store)  # type: ignore[arg-type]
+
+
+def none_or(text: str) -> str | None:
+    return None if text == "-" else text
+
+
+def test_a_large_record_is_compressed_and_read_again() -> None:
+    members = [RingMember(f"orders.partition.{n:05}", "1", {"n": n}) for n in range(1_000)]
+    members += [RingMember(f"orders.partition.{n:05}") for n in range(3_000)]
+    ring = HashRing.from_bindings([*dict.fromkeys(member.binding for member in members)], NEWEST)
+    record = replace(make_record("x" * 250, ring, members), written="now", writer="me", number=7)
+    record = replace(record, stamp=HERE.stamp, began="then")
+    arguments = ring_records.record_arguments(record)
+    assert arguments is not None
+    assert arguments["encoding"] == "zlib"
+    assert len(arguments["content"]) < 60_000
+    assert ring_records.read_record(arguments) == record
+    assert ring_records.record_arguments(record, 8_192) is None
+    assert len(ring_records.record_name("x" * 250)) <= 255
+
+
+def test_a_record_whose_order_is_of_unknown_provenance_is_refused() -> None:
+    record = make_record("x", HashRing.from_bindings([("a", "1")], NEWEST), [RingMember("a")])
+    arguments = ring_records.record_arguments(replace(record, origin="guessed"))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the provenance 'guessed' of its order is unknown"):
+        ring_records.read_record(arguments or {})
+
+
+def test_a_record_of_an_earlier_format_or_without_a_mark_is_ignored() -> None:
+    record = make_record("x", HashRing.from_bindings([("a", "1")], NEWEST), [RingMember("a")])
+    arguments = ring_records.record_arguments(record) or {}
+    for version in (1, 2):
+        with pytest.raises(InputError, match="an earlier program: the command record makes a new one"):
+            ring_records.read_record({**arguments, "format_version": version})
+    with pytest.raises(InputError, match="the format version 4, and this program reads 3: update"):
+        ring_records.read_record({**arguments, "format_version": 4})
+    entry = {"name": "rabbit-chx.ring.x", "arguments": arguments}
+    (damaged,) = ring_records.records_in([entry]).values()
+    assert damaged == ring_records.DamagedRecord(
+        "rabbit-chx.ring.x", f"it does not name the queue {MARK} that proves it"
+    )
+
+
+def test_what_will_make_a_record_void_is_said_when_it_is_written() -> None:
+    record = make_record("x", HashRing.from_bindings([("a", "1")], NEWEST), [RingMember("a")])
+    assert list(ring_records.limits_of([record], HERE)) == []
+    assert list(ring_records.limits_of([record], replace(HERE, policies="policy p (expires)"))) == [
+        f"policy p (expires) takes messages of the queue {MARK} away, which makes the record of x void",
+    ]
