@@ -87,6 +87,7 @@ class _Connected(Ways):
         )
 
     def close(self) -> None:
+        self._client = ""  # what is read later finds no connection to compare
         self.carrier.close()
         self.amqp.close()
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import click
 
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed
@@ -102,7 +103,10 @@ class BrokerAddresses:
         management = self.management(why)
         if self.settings.protocol == "amqp":
             with self.open() as opened:
-                return opened.inspect(name)
+                live = opened.inspect(name)
+                if self.ring_source is not None and live.type == HASH_EXCHANGE:
+                    _ = live.ring  # the source has to see the connection, which ends here
+                return live
         from rabbit_chx.broker.reading import LiveExchange, read_release
         from rabbit_chx.broker.ways import Ways
         from rabbit_chx.streams.connection import StreamConnection
