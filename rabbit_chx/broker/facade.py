@@ -90,7 +90,6 @@ class _Connected(Ways):
         self.forget_connection()
         self.carrier.close()
         self.amqp.close()
-        self._client = ""  # an ended connection is listed nowhere, and rings may be read afterwards
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

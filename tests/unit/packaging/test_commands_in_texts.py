@@ -31,6 +31,7 @@ ALONE = {
     "drain": {"apply"},  # the text says "of apply"
     "hand_over": {"apply"},
     "no_record": {"apply"},  # the text says "of an apply"
+    "allowed_host": {"ui"},
     "routing": {"route", "replay"},
 }
 
