@@ -27,6 +27,9 @@ _BILL_OF_MATERIALS = "rabbit-chx.cdx.json"
 _CHECKSUMS = "SHA256SUMS"
 _NOTES = "release-notes.md"
 
+_CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INSTALLED = re.compile(r"'(?:\.|rabbit-chx)(\[[\w,]+\])'")
+
 
 class ReleaseError(Exception):
     """The release cannot be made; the message contains the remedy."""
@@ -72,19 +75,18 @@ def release_notes(changelog: str, version: str) -> str:
 
 
 def first_example(readme: str, wheel: Path) -> tuple[str, str]:
-    """Return the first console block of the README as a script that installs the wheel, and what it prints.
+    """Return the first console block of the README that prints something, as a script that installs the wheel before, and what it prints.
 
     Raises:
-        ReleaseError: The block does not install this package.
+        ReleaseError: No block installs this package.
     """
-    block = re.search(r"^```console\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
-    lines = block[1].splitlines(keepends=True) if block else []
-    commands = "".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
-    script, installations = re.subn(r"'(?:\.|rabbit-chx)(\[[\w,]+\])'", rf"'{wheel}\1'", commands)
-    if installations != 1:
-        raise ReleaseError(
-            "the first console block of README.md does not install '.[...]' or 'rabbit-chx[...]'"
-        )
+    blocks = [block.splitlines(keepends=True) for block in _CONSOLE.findall(readme)]
+    lines = next((block for block in blocks if any(not line.startswith("$ ") for line in block)), [])
+    installing = next((line for block in blocks for line in block if _INSTALLED.search(line)), "")
+    if not installing:
+        raise ReleaseError("no console block of README.md installs '.[...]' or 'rabbit-chx[...]'")
+    commands = [installing, *(line for line in lines if line.startswith("$ ") and line != installing)]
+    script = _INSTALLED.sub(rf"'{wheel}\1'", "".join(line.removeprefix("$ ") for line in commands))
     script = script.replace("python3 -m venv", f"{shlex.quote(sys.executable)} -m venv")
     return script, "".join(line for line in lines if not line.startswith("$ "))
 

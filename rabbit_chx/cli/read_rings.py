@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.command import say
-from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 def say_unrecorded_rings(live: LiveTopology) -> None:
     """Write to stderr that rings of a live topology were read, and that no record on the broker fits them."""
+    from rabbit_chx.records.evidence import evidence_of
     from rabbit_chx.records.live_rings import how_to_record, read_without_record
 
     if names := read_without_record(live):

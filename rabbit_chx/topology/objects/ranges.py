@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 MAX_RANGE = 100_000
 
 # A range, or a probable mistake for one, such as {1-4} or a list of names.
-_BRACES = re.compile(r"(\{+)([^{}]*(?:\.\.|,)[^{}]*|[0-9]+ *[-:] *[0-9]+)(\}+)")
+_BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*|[\w.-]+(?: *, *[\w.-]+)+|[0-9]+ *[-:] *[0-9]+)(\}+)")
 _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
 # A longer number is text.
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")

@@ -93,7 +93,7 @@ def test_the_first_example_installs_the_wheel(requirement: str) -> None:
 
 
 def test_an_example_that_installs_something_else_is_refused_and_the_readme_has_another() -> None:
-    with pytest.raises(ReleaseError, match="does not install"):
+    with pytest.raises(ReleaseError, match="installs"):
         first_example(README.replace("'.[aio,cli]'", "other"), Path("a.whl"))
     _, printed = first_example((ROOT / "README.md").read_text(encoding="utf-8"), Path("a.whl"))
     assert printed.startswith("moved ")
