@@ -118,7 +118,8 @@ def test_the_same_files_are_packed_into_the_same_bytes(tmp_path: Path) -> None:
 def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     clone, wheels = tmp_path / "clone", tmp_path / "wheels"
     wheels.mkdir()
-    installed_wheels(wheels, "aio-pika", "click", "jinja2", "markupsafe", "numpy", "pamqp", "pika", "tomlkit")
+    names = "aio-pika click jinja2 markupsafe numpy pamqp pika starlette tomlkit typing-extensions uvicorn"
+    installed_wheels(wheels, *names.split())
     offline = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, timeout=60)
 
