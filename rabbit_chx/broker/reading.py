@@ -327,12 +327,13 @@ def read_homes(api: ManagementApi, vhost: str) -> dict[str, frozenset[str]]:
 def _nodes_of(queues: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
     """Return the nodes that have each queue, with its mirrors or members; none if they are not known."""
     return {
-        entry["name"]: frozenset(
+        name: frozenset(
             node
             for node in (entry.get("node"), *(entry.get("members") or ()), *(entry.get("slave_nodes") or ()))
             if isinstance(node, str)
         )
         for entry in queues
+        if isinstance(name := entry.get("name"), str)
     }
 
 
