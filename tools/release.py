@@ -81,7 +81,9 @@ def first_example(readme: str, wheel: Path) -> tuple[str, str]:
         ReleaseError: No block installs this package.
     """
     blocks = [block.splitlines(keepends=True) for block in _CONSOLE.findall(readme)]
-    lines = next((block for block in blocks if any(not line.startswith("$ ") for line in block)), [])
+    lines: list[str] = next(
+        (block for block in blocks if any(not line.startswith("$ ") for line in block)), []
+    )
     installing = next((line for block in blocks for line in block if _INSTALLED.search(line)), "")
     if not installing:
         raise ReleaseError("no console block of README.md installs '.[...]' or 'rabbit-chx[...]'")
