@@ -118,7 +118,9 @@ class EvidenceOptions:
             return error
         seconds = float(math.ceil(error.keys_needed * self.trace / seen))
         kept = _keep(name, pairs)
-        options: dict[str, str | float] = {"trace": seconds} | ({} if kept is None else {"observed": kept})
+        options: dict[str, str | float] = {"trace": seconds}
+        if kept is not None:
+            options |= {"observed": kept, "waited": self.waited or 0}  # a traced message has not waited
         ways = "what was seen is kept, go on with " if kept else "trace longer, with "
         text = f"{error.fact}: at this rate the {error.keys_needed:,} that it takes come in about {seconds:g} s; {ways}"
         return NotDeterminedError(Fix(text, to_type("record", name, **options)), exchange=name)
