@@ -80,11 +80,13 @@ class RepairReport(ApplyReport):
         yield from plan_parts(plan, self.about, self.refusals, whole=True, ending=ending, words=in_words)
 
     def _result(self) -> Iterator[Block]:
-        yield Facts(self.about)
-        yield from self._shown("repair again")
-        if self.state == "partly":
-            return
-        if not self.left:
+        if self.state == "unchanged":
+            words = "for the order of the members; a check finds" if self.left else "the ring is sound"
+            yield Facts([*self.about, ("repair", f"nothing to do{' ' if self.left else ': '}{words}")])
+        else:
+            yield Facts(self.about)
+            yield from self._shown("repair again")
+        if self.state == "applied" and not self.left:
             yield Facts([("check", "sound")])
         for finding in self.left:
             fix = [("fix", finding.fix)] if finding.fix else []

@@ -59,6 +59,7 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
         counted = status.counted({name: backlog[-1] for name, backlog in rates.backlogs.items()})
         if not (counted.is_seen or _sees_others(management)):
             status = counted
+        key_map = live.key_map()
     parking = f"{exchange}.park"
     parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
     with sign_of_life(f"reading the journal {journal}"):
@@ -67,7 +68,6 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     weights = {name: member.weight for name, member in roster.members.items()}
     release = live.release
     has_group = bool(group.journal or status.members or roster.claims or roster.members)
-    key_map = live.key_map()
     findings = [*group_findings(status, release, weights, has_group=has_group)]
     findings += [] if key_map.ground.is_assumed else uneven_traffic(exchange, key_map, rates)
     shown_queues = [

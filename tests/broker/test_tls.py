@@ -164,5 +164,5 @@ def test_a_command_reads_a_ring_with_a_client_certificate(
     live = ("--url", mutual.amqps(mutual.certified), "--management-url")
     address = mutual.https(mutual.certified)
     for url in (address, address.replace("guest:guest@", "")):
-        assert main(["show", "x", *live, url]) == 0, capsys.readouterr()
-    assert main(["show", "x", *live, mutual.https(mutual.trusted)]) != 0
+        assert main(["show", "x", *live, url]) == 3, capsys.readouterr()  # nothing shows its order
+    assert main(["show", "x", *live, mutual.https(mutual.trusted)]) not in {0, 3}
