@@ -271,7 +271,7 @@ class AmqpChannel(Protocol):
         """Check that an exchange exists, of any type, by a passive declaration."""
 
     def renew_mark(self, queue: QueueDefinition) -> None:
-        """Declare a queue anew, with one persistent and one transient message. Whoever may not publish to it is refused before that."""
+        """Delete a queue and declare it again, with one persistent and one transient message. A user without the permission to publish is refused first."""
 
 
 class MessageCarrier(Protocol):

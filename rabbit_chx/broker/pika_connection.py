@@ -255,7 +255,7 @@ class PikaConnection:
         )
 
     def renew_mark(self, queue: QueueDefinition) -> None:
-        """Declare a queue anew, with one persistent and one transient message.
+        """Delete a queue and declare it again, with one persistent and one transient message.
 
         Raises:
             AccessRefusedError: the user may not publish to the default exchange, and nothing was changed; or may not declare the queue.

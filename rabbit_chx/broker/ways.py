@@ -1,8 +1,10 @@
 """AMQP, the management API and ``rabbitmqctl`` are shown to be ways to one broker before an answer leans on two of them.
 
-Each way names its cluster. Where nobody has set a name, each node reports its own, and the ways may be nodes of one cluster. Clusters may have equal names, as those of containers have. So the lock of a connection that makes changes has a
-random argument, which the other ways must show before the first change. The lock is in the vhost, so that is shown, too. Before an answer,
-for which nothing is written, the management API must list a connection that it did not list before this one was opened.
+Each way names its cluster. Where nobody has set a name, each node reports its own, and the ways may be nodes of one cluster.
+
+Different clusters may have equal names, as those of containers have. So the lock of a connection that makes changes has a random argument,
+which the other ways must show before the first change. The lock is in the vhost, so that is shown, too. Nothing is written before an answer:
+there the management API must list a connection that it did not list before this one was opened.
 """
 
 from __future__ import annotations

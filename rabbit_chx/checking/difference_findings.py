@@ -57,7 +57,7 @@ _WORDS: Mapping[tuple[DifferenceKind, _Sort], _Words] = {
     ("missing", "policy"): _Words("policy {name} does not exist: its settings do not apply"),
     ("missing", "binding"): _Words("the binding {name} does not exist: its messages do not reach {place}"),
     ("missing", "member"): _Words(
-        "{place} is not bound (key {key}): {share} of the keys are routed elsewhere instead"
+        "{place} is not bound (key {key}): {share} of the keys are routed to other destinations instead"
     ),
     ("missing", "slot"): _Words(
         "{place} is not bound (key {key}): {share} of all keys belong to it and go to another queue"

@@ -81,8 +81,8 @@ class RepairReport(ApplyReport):
 
     def _result(self) -> Iterator[Block]:
         if self.state == "unchanged":
-            words = "for the order of the members; a check finds" if self.left else "the ring is sound"
-            yield Facts([*self.about, ("repair", f"nothing to do{' ' if self.left else ': '}{words}")])
+            found = " for the order of the members; a check finds" if self.left else ": the ring is sound"
+            yield Facts([*self.about, ("repair", f"nothing to do{found}")])
         else:
             yield Facts(self.about)
             yield from self._shown("repair again")

@@ -29,7 +29,7 @@ class NestedMap(KeyMap):
     """The map of an exchange whose destinations, or whose sources, hash as well. It is a key map from keys to queues.
 
     A key has a destination as far as the value that it is determines it: an exchange that hashes another value is the destination of its
-    keys. Shares are those of the queues in any case, and of the keys that reach the exchange.
+    keys. Shares count the keys that reach the exchange, and are always those of the queues.
 
     Attributes:
         ref: the exchange.
