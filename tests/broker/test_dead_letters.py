@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from bounded import until
 from pika.adapters.blocking_connection import BlockingChannel
@@ -94,8 +96,11 @@ def test_messages_vanish_exactly_where_they_are_found_to(
 
     is_lost = {name: f"{number}.work" in found for name, number in numbers.items()}
     expected = {name: 0 if lost else MESSAGES for name, lost in is_lost.items()}
-    until(lambda: left() == expected, "rejected messages vanish or come back", every_s=0.5)
-    assert left() == expected  # and they stay
+    for _ in range(
+        2
+    ):  # and they stay; those of a retry are in no queue while they pass from one to the other
+        until(lambda: left() == expected, "rejected messages vanish or come back", every_s=0.5)
+        time.sleep(1)
     assert [name for name, lost in is_lost.items() if not lost] == [
         "a fanout exchange", "the key", "a pattern", "a queue", "a retry",
     ]  # fmt: skip
