@@ -173,7 +173,7 @@ def _change_facts(
     for when, rule in zip(("before", "after"), rules, strict=False):
         yield "rule", f"{when}, {rule}"
     if shares and least and is_known:
-        yield from _less(least, shares.moved)
+        yield from smaller_moves(least, shares.moved)
 
 
 def _change_parts(
@@ -204,7 +204,7 @@ def _change_parts(
         yield from moved_keys(moves, _SHOWN, is_known=is_known)
 
 
-def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
+def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
     """Yield alternatives that move fewer keys, if any."""
     how = ("in the order that arrange writes", "with slots instead of the ring")
     ways = [

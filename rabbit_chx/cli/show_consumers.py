@@ -67,7 +67,7 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
     release = live.release
-    has_group = bool(group.journal or status.members or roster.claims or roster.members)
+    has_group = bool(group.journal or status.members or switches)  # a journal has other groups, too
     findings = [*group_findings(status, release, weights, has_group=has_group)]
     findings += [] if key_map.ground.is_assumed else uneven_traffic(exchange, key_map, rates)
     shown_queues = [
