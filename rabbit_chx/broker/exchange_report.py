@@ -25,7 +25,8 @@ from rabbit_chx.analysis.report_parts import (
 from rabbit_chx.analysis.simulation import possible_shares
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
-from rabbit_chx.broker.reading import LiveExchange, PublishRates
+from rabbit_chx.broker.live_exchange import LiveExchange
+from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import check
 from rabbit_chx.errors import MismatchError
@@ -174,29 +175,8 @@ class ShownExchange:
 
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
-        of_map = {} if self.map is None else map_as_json(self.map)
         sample, sharding = self.sample, self.sharding
-        released = sharding if self.map is None else self.map
-        release = None if released is None else released.release
-        counted = sample and {
-            "source": sample.source,
-            "messages": sample.messages,
-            "nowhere": sample.load.nowhere,
-        }
-        yield Data(
-            {
-                **{name: value for name, value in of_map.items() if not name.startswith("format")},
-                **({} if release is None else {"release": release}),
-                "determined": self.is_determined,
-                "exchange": self.name,
-                "vhost": self.vhost,
-                "cluster": self.cluster,
-                "arguments": self.arguments,
-                "record": self.record_arguments,
-                "rate": self.rates.exchange,
-                "sample": counted,
-            }
-        )
+        yield self._data()
         yield Facts(list(self._facts()))
         members = list(self._members())
         slots = None if self.map is None or self.map.slots is None else self.map
@@ -216,6 +196,31 @@ class ShownExchange:
             yield from _history_parts(self.history)
         if sharding is not None:
             yield Section("", list(_sharding_parts(sharding)), key="sharding")
+
+    def _data(self) -> Data:
+        """Return what JSON has beside the tables."""
+        of_map = {} if self.map is None else map_as_json(self.map)
+        sample, released = self.sample, self.sharding if self.map is None else self.map
+        release = None if released is None else released.release
+        counted = sample and {
+            "source": sample.source,
+            "messages": sample.messages,
+            "nowhere": sample.load.nowhere,
+        }
+        return Data(
+            {
+                **{name: value for name, value in of_map.items() if not name.startswith("format")},
+                **({} if release is None else {"release": release}),
+                "determined": self.is_determined,
+                "exchange": self.name,
+                "vhost": self.vhost,
+                "cluster": self.cluster,
+                "arguments": self.arguments,
+                "record": self.record_arguments,
+                "rate": self.rates.exchange,
+                "sample": counted,
+            }
+        )
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         sample = self.sample

@@ -57,7 +57,7 @@ from rabbit_chx.words import listed
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rabbit_chx.broker.reading import LiveExchange
+    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology import ExchangeDefinition
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.

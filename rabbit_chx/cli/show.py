@@ -32,7 +32,7 @@ from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
-    from rabbit_chx.broker.reading import LiveExchange
+    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology.rules.shards import ShardedExchange
 
 #: How a RING begins or ends that is no exchange of the broker.

@@ -11,9 +11,10 @@ from typing import Any
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker.exchange_report import uneven_traffic
+from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.reading import LiveExchange, read_rates
+from rabbit_chx.broker.publish_rates import read_rates
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import check_one, say
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
