@@ -57,7 +57,6 @@ class EvidenceOptions:
         "go now. It costs each message of the vhost a copy, and takes the tag administrator.",
     )
     yes: bool = option(
-        is_flag=True,
         help="Switch tracing on, or off where an ended command has left it on, without asking.",
     )
     observed: str | None = option(
