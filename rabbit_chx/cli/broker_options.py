@@ -223,7 +223,6 @@ class BrokerOptions:
     no_record: bool = option(
         section=OWN,
         is_rare=True,
-        is_flag=True,
         help="Do not store the order of the rings that change on the broker, in exchanges rabbit-chx.ring.NAME.",
     )
     wait: float = option(

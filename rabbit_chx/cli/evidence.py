@@ -57,7 +57,6 @@ class EvidenceOptions:
         "It switches on tracing, and takes the tag administrator.",
     )
     yes: bool = option(
-        is_flag=True,
         help="Do not ask before switching tracing on, or off if an interrupted command left it on.",
     )
     observed: str | None = option(
