@@ -61,9 +61,8 @@ def test_an_apply_says_that_the_node_of_the_mark_is_down(rabbits: Rabbits, tmp_p
     finally:
         faults_of(home).start()
         rabbits.cluster.wait_until_together()
-    assert (code, MARK in said.getvalue(), "nothing was changed" in said.getvalue()) == (69, True, True), (
-        said.getvalue()
-    )
+    assert (code, MARK in said.getvalue(), " is down" in said.getvalue()) == (69, True, True), said.getvalue()
     assert "configure" not in said.getvalue()
+    assert there.truth() == ("q1", "q2")
     assert apply(other, "q2", "q1") == 0, said.getvalue()
     there.remove()

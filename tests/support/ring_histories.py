@@ -560,7 +560,9 @@ class RingHistory:
     def copied_to(self, broker: RunningBroker) -> Iterator[RingHistory]:
         """Make the vhost on another broker, too, with the records, and with the ring in another order."""
         there = RingHistory((broker,), self.name, self.random, self._file.parent, hides=True)
-        there._import(self.definitions())
+        definitions, exchanges = self.definitions()
+        others = [each for each in definitions["bindings"] if each["source"] != X]  # no queue of a connection
+        there._import(({**definitions, "bindings": others}, exchanges))
         there.site.channel.exchange_delete(X)
         there._declare()
         places = {place for place, *_ in self._listed()} & {*_QUEUES, ExchangeRef(_FAN)}
