@@ -150,10 +150,10 @@ def _change_facts(
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
         is_least = shares.moved and is_one_release and is_known
-        fewest = f"; at least {percent(minimum)} in any order" if is_least else ""
+        fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
         yield (
             "moved",
-            f"{likely}{percent(shares.moved)} of all keys, by all {simulation.ring.hashing.hashes}{fewest}",
+            f"{likely}{percent(shares.moved)} of all keys (exact){fewest}",
         )
     if simulation.sample and change.messages:
         messages = simulation.sample.messages

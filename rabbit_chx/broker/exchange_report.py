@@ -362,7 +362,7 @@ def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Itera
     messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
     command = CommandLine("verify", "Broker.trace", (exchange,), (Argument("trace", "60"),))
     fix = Fix(
-        "one key, or few keys, may be the cause: a user with the tag administrator gets their names with ",
+        "a few hot keys may be the cause; a user with the tag administrator lists them with ",
         command,
     )
     for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):

@@ -503,7 +503,7 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
             place for place in dict.fromkeys(places) if place in transient and place not in links
         ).items():
             message = f"{place!s} {transient[place]}; {percent(share)} of all keys move then"
-            fix = f"let a durable queue take the place of {place!s}"
+            fix = f"replace {place!s} by a durable queue"
             yield Finding(
                 "transient-destination", message, fix, exchange=name, destination=place, share=share
             )

@@ -304,6 +304,6 @@ def describe_differences(fields: Iterable[FieldChange]) -> str:
     """Return the differences between an object and its wanted version in words."""
 
     def text(value: object) -> str:
-        return "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
+        return "unset" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
 
     return ", ".join(f"{field.field} is {text(field.old)}, not {text(field.new)}" for field in fields)

@@ -58,7 +58,7 @@ class EvidenceOptions:
     )
     yes: bool = option(
         is_flag=True,
-        help="Switch tracing on, or off where an ended command has left it on, without asking.",
+        help="Do not ask before switching tracing on, or off if an interrupted command left it on.",
     )
     observed: str | None = option(
         metavar="FILE",

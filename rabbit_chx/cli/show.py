@@ -1,4 +1,4 @@
-"""``rabbit-chx show``: the exchanges that hash, a line each; or some of them with members, shares, slots and record."""
+"""``rabbit-chx show``: hash exchanges, a line each; or some of them with members, shares, slots and record."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def show(
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
 ) -> Outcome:
-    """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
+    """List the hash exchanges; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
     bindings. The list has the kinds of findings of `check`; assumed rings are not checked. RabbitMQ does not

@@ -34,6 +34,7 @@ from rabbit_chx.ui.pages import (
     exchange_page,
     findings_page,
     index_page,
+    summary_of_findings,
 )
 from rabbit_chx.ui.shared_reading import Seen, SharedReading, tell_crash
 from rabbit_chx.ui.state import BrokerState, read_state
@@ -188,6 +189,7 @@ class Pages:
             error="",
             address=self._at.address,
             read_at=moment_text(seen.value.time_s),
+            checked=summary_of_findings(seen.value),
             json_address=f"?{urlencode([*query, ('format', 'json')])}",
         )
 

@@ -76,8 +76,13 @@ def index_page(state: BrokerState) -> Page:
     rows = [
         _row(name, vhost, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing
     ]
-    values = {"rows": rows, "many": len(state.vhosts) > 1, "checked": _found(state, None, None).summary}
+    values = {"rows": rows, "many": len(state.vhosts) > 1}
     return Page("Hash exchanges", document, "index.html", values)
+
+
+def summary_of_findings(state: BrokerState) -> str:
+    """Return the number of all findings and of what was checked, which is the same on each page."""
+    return _found(state, None, None).summary
 
 
 def exchange_links(state: BrokerState) -> list[tuple[str, str]]:
