@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import check
-from rabbit_chx.errors import MismatchError
+from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import know_rings
@@ -527,7 +528,7 @@ _MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
 def list_report(
     vhosts: Sequence[str],
     rings: Sequence[Sequence[object]],
-    moduli: Sequence[tuple[str, str, int, int]] = (),
+    moduli: Sequence[tuple[str, str, int, int, str]] = (),
     *,
     unrecorded: Sequence[str] = (),
     all_vhosts: bool = False,
@@ -538,7 +539,7 @@ def list_report(
         vhosts: the vhosts.
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
             its ring, and whether that is not a guess; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
-        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
+        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, with the share of the keys that each has.
         unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
     """
@@ -547,10 +548,9 @@ def list_report(
     if not rings:
         parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
     if moduli:
-        parts.append(Table.of(_MODULI, moduli, key="modulus"))
-    for vhost, name, members, bindings in moduli:
+        parts.append(Table.of(_MODULI, [row[:-1] for row in moduli], key="modulus"))
+    for vhost, name, members, bindings, share in moduli:
         where = f" of vhost {vhost}" if all_vhosts else ""
-        share = f", each with 1/{bindings} of the keys" if bindings else ""
         parts.append(
             Line(
                 f"{name}{where} is of type x-modulus-hash, without a ring, and not checked: "
@@ -560,13 +560,23 @@ def list_report(
     return Document("rings", [*parts, *map(Line, unrecorded)])
 
 
-def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int]]:
+def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int, str]]:
     """Yield the x-modulus-hash exchanges as `list_report` takes them."""
     for exchange in topology.exchanges:
         if exchange.type == MODULUS_EXCHANGE:
             bound = [binding for binding in topology.bindings if binding.source == exchange.name]
             members = {binding.destination for binding in bound}
-            yield vhost, exchange.name, len(members), len(bound)
+            reached = live_key_map(topology, exchange).members
+            share = f", each with 1/{len(bound)} of the keys" if bound else ""
+            if reached.sources:
+                share = ""
+                with suppress(
+                    InputError, NotDeterminedError
+                ):  # too many bindings, or a release without an order
+                    shares = reached.shares().values()
+                    sent = f"the keys that {listed([source.name for source in reached.sources])} sends to it"
+                    share = f", each with {span_text((min(shares), max(shares)))} of {sent}" if shares else ""
+            yield vhost, exchange.name, len(members), len(bound), share
 
 
 def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import in_words, remember_options
+from rabbit_chx.cli.printed import exchange_named, in_words, remember_options
 from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering import FORMATS, clear_bar, printable
@@ -106,6 +106,8 @@ def _utf8(text: str) -> str:
 
 #: Text that is valid UTF-8; a shell may pass other bytes.
 TEXT = ValueKind("text", parse=_utf8)
+#: An exchange of the broker.
+EXCHANGE = ValueKind("text", parse=exchange_named)
 OWN, OUTPUT = "Command", "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
 SECTIONS = (

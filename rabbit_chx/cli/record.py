@@ -12,6 +12,7 @@ from rabbit_chx.broker.recording import has_record, make_record_of, why_unrecord
 from rabbit_chx.checking.check import certain_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
+    EXCHANGE,
     ExitCode,
     Outcome,
     Rules,
@@ -63,7 +64,7 @@ _RECORDED = {
 )
 def record(
     *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
+    exchanges: tuple[str, ...] = argument(nargs=-1, type=EXCHANGE, metavar="[EXCHANGE]..."),
     every: bool = option("--all", help="Record every x-consistent-hash exchange of the vhost."),
     source: str | None = option(
         "--from",

@@ -16,9 +16,8 @@ from rabbit_chx.broker.exchange_report import (
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.printed import exchange_named, to_type
 from rabbit_chx.cli.read_rings import say_doubts
-from rabbit_chx.cli.ring_argument import exchange_named
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
@@ -166,7 +165,7 @@ def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | N
 def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[Sequence[object]] = []
-    moduli: list[tuple[str, str, int, int]] = []
+    moduli: list[tuple[str, str, int, int, str]] = []
     unrecorded: list[str] = []
     is_known = True
     for vhost in vhosts:

@@ -70,7 +70,8 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     release = live.release
     has_group = bool(group.journal or status.members or switches)  # a journal has other groups, too
     findings = [*group_findings(status, release, weights, has_group=has_group)]
-    findings += [] if key_map.ground.is_assumed else uneven_traffic(exchange, key_map, rates)
+    unknown = key_map.ground.text if key_map.ground.is_assumed else None
+    findings += uneven_traffic(exchange, key_map, rates) if unknown is None else []
     shown_queues = [
         ShownQueue(
             name=queue.name,
@@ -98,6 +99,7 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
         ignored_entries=ignored,
         findings=findings,
         has_group=has_group,
+        order_not_checked=unknown,
     )
 
 
