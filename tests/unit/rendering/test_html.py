@@ -170,7 +170,7 @@ def test_a_grid_shows_the_load_as_depth() -> None:
 
 
 def test_incremental_results_have_no_page() -> None:
-    with pytest.raises(TypeError, match="rows does not have a page"):
+    with pytest.raises(TypeError, match="rows has no such form"):
         HtmlOutput(io.StringIO()).show_each(Batch("rows", Table([], [])))
 
 

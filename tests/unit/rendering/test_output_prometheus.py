@@ -71,5 +71,5 @@ def test_the_text_is_utf_8_whatever_the_encoding_of_the_stream() -> None:
 
 
 def test_results_that_come_one_by_one_have_no_metrics() -> None:
-    with pytest.raises(TypeError, match="does not have metrics"):
+    with pytest.raises(TypeError, match="has no such form"):
         PrometheusOutput(io.StringIO()).show_each(Batch("row", Table((), ())))
