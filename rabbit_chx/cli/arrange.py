@@ -26,7 +26,8 @@ from rabbit_chx.planning.refusals import check_certain, know_rings
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.planning.targets import reordered
 from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, Verbatim, sign_of_life
+from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table, Verbatim
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange

@@ -65,7 +65,7 @@ _LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def write_utf8(stream: TextIO, text: str) -> None:
-    """Write the text in UTF-8, independent of the encoding of the stream."""
+    """Write `text` in UTF-8, independent of the encoding of `stream`."""
     buffer = getattr(stream, "buffer", None)
     if buffer is None:
         stream.write(text)
@@ -213,7 +213,7 @@ class JsonOutput(Output):
 
 
 def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
-    """Yield the blocks of sections one by one, each section with its title before them."""
+    """Yield `blocks`, those of sections one by one, each section with its title before them."""
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
@@ -223,7 +223,7 @@ def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Ve
 
 
 def find_commands(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a text, and whether each is a command; without the backticks around commands."""
+    """Yield the pieces of `text`, and whether each is a command; without the backticks around commands."""
     end = 0
     for found in _QUOTED.finditer(text):
         yield text[end : found.start()], False
@@ -375,7 +375,7 @@ class PrometheusOutput(Output):
 
 
 def metrics_text(metrics: Iterable[Gauge]) -> str:
-    """Return metrics as text; an InputError for the name of a label that Prometheus does not take."""
+    """Return `metrics` as text; an InputError for the name of a label that Prometheus does not take."""
     lines: list[str] = []
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {_escape_help(metric.help)}")

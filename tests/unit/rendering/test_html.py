@@ -7,20 +7,10 @@ import re
 
 import pytest
 
-from rabbit_chx.rendering import (
-    Batch,
-    Block,
-    Document,
-    Facts,
-    HtmlOutput,
-    Line,
-    Lines,
-    Section,
-    Table,
-    TableColumn,
-    Verbatim,
-)
+from rabbit_chx.rendering.document import Batch, Block, Document, Facts, Line, Lines, Section, Table, Verbatim
+from rabbit_chx.rendering.html import HtmlOutput
 from rabbit_chx.rendering.pictures import MOST_BARS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
+from rabbit_chx.rendering.table import TableColumn
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7*7 }}"
 

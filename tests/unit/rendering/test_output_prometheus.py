@@ -12,8 +12,8 @@ from exposition import parsed_exposition
 
 import rabbit_chx
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Batch, Document, Gauge, PrometheusOutput, Table
-from rabbit_chx.rendering.output import metrics_text
+from rabbit_chx.rendering.document import Batch, Document, Gauge, Table
+from rabbit_chx.rendering.output import PrometheusOutput, metrics_text
 
 HOSTILE = 'a "b" \\ c\nd\\n, e="f"} é\U0001f407'
 
