@@ -54,7 +54,6 @@ def ways(broker: RunningBroker, file: Path) -> dict[str, list[str]]:
         sys.executable,
         "-c",
         COMMAND,
-        "topology",
         "check",
         str(file),
         *live,

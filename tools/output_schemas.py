@@ -44,7 +44,7 @@ _SHAPES = {
     "modulus": "exchange: text  release: release  origin  destinations: [place]",
     "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
     "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
-    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object",
+    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object  nested?: object",
     "key_map": "format?: text  format_version?: int  release: release  provenance?: text  doubt?: text  exchange?: text"
     "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object  likely?: object",
     "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
@@ -102,7 +102,7 @@ FORMATS = {
     "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
     " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]"
-    "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]",
+    "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]  order_not_checked: text?",
     "keys": "source  destination: place  determined: bool  keys: [text]?  likely?: object",
     "plan": "plan",
     "records": "vhost: text"

@@ -143,10 +143,10 @@ def _change_facts(
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
         is_least = shares.moved and is_one_release and is_known
-        fewest = f"; at least {percent(minimum)} in any order" if is_least else ""
+        fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
         yield (
             "moved",
-            f"{likely}{percent(shares.moved)} of all keys, by all {simulation.ring.hashing.hashes}{fewest}",
+            f"{likely}{percent(shares.moved)} of all keys (exact){fewest}",
         )
     if simulation.sample and change.messages:
         messages = simulation.sample.messages
@@ -163,7 +163,7 @@ def _change_facts(
     for when, rule in zip(("before", "after"), rules, strict=False):
         yield "rule", f"{when}, {rule}"
     if shares and least and is_known:
-        yield from _less(least, shares.moved)
+        yield from smaller_moves(least, shares.moved)
 
 
 def _change_parts(
@@ -188,7 +188,7 @@ def _change_parts(
         yield from moved_keys(moves, _SHOWN, is_known=is_known)
 
 
-def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
+def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
     """Yield alternatives that move fewer keys, if any."""
     how = ("in the order that arrange writes", "with slots instead of the ring")
     ways = [

@@ -121,8 +121,8 @@ def _of_destination(
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:
         message = (
-            f"{destination!s} is bound {len(bound)} times, with weights {weights}, and has {plural(buckets, 'bucket')}: "
-            "the first unbind takes them all"
+            f"{destination!s} is bound {len(bound)} times (weights {weights}), and has {plural(buckets, 'bucket')}: to unbind any of these "
+            "removes all of them"
         )
         yield Finding("second-binding", message, destination=destination, share=share)
     elif buckets not in (0, bound[0]):

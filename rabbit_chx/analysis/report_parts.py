@@ -84,6 +84,9 @@ def map_as_json(key_map: KeyMap) -> dict[str, Any]:
     """Return all of a key map for a report; what depends on its order is a guess if that is not known."""
     found: dict[str, Any] = to_json(key_map)
     name = key_map.hashing.json_buckets
+    if key_map.is_nested:
+        others = {"behind": key_map.behind.values(), "sources": key_map.sources}
+        found["nested"] |= {part: [map_as_json(each) for each in maps] for part, maps in others.items()}
     return found | {name: as_known(found[name], is_known=not (key_map.ground.is_assumed and found[name]))}
 
 

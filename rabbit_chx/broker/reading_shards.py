@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.broker.live_broker import LiveBroker, ManagementApi, try_count
-from rabbit_chx.broker.reading import PAGE, WITHOUT_STATISTICS, LiveExchange, read_nodes
+from rabbit_chx.broker.live_exchange import LiveExchange
+from rabbit_chx.broker.reading import PAGE, WITHOUT_STATISTICS, read_nodes
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Release

@@ -472,7 +472,7 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
         gone = [place for place in shares if place in transient and place not in links]
         for place, share in shares_moved_without(key_map, gone).items():
             message = f"{place!s} {transient[place]}; {percent(share)} of all keys move then"
-            fix = f"let a durable queue take the place of {place!s}"
+            fix = f"replace {place!s} by a durable queue"
             yield Finding(
                 "transient-destination", message, fix, exchange=name, destination=place, share=share
             )

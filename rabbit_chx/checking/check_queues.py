@@ -167,7 +167,7 @@ def _find_drops(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Find
     if policy is not None:
         fix = f"set overflow to reject-publish in the {policy}: publishers then get a nack for what does not fit"
     elif overflow is not None:
-        fix = f"let a queue with {_OVERFLOW} = reject-publish take the place of {queue.name}"
+        fix = f"replace {queue.name} by a queue with {_OVERFLOW} = reject-publish"
     else:
         fix = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
     yield _finding_of_queue(checked, "dropping-destination", queue, message, fix)
@@ -233,7 +233,7 @@ def _fix_of_setting(queue: QueueDefinition, argument: str, setting: QueueSetting
         return "raise consumer_timeout in rabbitmq.conf"
     if setting.policy is not None:
         return f"take {argument.removeprefix('x-')} out of the {setting.policy}"
-    return f"let a queue without {argument} take the place of {queue.name}"
+    return f"replace {queue.name} by a queue without {argument}"
 
 
 def _finding_of_queue(
@@ -258,8 +258,8 @@ def _find_odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition])
             unlike.setdefault(queue.name, []).append(FieldChange(trait, *values))
     for name, fields in unlike.items():
         share = checked.shares[name]
-        message = f"{name} is unlike most of the {len(queues):,} queues: {describe_differences(fields)}; {percent(share)} of all keys go there"
-        fix = f"let a queue like the others take the place of {name}"
+        message = f"{name} differs from most of the {len(queues):,} queues: {describe_differences(fields)}; {percent(share)} of all keys go there"
+        fix = f"replace {name} by a queue like the others"
         yield checked.finding("odd-member", message, fix, name, share)
 
 

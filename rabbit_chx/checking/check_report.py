@@ -100,8 +100,10 @@ class CheckReport:
 
     @property
     def summary(self) -> str:
-        """The number of the findings, and of what was checked."""
-        return f"Findings in {self._count_checked()}: {self._count_found}"
+        """The number of the findings, and of the exchanges and orders that were not checked."""
+        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        without = f", {plural(unknown, 'order')} unknown" if unknown else ""
+        return f"Findings: {len(self.findings) or 'none'}{without}"
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""

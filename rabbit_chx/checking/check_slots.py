@@ -124,7 +124,7 @@ def _find_transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
         if (why := checked.context.transient.get(queue)) is not None:
             share, are = _share(checked, slots), "is" if len(slots) == 1 else "are"
             message = f"{queue} {why}; its {plural(len(slots), 'slot')} with {percent(share)} of all keys {are} without a queue then"
-            fix = f"let a durable queue take the place of {queue}"
+            fix = f"replace {queue} by a durable queue"
             yield checked.finding("transient-destination", message, fix, queue, share)
 
 

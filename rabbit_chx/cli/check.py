@@ -28,8 +28,8 @@ from rabbit_chx.cli.command import (
     typed,
 )
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, file_name, read_topology
-from rabbit_chx.cli.printed import in_words, names_file
-from rabbit_chx.cli.ring_argument import exchange_named, naming_exchange
+from rabbit_chx.cli.printed import exchange_named, in_words, names_file
+from rabbit_chx.cli.ring_argument import naming_exchange
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Fix

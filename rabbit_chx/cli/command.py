@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import in_words, remember_options
+from rabbit_chx.cli.printed import exchange_named, in_words, remember_options
 from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering.formats import FORMATS
@@ -108,6 +108,8 @@ def _utf8(text: str) -> str:
 
 #: Text that is valid UTF-8; a shell may pass other bytes.
 TEXT = ValueKind("text", parse=_utf8)
+#: An exchange of the broker.
+EXCHANGE = ValueKind("text", parse=exchange_named)
 OWN, OUTPUT = "Command", "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
 SECTIONS = (
@@ -274,7 +276,10 @@ def option(
 
     def parameters(name: str, annotation: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
-        given = given | {"is_flag": annotation == "bool", "multiple": annotation.startswith("tuple[")}
+        given = given | {
+            "is_flag": True if annotation == "bool" else None,
+            "multiple": annotation.startswith("tuple["),
+        }
         yield CommandOption(
             [*(names or [_flag(name)]), name], section=section or of_group, is_rare=is_rare, **given
         )

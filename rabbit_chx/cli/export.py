@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, option, options, say
+from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
@@ -41,7 +41,7 @@ _MOST_PATTERNS = 10
 )
 def export(
     *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
+    exchanges: tuple[str, ...] = argument(nargs=-1, type=EXCHANGE, metavar="[EXCHANGE]..."),
     source: str | None = option(
         "--from",
         metavar="FILE",

@@ -13,6 +13,7 @@ from rabbit_chx.checking.check_records import why_order_unknown
 from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
+    EXCHANGE,
     ExitCode,
     Outcome,
     Rules,
@@ -109,7 +110,7 @@ class RepairOptions:
 )
 def repair(
     *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, required=True, metavar="EXCHANGE..."),
+    exchanges: tuple[str, ...] = argument(nargs=-1, required=True, type=EXCHANGE, metavar="EXCHANGE..."),
     given: RepairOptions = options(RepairOptions),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,

@@ -1,4 +1,4 @@
-"""``rabbit-chx show``: the exchanges that hash, a line each; or some of them with members, shares, slots and record."""
+"""``rabbit-chx show``: hash exchanges, a line each; or some of them with members, shares, slots and record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from rabbit_chx.broker.exchange_report import (
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.printed import exchange_named, to_type
 from rabbit_chx.cli.read_rings import say_doubts
-from rabbit_chx.cli.ring_argument import exchange_named
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
@@ -33,7 +32,7 @@ from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
-    from rabbit_chx.broker.reading import LiveExchange
+    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology.rules.shards import ShardedExchange
 
 #: How a RING begins or ends that is no exchange of the broker.
@@ -64,7 +63,7 @@ def show(
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
 ) -> Outcome:
-    """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
+    """List the hash exchanges; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
     bindings. The list has the kinds of findings of `check`; assumed rings are not checked. RabbitMQ does not
@@ -167,7 +166,7 @@ def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | N
 def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[Sequence[object]] = []
-    moduli: list[tuple[str, str, int, int]] = []
+    moduli: list[tuple[str, str, int, int, str]] = []
     unrecorded: list[str] = []
     is_known = True
     for vhost in vhosts:
