@@ -208,7 +208,7 @@ class ShownExchange:
                 "arguments": self.arguments,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,
-                "sample": self.sample,
+                "sample": self.sample and self.sample.counts,
             }
         )
 

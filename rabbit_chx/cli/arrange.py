@@ -134,7 +134,7 @@ def balance_parts(balanced: Balanced) -> Iterator[Part]:
     yield Data(
         {
             "exchange": balanced.exchange,
-            "sample": sample,
+            "sample": sample.counts,
             "state": made.state,
             "target": str(target),
             "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
@@ -167,10 +167,6 @@ def result_text(made: SlotBalance) -> str:
     count = len(made.moves)
     changes = "slot moves" if count == 1 else "slots move"
     return f"{count} {changes}; {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
-
-
-def _shares(moving: KeyMapPlan | RingProposal) -> dict[str, float]:
-    return {"moved": moving.moved, "moved_at_worst": moving.moved_at_worst}
 
 
 @command(
@@ -238,7 +234,11 @@ def arrange(
     text = None if write else done.text
     fields: dict[str, object] = {
         "rings": [
-            {"exchange": ring.exchange, "before": _shares(ring), "after": _shares(order)}
+            {"exchange": ring.exchange}
+            | {
+                side: {"moved": one.moved, "moved_at_worst": one.moved_at_worst}
+                for side, one in (("before", ring), ("after", order))
+            }
             for ring, order in written
         ],
         "pinned": pinned,
