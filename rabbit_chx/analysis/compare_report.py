@@ -27,7 +27,7 @@ from rabbit_chx.analysis.simulation import (
 )
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.grouping import grouped
-from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
+from rabbit_chx.rendering.document import Data, Document, Facts, Part, Section, Table
 from rabbit_chx.result_fields import Shown, as_known, likely_text
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural

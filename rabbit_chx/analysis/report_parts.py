@@ -11,7 +11,8 @@ from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
-from rabbit_chx.rendering import Document, Line, Part, Table, TableColumn
+from rabbit_chx.rendering.document import Document, Line, Part, Table
+from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, as_known, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place

@@ -9,7 +9,7 @@ from typing import Any
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
-from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Part, Table
+from rabbit_chx.rendering.document import Batch, Data, Document, Facts, Line, Part, Table
 from rabbit_chx.result_fields import SPREAD, as_known, json_fields, likely_or_not, shown
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place

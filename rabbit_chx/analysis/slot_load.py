@@ -199,8 +199,9 @@ class SlotSample:
     messages: int
     source: str
 
-    def as_json(self) -> dict[str, object]:
-        """Return the sample for a report."""
+    @property
+    def counts(self) -> dict[str, object]:
+        """The fields of the sample in JSON."""
         return {"source": self.source, "messages": self.messages, "nowhere": self.load.nowhere}
 
     def text(self, members: str) -> str:

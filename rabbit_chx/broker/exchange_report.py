@@ -45,7 +45,7 @@ from rabbit_chx.records.live_rings import (
 from rabbit_chx.records.pending_apply import history_of
 from rabbit_chx.records.ring_history import RingHistory
 from rabbit_chx.records.ring_records import record_arguments
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -208,7 +208,7 @@ class ShownExchange:
                 "arguments": self.arguments,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,
-                "sample": self.sample,
+                "sample": self.sample and self.sample.counts,
             }
         )
 

@@ -16,7 +16,7 @@ from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import count_kind
-from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
+from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold

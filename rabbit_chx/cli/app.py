@@ -54,7 +54,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import FORMATS
+from rabbit_chx.rendering.formats import FORMATS
 
 _BROKEN_PIPE = 141
 _MOST_ERRNO = 1 << 16

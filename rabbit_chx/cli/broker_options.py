@@ -31,7 +31,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
-from rabbit_chx.rendering import CountProgress, sign_of_life
+from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
 from rabbit_chx.words import listed
 

@@ -37,7 +37,8 @@ from rabbit_chx.options import one_of
 from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import how_to_record, read_without_record
-from rabbit_chx.rendering import FORMATS, sign_of_life
+from rabbit_chx.rendering.formats import FORMATS
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.file.file_rules import find_refused_objects

@@ -33,12 +33,14 @@ from click.shell_completion import CompletionItem
 from rabbit_chx.cli.printed import exchange_named, in_words, remember_options
 from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
-from rabbit_chx.rendering import FORMATS, clear_bar, printable
+from rabbit_chx.rendering.formats import FORMATS
 from rabbit_chx.rendering.html import environment
 from rabbit_chx.rendering.output import wrap
+from rabbit_chx.rendering.progress import clear_bar
+from rabbit_chx.rendering.table import printable
 
 if TYPE_CHECKING:
-    from rabbit_chx.rendering import Batch, Document
+    from rabbit_chx.rendering.document import Batch, Document
 
 #: The blanks by which the further lines of a message are indented on a terminal.
 _MARGIN = 2

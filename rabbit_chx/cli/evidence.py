@@ -24,7 +24,7 @@ from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import AccessRefusedError, InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
-from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED

@@ -19,7 +19,8 @@ from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.slot_layout import collapse, explain_not_collapsed
 from rabbit_chx.planning.targets import with_queues, without_exclusive
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.rendering import Data, Document, Verbatim, sign_of_life
+from rabbit_chx.rendering.document import Data, Document, Verbatim
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import Likely
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape

@@ -17,7 +17,8 @@ from rabbit_chx.planning.plan_report import plan_parts, plan_report
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import exclusive_refusals, know_rings
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.rendering import Document, sign_of_life
+from rabbit_chx.rendering.document import Document
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology import LiveTopology
 from rabbit_chx.words import listed
 

@@ -19,7 +19,7 @@ from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.plan_value import Plan
-from rabbit_chx.rendering import Document
+from rabbit_chx.rendering.document import Document
 
 
 @command(

@@ -31,7 +31,8 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import live_hash_exchange, none_lasts
 from rabbit_chx.records.ring_records import RingRecord, limits_of, record_name
-from rabbit_chx.rendering import Data, Document, Table, sign_of_life
+from rabbit_chx.rendering.document import Data, Document, Table
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 

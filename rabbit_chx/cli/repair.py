@@ -32,7 +32,8 @@ from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import REMAKE_RINGS
 from rabbit_chx.planning.targets import healed
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
-from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
+from rabbit_chx.rendering.document import Block, Data, Document, Facts
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology import BindingDefinition, LiveTopology
 from rabbit_chx.topology.slots.owners import number_slots

@@ -37,7 +37,8 @@ from rabbit_chx.cli.printed import FILE_RING, exchange_argument, exchange_named,
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Part, sign_of_life
+from rabbit_chx.rendering.document import Part
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import (
     Destination,
     ExchangeRef,

@@ -25,7 +25,7 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
-from rabbit_chx.rendering import Batch, Data, Document, Lines
+from rabbit_chx.rendering.document import Batch, Data, Document, Lines
 from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))

@@ -25,7 +25,8 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import check_certain
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import how_to_record, read_without_record
-from rabbit_chx.rendering import Document, sign_of_life
+from rabbit_chx.rendering.document import Document
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE

@@ -28,7 +28,7 @@ from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import finding_as_json, moment_as_json, moment_text
 from rabbit_chx.consuming.status import MemberStatus
-from rabbit_chx.rendering import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
+from rabbit_chx.rendering.document import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.words import plural

@@ -30,7 +30,6 @@ from rabbit_chx.records.pending_apply import PlannedSteps
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.nested import Starved
 from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import (
@@ -348,7 +347,9 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
                 f"{found} matches the queue {MARK}: without its messages nothing proves the recorded order of rings, and only rabbitmqctl "
                 "reads it; use a pattern that does not match it"
             )
-    yield from (f"{found.message}: {found.fix}" for found in _starved(compared))
+    names = (exchange.name for exchange in compared.wanted.exchanges)
+    starved = compared.wanted.nesting(compared.release).starved(names)
+    yield from (f"{found.message}: {found.fix}" for found in starved)
     yield from _import_warnings(compared)
     wanted: tuple[ExchangeDefinition | QueueDefinition, ...]
     wanted = (*compared.wanted.exchanges, *compared.wanted.queues)
@@ -362,12 +363,6 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
             else:
                 named = f"its {'consumer' if len(tags) == 1 else 'consumers'} {listed(tags)}"
             yield f"queue {queue.name} is deleted with {named}"
-
-
-def _starved(compared: Comparison) -> Iterator[Starved]:
-    """Yield the queues that certainly get no key after the plan."""
-    wanted = compared.wanted
-    return wanted.nesting(compared.release).starved(exchange.name for exchange in wanted.exchanges)
 
 
 def _import_warnings(compared: Comparison) -> Iterator[str]:

@@ -13,7 +13,8 @@ from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
-from rabbit_chx.rendering import Block, Data, Document, Facts, Line, Lines, Section, Table, TableColumn
+from rabbit_chx.rendering.document import Block, Data, Document, Facts, Line, Lines, Section, Table
+from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange

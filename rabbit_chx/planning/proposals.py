@@ -2,7 +2,7 @@
 
 A seed keeps its bucket when the bucket count changes, unless its bucket is removed or a new one takes it. So a member keeps its keys if it
 keeps its position. Of up to six members all orders are tried, so that the result is the minimum. For more, the minimum is a packing problem:
-the order as written and that of the live ring are compared.
+three orders are compared, as `find_least_moving_order` says.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.planning.targets import with_release
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.routing import (
     Binding,
     Destination,

@@ -24,7 +24,7 @@ from rabbit_chx.cli.show_consumers import consumers_report
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, Line
+from rabbit_chx.rendering.document import Document, Line
 from rabbit_chx.rendering.html import TEMPLATES, body_of, environment
 from rabbit_chx.ui.guards import Guards
 from rabbit_chx.ui.pages import (

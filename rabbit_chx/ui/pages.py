@@ -36,7 +36,7 @@ from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.rendering import Document
+    from rabbit_chx.rendering.document import Document
     from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.ui.state import BrokerState, VhostState
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from bounded import until
 
-from rabbit_chx.rendering import CountProgress, progress, reading, sign_of_life
+from rabbit_chx.rendering import progress
+from rabbit_chx.rendering.progress import CountProgress, reading, sign_of_life
 
 
 class Terminal:
