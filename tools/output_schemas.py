@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, TypeAlias
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS, FindingKind
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS
 from rabbit_chx.result_fields import document
 
 Schema: TypeAlias = dict[str, Any]
@@ -23,15 +23,15 @@ _TYPES: dict[str, Schema] = {
     "object": {"type": "object"},
     "any": {},
     **{
-        name: {"oneOf": [{"const": kind.name, "description": kind.says} for kind in kinds]}
+        name: {"oneOf": [{"const": kind, "description": says} for kind, says in kinds.items()]}
         for name, kinds in {
-            "finding": (
-                *CHECK_KINDS.values(),
-                *VERIFY_KINDS.values(),
-                FindingKind("misspelling", "of `--offline`: a name that resembles another"),
-            ),
-            "warning": GROUP_KINDS.values(),
-            "problem": SHARD_KINDS.values(),
+            "finding": {
+                **CHECK_KINDS,
+                **VERIFY_KINDS,
+                "misspelling": "of `--offline`: a name that resembles another",
+            },
+            "warning": GROUP_KINDS,
+            "problem": SHARD_KINDS,
         }.items()
     },
 }

@@ -61,7 +61,7 @@ def source_fact(source: KeyMap) -> tuple[str, str]:
 
 def source_as_json(source: KeyMap) -> dict[str, Any]:
     """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
-    return {"ring": None, source.hashing.json_field: ring_as_json(source)}
+    return {"ring": None, source.hashing.json_field: to_json(source.summary())}
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
@@ -77,11 +77,6 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
         place: ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in of_place)
         for place, of_place in runs.items()
     }
-
-
-def ring_as_json(ring: KeyMap) -> dict[str, Any]:
-    """Return provenance, release and size of a key map, and the owners of its slots; its `to_json` returns all of it."""
-    return dict(to_json(ring.summary()))
 
 
 def map_as_json(key_map: KeyMap) -> dict[str, Any]:

@@ -17,20 +17,10 @@ from rabbit_chx.routing.key_map import KeyMap
 
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
+    names = ("term", "phash2", "seed", "walk", "bucket", "buckets", "reason", "rule", "source")
     if how is None:
         return {}
-    return {
-        "hashed_on": str(how.hashed_on),
-        "term": how.term,
-        "phash2": how.phash2,
-        "seed": how.seed,
-        "walk": how.walk,
-        "bucket": how.bucket,
-        "buckets": how.buckets,
-        "reason": how.reason,
-        "rule": how.rule,
-        "source": how.source,
-    }
+    return {"hashed_on": str(how.hashed_on), **{name: getattr(how, name) for name in names}}
 
 
 @dataclass(frozen=True, slots=True)

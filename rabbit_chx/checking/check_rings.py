@@ -130,7 +130,7 @@ def _find_transient_places(checked: CheckedExchange) -> Iterator[Finding]:
         for place in ring.destinations
         if place in checked.context.transient and place not in checked.context.links
     ]
-    for place, share in shares_moved_without(ring.buckets, transient).items():
+    for place, share in shares_moved_without(ring, transient).items():
         why = checked.context.transient[place]
         message = f"{place!s} {why}; {percent(share)} of all keys move then"
         if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):

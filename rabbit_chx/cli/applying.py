@@ -64,7 +64,6 @@ class Permissions:
 
     allow: tuple[tuple[str, float | bool], ...] = option(
         type=ValueKind("permission", parse=_read_permission),
-        multiple=True,
         metavar="WHAT",
         help="Permit delete, moved=SHARE, loss, vhost or unlink: deletions and replacements; the share of keys that may move in each ring, "
         "instead of max_share_moved; deleting queues with messages, without a wait; another vhost than the file's; cutting federation links.",

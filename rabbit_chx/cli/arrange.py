@@ -62,7 +62,6 @@ class BalanceOptions:
     weights: tuple[str, ...] = option(
         "--weight",
         type=TEXT,
-        multiple=True,
         metavar="QUEUE=WEIGHT",
         help="The weight of a member, for --keys; 0 removes all its slots.  [default: that of the file, or 1]",
     )
@@ -130,13 +129,11 @@ def balance_parts(balanced: Balanced) -> Iterator[Part]:
         wanted = f"at most {target} of the load in each queue"
     else:
         wanted = f"at most {target} times the share of the load that the weight of a queue gives it"
-    nowhere = f", {sample.load.nowhere:,} of them not routed to a slot" if sample.load.nowhere else ""
-    counted = f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"
-    yield Facts([("sample", counted), ("target", wanted), ("result", result_text(made))])
+    yield Facts([("sample", sample.text("slot")), ("target", wanted), ("result", result_text(made))])
     yield Data(
         {
             "exchange": balanced.exchange,
-            "sample": {"source": sample.source, "messages": sample.messages, "nowhere": sample.load.nowhere},
+            "sample": sample,
             "state": made.state,
             "target": str(target),
             "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
@@ -191,7 +188,7 @@ def arrange(
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
-    write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
+    write: bool = option(help="Write to FILE instead of stdout."),
     load: BalanceOptions = options(BalanceOptions),
 ) -> Outcome:
     """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.

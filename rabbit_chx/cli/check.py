@@ -48,23 +48,19 @@ from rabbit_chx.words import listed
 class CheckOptions:
     """The options of a check."""
 
-    offline: bool = option(is_flag=True, help="Only validate each FILE, without a broker.")
+    offline: bool = option(help="Only validate each FILE, without a broker.")
     release: str | None = option(
         metavar=RELEASE,
         help="The RabbitMQ release that gets the files, for --offline, such as 4.3 or 3.10.8.  [default: the newest]",
     )
-    all_vhosts: bool = option(
-        is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
-    )
+    all_vhosts: bool = option(help="Check every vhost that the user may access; each finding has its vhost.")
     ignored: tuple[str, ...] = option(
         "--ignore",
         type=one_of(*CHECK_KINDS),
-        multiple=True,
         metavar="KIND",
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
     yes: bool = option(
-        is_flag=True,
         is_rare=True,
         help="Switch tracing off where an ended command has left it on, without asking.",
     )

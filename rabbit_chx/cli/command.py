@@ -262,15 +262,19 @@ def _broken(command: str, width: int) -> list[str]:
 def option(
     *names: str, default: Any = None, section: str | None = None, is_rare: bool = False, **attributes: Any
 ) -> Any:  # a field's default
-    """Return a field that is an option; a rare one is in ``--help-all`` only. Its `type` is a `ValueKind`."""
+    """Return a field that is an option; a rare one is in ``--help-all`` only. Its `type` is a `ValueKind`.
+
+    The annotation of the field decides the rest: a bool is a flag, and a tuple an option that may be repeated.
+    """
     attributes = _with_click_type(attributes)
     if default is not None:
         attributes["default"] = default
     if "FILE" in attributes.get("metavar", ""):
         attributes["shell_complete"] = _file_names
 
-    def parameters(name: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
+    def parameters(name: str, annotation: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
+        given = given | {"is_flag": annotation == "bool", "multiple": annotation.startswith("tuple[")}
         yield CommandOption(
             [*(names or [_flag(name)]), name], section=section or of_group, is_rare=is_rare, **given
         )
@@ -292,10 +296,10 @@ def options(group: type, *, without: Sequence[str] = (), **helps: str) -> Any:  
     """Return a field that has the options of a dataclass."""
     parts = [part for part in fields(group) if part.name not in without]
 
-    def parameters(_: str, __: str | None, of_group: str) -> Iterator[click.Parameter]:
+    def parameters(_: str, __: str, ___: str | None, of_group: str) -> Iterator[click.Parameter]:
         for part in parts:
             section = getattr(group, "section", of_group)
-            yield from part.metadata["parameters"](part.name, helps.get(part.name), section)
+            yield from part.metadata["parameters"](part.name, str(part.type), helps.get(part.name), section)
 
     metadata = {"parameters": parameters, "group": group, "parts": parts}
     return field(default_factory=group, metadata=metadata)
@@ -343,7 +347,7 @@ def command(
         made = [
             parameter
             for name, part in declared.items()
-            for parameter in part.metadata["parameters"](name, None, OWN)
+            for parameter in part.metadata["parameters"](name, given[name].annotation, None, OWN)
         ]
         return Command(
             function.__name__,

@@ -53,11 +53,10 @@ class EvidenceOptions:
     trace: float | None = option(
         type=number(3600),
         metavar="SECONDS",
-        help="Ask the broker: switch on tracing of the vhost for this long, and read to which queues the messages that are published to EXCHANGE "
-        "go now. It costs each message of the vhost a copy, and takes the tag administrator.",
+        help="Copy each message of the vhost for this long, and read to which queues those go that are published to EXCHANGE. "
+        "It switches on tracing, and takes the tag administrator.",
     )
     yes: bool = option(
-        is_flag=True,
         help="Do not ask before switching tracing on, or off if an interrupted command left it on.",
     )
     observed: str | None = option(

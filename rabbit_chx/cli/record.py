@@ -65,7 +65,7 @@ _RECORDED = {
 def record(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, type=EXCHANGE, metavar="[EXCHANGE]..."),
-    every: bool = option("--all", is_flag=True, help="Record every x-consistent-hash exchange of the vhost."),
+    every: bool = option("--all", help="Record every x-consistent-hash exchange of the vhost."),
     source: str | None = option(
         "--from",
         metavar="FILE",

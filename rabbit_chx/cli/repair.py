@@ -98,8 +98,8 @@ class RepairReport(ApplyReport):
 class RepairOptions:
     """Whether a repair is done, and its permissions."""
 
-    dry_run: bool = option(is_flag=True, help="Only show the steps, and what they move.")
-    yes: bool = option(is_flag=True, help="Do not ask. Required without a terminal.")
+    dry_run: bool = option(help="Only show the steps, and what they move.")
+    yes: bool = option(help="Do not ask. Required without a terminal.")
     permissions: Permissions = options(Permissions)
 
 

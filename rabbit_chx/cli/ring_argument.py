@@ -58,7 +58,7 @@ from rabbit_chx.words import listed
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rabbit_chx.broker.reading import LiveExchange
+    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology import ExchangeDefinition
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
@@ -96,10 +96,9 @@ class RingArgument:
     def is_topology(self) -> bool:
         """True for a topology file or a definitions file."""
         document = json_object(self.content)
-        is_ring = (
-            document and document.get("format") != "rabbit-chx/topology" and not _is_definitions(document)
-        )
-        return self.path is not None and not is_ring
+        is_definitions = "exchanges" in document and "bindings" in document
+        is_topology = not document or is_definitions or document.get("format") == "rabbit-chx/topology"
+        return self.path is not None and is_topology
 
     def topology(self, vhost: str) -> TopologyInput:
         """Return the topology of the file."""
@@ -313,10 +312,6 @@ def _ring_of_record(document: Mapping[str, Any]) -> HashRing:
     from rabbit_chx.records.ring_records import read_record
 
     return read_record(document).ring
-
-
-def _is_definitions(document: Mapping[str, object]) -> bool:
-    return "exchanges" in document and "bindings" in document
 
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:

@@ -31,7 +31,7 @@ from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
-    from rabbit_chx.broker.reading import LiveExchange
+    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology.rules.shards import ShardedExchange
 
 #: How a RING begins or ends that is no exchange of the broker.
@@ -56,12 +56,8 @@ _OF_TYPES = ("modulus:", "super-stream:")
 def show(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[EXCHANGE]..."),
-    all_vhosts: bool = option(
-        is_flag=True, help="List the exchanges of every vhost that the user may access."
-    ),
-    history: bool = option(
-        is_flag=True, help="Show when the ring changed, by whom, and which share of the keys moved."
-    ),
+    all_vhosts: bool = option(help="List the exchanges of every vhost that the user may access."),
+    history: bool = option(help="Show when the ring changed, by whom, and which share of the keys moved."),
     group: GroupOptions = options(GroupOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
@@ -103,26 +99,17 @@ def _outcome(report: Document) -> Outcome:
 def _refuse_rings(names: Sequence[str]) -> None:
     """Refuse what is a RING of other commands, and no exchange of a broker."""
     for name in names:
+        path = name.partition("#")[0]
         if name != exchange_named(name):
             continue
+        if path.endswith(_OF_FILES):
+            what, instead = "is a file", Fix("check it with ", to_type("check", path, offline=True))
+        elif "=" in name or name.startswith(_OF_TYPES):
+            what, instead = "are bindings", Fix("for their shares use ", to_type("compare", name))
+        else:
+            continue
         other = f"; an exchange with this name is exchange:{name:.80}"
-        if name.partition("#")[0].endswith(_OF_FILES):
-            remedy = to_type("check", name.partition("#")[0], offline=True)
-            raise InputError(
-                Fix(
-                    f"{name!r} is a file, and show reads exchanges of the broker: check it with ",
-                    remedy,
-                    other,
-                )
-            )
-        if "=" in name or name.startswith(_OF_TYPES):
-            raise InputError(
-                Fix(
-                    f"{name!r} are bindings, and show reads exchanges of the broker: for their shares use ",
-                    to_type("compare", name),
-                    other,
-                )
-            )
+        raise InputError(Fix(f"{name!r} {what}, and show reads exchanges of the broker: ", instead, other))
 
 
 # -- some exchanges

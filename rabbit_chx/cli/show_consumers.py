@@ -11,9 +11,10 @@ from typing import Any
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker.exchange_report import uneven_traffic
+from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.reading import LiveExchange, read_rates
+from rabbit_chx.broker.publish_rates import read_rates
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import check_one, say
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
@@ -67,7 +68,7 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
     release = live.release
-    has_group = bool(group.journal or status.members or roster.claims or roster.members)
+    has_group = bool(group.journal or status.members or switches)  # a journal has other groups, too
     findings = [*group_findings(status, release, weights, has_group=has_group)]
     unknown = key_map.ground.text if key_map.ground.is_assumed else None
     findings += uneven_traffic(exchange, key_map, rates) if unknown is None else []

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.comparison import Comparison, Unwanted
 from rabbit_chx.planning.diff import compare
 from rabbit_chx.planning.key_map_plans import plan_rings
@@ -265,24 +266,21 @@ def _order_binds(
 
     The changes of one exchange stay together. An exchange follows those that it routes to.
     """
-    by_source: dict[str, list[PlannedChange]] = {}
     sources_with_unbinds = {
         change.binding.source for change in changes_without_ring if change.action == "unbind"
     }
     # Exchanges that only get bindings are first, so that exchanges without a queue get one before slots are handed over.
-    for change in sorted(
-        changes_without_ring, key=lambda change: change.binding.source in sources_with_unbinds
-    ):
-        by_source.setdefault(change.binding.source, []).append(change)
-    for name, ring in rings.items():
-        by_source.setdefault(name, []).extend(_add_stand_ins(ring, existing))
+    first = sorted(changes_without_ring, key=lambda change: change.binding.source in sources_with_unbinds)
+    changes = [(change.binding.source, change) for change in first]
+    changes += [(name, step) for name, ring in rings.items() for step in _add_stand_ins(ring, existing)]
+    by_source = grouped(changes)
     targets = {
         source: [
             destination.name
-            for change in changes
+            for change in of_source
             if change.kind == "binding" and isinstance(destination := change.binding.destination, ExchangeRef)
         ]
-        for source, changes in by_source.items()
+        for source, of_source in by_source.items()
     }
     for source in order_downstream_first(by_source, targets):
         yield from by_source[source]

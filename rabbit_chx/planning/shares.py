@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from rabbit_chx.planning.comparison import Comparison, find_super_streams
-from rabbit_chx.planning.movement import MovementCounter
+from rabbit_chx.planning.movement import Moment, MovementCounter
 from rabbit_chx.planning.proposals import (
     MOST_SLOTS,
     SLOTS_EACH,
@@ -23,7 +23,6 @@ from rabbit_chx.planning.proposals import (
 from rabbit_chx.planning.resuming import as_planned, movement_as_planned
 from rabbit_chx.planning.ring_plan import (
     KeyMapPlan,
-    Moment,
     Movement,
     RingProposal,
     RingSteps,
@@ -209,7 +208,7 @@ def _moments_by_queue(
             counter.set_owners({slot: slots.owners[slot] for slot in concerned})
         else:
             continue
-        moments.append(Moment(*counter.count_moved_and_lost(numbers, slots.dead_ends)))
+        moments.append(counter.count(numbers, slots.dead_ends))
     return tuple(moments)
 
 

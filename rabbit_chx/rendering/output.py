@@ -284,7 +284,7 @@ def _parts_of(block: Part, level: int) -> Iterator[str]:
             yield f"{'#' * level} {_escape(block.title)}"
             yield from inner
     elif isinstance(block, Line):
-        yield _paragraph(block.text)
+        yield _BEGINNING.sub(r"\1\\\2", _escape(block.text))
     elif isinstance(block, Lines):
         if lines := list(block.texts):
             yield _fence(lines)
@@ -295,10 +295,6 @@ def _parts_of(block: Part, level: int) -> Iterator[str]:
             yield "\n".join(_list_items(block.pairs))
     elif isinstance(block, Table):
         yield "\n".join(_markdown_rows(block))
-
-
-def _paragraph(text: str) -> str:
-    return _BEGINNING.sub(r"\1\\\2", _escape(text))
 
 
 def _list_items(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -100,24 +101,29 @@ class Pages:
             [text for text in query.getlist("remove") if text],
             query.get("to_release", ""),
         )
-        return exchange_page(state, query.get("vhost", self._at.settings.vhost), name, asked)
+        vhost = query.get("vhost", self._at.settings.vhost)
+        try:
+            return exchange_page(state, vhost, name, asked)
+        except InputError as error:
+            if query.get("format") == "json":
+                raise
+            page, problem = exchange_page(state, vhost, name, Question()), in_words(Fix(str(error)))
+            return replace(page, status=400, values={**page.values, "asked": asked, "problem": problem})
 
-    @staticmethod
-    def _findings(state: BrokerState, request: Request) -> Page:
+    def _findings(self, state: BrokerState, request: Request) -> Page:
         query = request.query_params
-        return findings_page(state, query.get("vhost"), query.get("exchange"), query.getlist("kind"))
+        return findings_page(
+            state, query.get("vhost"), query.get("exchange"), query.getlist("kind"), self._file
+        )
 
     def _consumers(self, state: BrokerState, request: Request) -> Page:
         query = request.query_params
         values = {"choices": consumers_choices(state)}
         exchange, vhost = query.get("exchange"), query.get("vhost", self._at.settings.vhost)
         if exchange is None:
-            line = Line(
-                "Choose an exchange."
-                if values["choices"]
-                else "No queue of an exchange that hashes has consumers."
-            )
-            return Page("Consumers", Document("", [line]), values=values)
+            lines = [] if values["choices"] else [Line("No queue of an exchange that hashes has consumers.")]
+            title = "Consumers: choose an exchange" if values["choices"] else "Consumers"
+            return Page(title, Document("", lines), values=values)
         if state.vhost(vhost).topology.exchange(exchange) is None:
             raise NotFoundError(
                 f"there is no exchange {exchange!r:.80} in vhost {vhost!r:.80}", exchange=exchange
@@ -184,6 +190,7 @@ class Pages:
         return self._html(
             request,
             made.template,
+            made.status,
             **{**made.values, **bodies, **report},
             title=made.title,
             error="",
