@@ -274,7 +274,10 @@ def option(
 
     def parameters(name: str, annotation: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
-        given = given | {"is_flag": annotation == "bool", "multiple": annotation.startswith("tuple[")}
+        given = given | {
+            "is_flag": True if annotation == "bool" else None,
+            "multiple": annotation.startswith("tuple["),
+        }
         yield CommandOption(
             [*(names or [_flag(name)]), name], section=section or of_group, is_rare=is_rare, **given
         )

@@ -32,10 +32,10 @@ class FieldChange:
     @property
     def texts(self) -> list[str]:
         """The old and the new value in words."""
-        values = plain({"old": self.old, "new": self.new}).values()
+        values = plain({"old": self.old, "new": self.new})
         return [
             "unset" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
-            for value in values
+            for value in (values["old"], values["new"])
         ]
 
 
