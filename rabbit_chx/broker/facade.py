@@ -17,17 +17,12 @@ from rabbit_chx.broker.declaring import Declared, declare_exchange
 from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace, traced_node
 from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.broker.live_broker import QueueCounts, try_count
+from rabbit_chx.broker.live_exchange import LiveExchange, read_ring
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.reading import (
-    LiveExchange,
-    PublishRates,
-    read_consumer_tags,
-    read_release,
-    read_ring,
-    read_topology,
-)
+from rabbit_chx.broker.publish_rates import PublishRates
+from rabbit_chx.broker.reading import read_consumer_tags, read_release, read_topology
 from rabbit_chx.broker.reading_shards import read_sharded_exchange
 from rabbit_chx.broker.recording import record_rings, wait_for_others
 from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing

@@ -1,29 +1,21 @@
-"""Read a vhost, an exchange, its slots and its rates from the management API and a ring source. Nothing is declared.
-
-Publish rates are those of the management API's statistics. A message counts for the exchange that it was published to, and for the queues
-that it reached. The exchanges in between, such as slots, have no rates (rabbitmq-server v4.3.6, rabbit_channel.erl, ``deliver_to_queues/3``
-counts the exchange of the message; tested on 3.10.8, 4.0.5 and 4.3.6).
-"""
+"""Read a vhost, its records and its mark from the management API and a ring source. Nothing is declared."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from dataclasses import replace
+from functools import cache
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.broker.live_broker import (
     APPLY_LOCK,
-    BrokerWays,
     LiveBroker,
     LockedError,
     ManagementApi,
     QueueCounts,
     Shape,
-    check_declared_name,
-    shape_fault,
     try_count,
 )
 from rabbit_chx.checks import is_whole
@@ -31,55 +23,45 @@ from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
     InputError,
-    MismatchError,
-    NotDeterminedError,
     NotFoundError,
     RabbitChxError,
     UnreachableError,
 )
 from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
-from rabbit_chx.records.evidence import Evidence, Means, evidence_of
+from rabbit_chx.records.evidence import Evidence, evidence_of
 from rabbit_chx.records.mark import Mark, Stamp, stamp_in
-from rabbit_chx.records.pending_apply import Kept, history_of, read_pending
-from rabbit_chx.records.ring_history import RingHistory
-from rabbit_chx.records.ring_records import RingRecord, is_recorded, record_name, records_in, ring_by_record
+from rabbit_chx.records.pending_apply import Kept, read_pending
+from rabbit_chx.records.ring_records import RingRecord, record_name, records_in, ring_by_record
 from rabbit_chx.routing import (
-    Binding,
-    ConsistentHashExchange,
-    ExchangeRef,
     HashRing,
-    ModulusHashExchange,
     Release,
 )
-from rabbit_chx.routing.ground import UNORDERED, Ground
-from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
-from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.model import BrokerFacts, BrokerLimits, LiveTopology, QueueFacts, is_named_after
-from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
-from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
-    ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
-    ObjectSet,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
 )
 from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY, TRACE, is_own
 from rabbit_chx.topology.objects.schema import SCHEMA
-from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
+from rabbit_chx.topology.objects.vhost_objects import (
+    ListedObject,
+    VhostObjects,
+    make_object,
+    odd_objects,
+    vhost_objects,
+)
 from rabbit_chx.topology.rules.policies import policies_of_mark
-from rabbit_chx.topology.rules.reach import Reach
-from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
-from rabbit_chx.words import listed, outline
+from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK, TRACE)
@@ -94,20 +76,11 @@ OVERVIEW: Mapping[str, Shape] = {
 WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: The queues or exchanges of a page, the largest number that the API permits.
 PAGE = 500
-_COLUMNS = "name,state,message_stats.publish_details.rate"
-_LAST_MINUTE = {"msg_rates_age": "60", "msg_rates_incr": "5"}
-_EXCHANGE_RATES = "name,message_stats.publish_in_details.avg_rate"
-_BACKLOG = ("messages_ready", "messages_unacknowledged", "consumers")
-_QUEUE_RATES = f"name,state,{','.join(_BACKLOG)},message_stats.publish_details.avg_rate"
-#: The states of a queue that works.
-_RUNNING = ("running", "idle")
 #: The phase of a deprecated feature that the configuration may permit.
 _UNCLEAR = "denied_by_default"
 #: The states of a queue that takes no message: without its node, after a crash, and of a quorum queue without a majority.
 _DOWN = ("down", "crashed", "stopped", "minority")
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
-_NAMED: Mapping[str, Shape] = {"name": str}
-_STATED: Mapping[str, Shape] = {"name": str, "state?": str}
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str, "state?": str}
 _POLICY: Mapping[str, Shape] = {"apply-to?": str, "definition?": dict, "priority?": float}
@@ -134,78 +107,131 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         RingSourceError: the rings could not be read.
         UnreachableError: the address does not answer.
     """
-    overview = broker.overview()
-    api, vhost = broker.api, broker.vhost
+    api, vhost, overview = broker.api, broker.vhost, broker.overview()
     flags = _read_flags(api)
     release = _release_by(str(overview["rabbitmq_version"]), flags)
-    objects = LiveObjects()
-    entries = api.get_list("exchanges", vhost, fields=_EXCHANGE)
-    own = [entry for entry in entries if is_own(entry["name"])]
-    exchanges = objects.read(ExchangeDefinition, [entry for entry in entries if not is_own(entry["name"])])
-    queues = api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
+    exchanges, queues = list_exchanges(api, vhost), list_queues(api, vhost)
     broker.check_lock_in(queues)
-    is_locked = any(entry.get("name") == APPLY_LOCK for entry in queues)
-    if refuses_changes and is_locked:
+    if refuses_changes and _has(queues, APPLY_LOCK):
         raise LockedError(broker.where)
-    all_queues = queues
-    queues = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
-    bindings = read_bindings(api, vhost, objects)
-    found = vhost_objects(
-        exchanges,
-        objects.read(QueueDefinition, map(_plain_queue, queues)),
-        [binding for of_one in bindings.values() for binding in of_one],
-        objects.read(PolicyDefinition, api.get_list("policies", vhost, fields=_POLICY)),
-        release=release,
-    )
-    of_vhost = _read_vhost(api, vhost)
-    operators = objects.read(
-        PolicyDefinition, api.get_list("operator-policies", vhost, fields=_POLICY), "operator policy"
-    )
-    sound = {queue.name for queue in found.lists["queues"]}
-    named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
-    nodes = read_nodes(api, queues=all_queues)
+    objects = LiveObjects()
+    found, operators = _read_objects(broker, exchanges, queues, objects, release)
+    of_vhost = read_vhost(api, vhost)
+    nodes = read_nodes(api, queues=queues)
     cluster = name_cluster(overview.get("cluster_name"), nodes)
-    has_mark = any(entry.get("name") == MARK for entry in all_queues)
+    topology = LiveTopology(**found.lists, cluster=cluster, vhost=vhost, rings=found.rings, release=release)
     oddities = odd_objects(objects.odd, "that no client can declare or name", "delete them")
-    kept = _kept_in(own)
-    queue_facts = _queue_facts(named)
-    limits = BrokerLimits(
-        exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
-        denied_features=_read_denied_features(api, flags),
-        default_queue_type=of_vhost.get("default_queue_type"),
-        queues_left=_read_queues_left(api, vhost, len(all_queues) + (not is_locked)),
-        frame_max=broker.amqp.frame_max,
-    )
     facts = BrokerFacts(
-        queues=queue_facts,
-        limits=limits,
+        queues=_read_queue_facts(topology, queues, broker),
+        limits=_read_limits(broker, overview, flags, queues, of_vhost.get("default_queue_type")),
         operator_policies=tuple(operators),
         nodes=nodes,
         left_out=(*(finding.message for finding in oddities), *found.left_out),
         sources_left_out=found.sources_left_out | objects.sources_left_out,
         oddities=oddities,
-    )
-    topology = LiveTopology(
-        **found.lists, cluster=cluster, vhost=vhost, rings=found.rings, release=release, facts=facts
-    )
-    mark = read_mark(api, vhost, cluster, broker.amqp.count) if has_mark else Mark(Stamp(cluster, vhost))
-    facts = replace(
-        facts,
-        queues=replace(
-            queue_facts,
-            messages={**queue_facts.messages, **_count_parked(topology, broker)},
-            priorities=_read_priorities(topology, api, vhost),
-        ),
         evidence=Evidence(
-            records=kept.records,
-            pending=kept.pending,
-            mark=replace(
-                mark, nodes=_nodes_of(all_queues), policies=policies_of_mark(topology.policies, operators)
-            ),
+            *_kept_in(exchanges),
+            _read_mark_of(topology, operators, queues, broker),
             is_administrator=bool(of_vhost),
         ),
     )
     topology = _without_rings(replace(topology, facts=facts), objects.sources_left_out)
+    return _with_rings(topology, broker, refuses_changes=refuses_changes)
+
+
+def list_exchanges(api: ManagementApi, vhost: str) -> list[dict[str, Any]]:
+    """Return the exchanges of a vhost, as the management API lists them."""
+    return api.get_list("exchanges", vhost, fields=_EXCHANGE)
+
+
+def list_queues(api: ManagementApi, vhost: str) -> list[dict[str, Any]]:
+    """Return the queues of a vhost, as the management API lists them, without statistics."""
+    return api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE)
+
+
+def _has(queues: Iterable[Mapping[str, Any]], name: str) -> bool:
+    return any(entry.get("name") == name for entry in queues)
+
+
+def _read_objects(
+    broker: LiveBroker,
+    exchanges: Iterable[Mapping[str, Any]],
+    queues: Iterable[Mapping[str, Any]],
+    objects: LiveObjects,
+    release: Release,
+) -> tuple[VhostObjects, list[PolicyDefinition]]:
+    """Return the objects of a vhost with these exchanges and queues, and its operator policies."""
+    named = objects.read(ExchangeDefinition, [entry for entry in exchanges if not is_own(entry["name"])])
+    bindings = read_bindings(broker.api, broker.vhost, objects)
+    others = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
+    found = objects.read(QueueDefinition, others)
+    policies, operators = read_policies(broker.api, broker.vhost, objects)
+    bound = [binding for of_one in bindings.values() for binding in of_one]
+    return vhost_objects(named, found, bound, policies, release=release), operators
+
+
+def read_policies(
+    api: ManagementApi, vhost: str, objects: LiveObjects
+) -> tuple[list[PolicyDefinition], list[PolicyDefinition]]:
+    """Return the policies and the operator policies of a vhost."""
+    policies = objects.read(PolicyDefinition, api.get_list("policies", vhost, fields=_POLICY))
+    operators = api.get_list("operator-policies", vhost, fields=_POLICY)
+    return policies, objects.read(PolicyDefinition, operators, "operator policy")
+
+
+def _read_queue_facts(
+    topology: LiveTopology, queues: Iterable[Mapping[str, Any]], broker: LiveBroker
+) -> QueueFacts:
+    """Return what the list of queues shows about each queue of a topology, and what the broker counts."""
+    sound = {queue.name for queue in topology.queues}
+    named = {name: entry for entry in queues if isinstance(name := entry.get("name"), str) and name in sound}
+    messages = {
+        name: entry["messages"]
+        for name, entry in named.items()
+        if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
+    }
+    return QueueFacts(
+        messages={**messages, **_count_parked(topology, broker)},
+        down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
+        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
+        applied_policies={name: entry.get("policy") for name, entry in named.items()},
+        priorities=_read_priorities(topology, broker.api, broker.vhost),
+    )
+
+
+def _read_limits(
+    broker: LiveBroker,
+    overview: Mapping[str, Any],
+    flags: Mapping[str, str],
+    queues: Sequence[Mapping[str, Any]],
+    default_queue_type: str | None,
+) -> BrokerLimits:
+    """Read what a broker limits. A vhost has to have room for the lock of an apply, too."""
+    used = len(queues) + (not _has(queues, APPLY_LOCK))
+    return BrokerLimits(
+        exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
+        denied_features=_read_denied_features(broker.api, flags),
+        default_queue_type=default_queue_type,
+        queues_left=_read_queues_left(broker.api, broker.vhost, used),
+        frame_max=broker.amqp.frame_max,
+    )
+
+
+def _read_mark_of(
+    topology: LiveTopology,
+    operators: Iterable[PolicyDefinition],
+    queues: Sequence[Mapping[str, Any]],
+    broker: LiveBroker,
+) -> Mark:
+    """Return the mark of a vhost with these queues, which may not have one."""
+    mark = Mark(Stamp(topology.cluster, broker.vhost))
+    if _has(queues, MARK):
+        mark = read_mark(broker.api, broker.vhost, topology.cluster, broker.amqp.count)
+    return replace(mark, nodes=_nodes_of(queues), policies=policies_of_mark(topology.policies, operators))
+
+
+def _with_rings(topology: LiveTopology, broker: LiveBroker, *, refuses_changes: bool) -> LiveTopology:
+    """Return a topology with the rings that the ring source reads, or that records prove."""
     if not broker.has_source:
         recorded = _rings_by_records(topology, broker)
         if refuses_changes and any(ring.ground == _CHANGES for ring in recorded.values()):
@@ -214,30 +240,28 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
     if not (hashing or broker.lock_id or any(map(_is_modulus, topology.exchanges))):
         return topology
-    rings = broker.read_rings(hashing, release)
-    facts = replace(facts, limits=replace(limits, consumer_timeout_ms=broker.consumer_timeout_ms))
-    return replace(topology.with_rings(rings), facts=facts)
+    rings = broker.read_rings(hashing, topology.release or NEWEST_COMPARED)
+    limits = replace(topology.facts.limits, consumer_timeout_ms=broker.consumer_timeout_ms)
+    return replace(topology.with_rings(rings), facts=replace(topology.facts, limits=limits))
 
 
-def _queue_facts(named: Mapping[str, Mapping[str, Any]]) -> QueueFacts:
-    """Return what the list of queues shows about each queue, by its name."""
-    return QueueFacts(
-        messages={
-            name: entry["messages"]
-            for name, entry in named.items()
-            if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
-        },
-        down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
-        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
-        applied_policies={name: entry.get("policy") for name, entry in named.items()},
-    )
+def read_kept(api: ManagementApi, vhost: str, exchange: str) -> Kept:
+    """Read what a broker keeps of the ring of one exchange."""
+    names = (record_name(exchange), PENDING_APPLY)
+    query = {
+        "page": "1",
+        "page_size": str(PAGE),
+        "name": f"^({'|'.join(map(re.escape, names))})$",
+        "use_regex": "true",
+    }
+    answer = api.get("exchanges", vhost, query=query, fields={"items": [_EXCHANGE]})
+    return _kept_in([entry for entry in answer["items"] if entry["name"] in names])
 
 
-def _kept_in(exchanges: Iterable[Mapping[str, Any]]) -> Kept:
+def _kept_in(exchanges: Sequence[Mapping[str, Any]]) -> Kept:
     """Return what is kept of rings in some exchanges of the management API."""
-    entries = list(exchanges)
-    pending = (entry.get("arguments") or {} for entry in entries if entry["name"] == PENDING_APPLY)
-    return Kept(records_in(entries), next(map(read_pending, pending), None))
+    pending = (entry.get("arguments") or {} for entry in exchanges if entry["name"] == PENDING_APPLY)
+    return Kept(records_in(exchanges), next(map(read_pending, pending), None))
 
 
 def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, HashRing]:
@@ -245,11 +269,11 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
 
     @cache
     def read_again() -> Kept:
-        return _kept_in(broker.api.get_list("exchanges", broker.vhost, fields=_EXCHANGE))
+        return _kept_in(list_exchanges(broker.api, broker.vhost))
 
     kept = evidence_of(topology).kept
     return {
-        exchange.name: _find_ring(
+        exchange.name: find_ring(
             exchange.name,
             topology.rings[exchange.name],
             exchange.ring or (),
@@ -263,7 +287,7 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
     }
 
 
-def _find_ring(
+def find_ring(
     exchange: str,
     assumed: HashRing,
     bound: Sequence[RingMember],
@@ -309,7 +333,7 @@ def read_mark(
     except NotFoundError:
         return Mark(Stamp(cluster, vhost))
     node = entry.get("node")
-    stamp = stamp_in(_table(entry, "arguments"), cluster, vhost, node if isinstance(node, str) else None)
+    stamp = stamp_in(table_in(entry, "arguments"), cluster, vhost, node if isinstance(node, str) else None)
     mark = Mark(stamp, nodes=_nodes_of([entry]), persistent=entry.get("messages_persistent"))
     if count is None:
         return replace(mark, doubt="there is no connection over AMQP")
@@ -321,7 +345,7 @@ def read_mark(
 
 def read_homes(api: ManagementApi, vhost: str) -> dict[str, frozenset[str]]:
     """Read the nodes that have each queue of a vhost."""
-    return _nodes_of(api.get_list("queues", vhost, query=WITHOUT_STATISTICS, fields=_QUEUE))
+    return _nodes_of(list_queues(api, vhost))
 
 
 def _nodes_of(queues: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
@@ -405,7 +429,8 @@ class LiveObjects:
     ) -> list[ListedObject]:
         """Return the objects of entries of the management API. `noun` is what one is called; None: the kind of the objects."""
         objects: list[ListedObject] = []
-        for entry in entries:
+        for listed_entry in entries:
+            entry = _plain_queue(listed_entry) if model is QueueDefinition else listed_entry
             faults = dict(_entry_faults(model, entry))
             # A flag of another type is the default: the exchange has a name.
             if all(SCHEMA[model.kind].json[field] is FLAG for field in faults):
@@ -431,7 +456,7 @@ def _entry_faults(model: type[ListedObject], entry: Mapping[str, Any]) -> Iterat
             yield name, f"its {name} is {value!r:.60}: {fault[0]}"
 
 
-def _read_vhost(api: ManagementApi, vhost: str) -> dict[str, Any]:
+def read_vhost(api: ManagementApi, vhost: str) -> dict[str, Any]:
     """Read the vhost itself; empty if the user lacks the tag administrator."""
     try:
         found: dict[str, Any] = api.get("vhosts", vhost, fields={"default_queue_type?": str})
@@ -466,7 +491,7 @@ def _is_modulus(exchange: ExchangeDefinition) -> bool:
 
 def _plain_queue(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entry of a queue with the fields of a definitions file."""
-    arguments, type_ = _table(entry, "arguments"), entry.get("type")
+    arguments, type_ = table_in(entry, "arguments"), entry.get("type")
     if isinstance(type_, str) and type_:
         # The argument may be missing, empty, or "undefined", where the default applied.
         arguments = {**arguments, QUEUE_TYPE: type_}
@@ -474,8 +499,9 @@ def _plain_queue(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**entry, "exclusive": entry.get("exclusive") is True, "arguments": arguments}
 
 
-def _table(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return entry.get(name) or {}  # older releases write an empty table as a list
+def table_in(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of an entry of the management API. Older releases write an empty one as a list."""
+    return entry.get(name) or {}
 
 
 def _count_parked(topology: LiveTopology, broker: LiveBroker) -> Mapping[str, int]:
@@ -547,430 +573,3 @@ def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> 
         raise BrokerRefusedError(
             f"the management API names no version of a broker that is known here, but {outline(version)}: check that its URL is that of the broker"
         ) from None
-
-
-class LiveExchange:
-    """An exchange of a live broker. Each part is requested on first use, and once: one exchange of a large vhost takes few requests.
-
-    Args:
-        api: the management API.
-        vhost: the exchange's vhost.
-        name: the exchange's name.
-        release: the broker's release; None: it is read.
-        read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is recorded, or assumed from the bindings.
-        file_record: the record of the ring in a file.
-        count: counts the messages of a queue over AMQP, which the proof of a record takes.
-
-    Attributes:
-        type: the exchange's type.
-
-    Raises:
-        NotFoundError: the exchange or the vhost does not exist.
-        UnreachableError: the address does not answer.
-        InputError: the name is not valid in AMQP.
-    """
-
-    def __init__(
-        self,
-        api: ManagementApi,
-        vhost: str,
-        name: str,
-        release: Release | None = None,
-        read_rings: RingReader | None = None,
-        *,
-        file_record: RingRecord | None = None,
-        count: Callable[[str], QueueCounts] | None = None,
-    ) -> None:
-        check_declared_name(name, "exchange")
-        self.vhost, self.name = vhost, name
-        self._api, self._release, self._read_rings = api, release, read_rings
-        self._file_record, self._count = file_record, count
-        try:
-            self._entry: dict[str, Any] = api.get(
-                "exchanges", vhost, name, fields={"type": str, "arguments": dict, "policy?": str}
-            )
-        except NotFoundError:
-            raise NotFoundError(
-                f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
-                exchange=name,
-                reply_code=404,
-            ) from None
-        self.type = str(self._entry["type"])
-
-    @classmethod
-    def of(
-        cls,
-        broker: BrokerWays,
-        name: str,
-        release: Release,
-        count: Callable[[str], QueueCounts] | None = None,
-    ) -> Self:
-        """Return an exchange of a broker, whose ring source is used if it has one. `count` is what `LiveExchange` has."""
-        read_rings = broker.read_rings if broker.has_source else None
-        return cls(
-            broker.api,
-            broker.vhost,
-            name,
-            release,
-            read_rings,
-            file_record=broker.file_records.get(name),
-            count=count,
-        )
-
-    @cached_property
-    def release(self) -> Release:
-        """The broker's release."""
-        return self._release or read_release(self._api)
-
-    @property
-    def _arguments(self) -> Mapping[str, Any]:
-        return _table(self._entry, "arguments")
-
-    @property
-    def hash_arguments(self) -> dict[str, str]:
-        """The arguments that determine the hashed value: ``hash-header`` or ``hash-property``."""
-        return {name: value for name, value in self._arguments.items() if name in HASH_ARGUMENTS}
-
-    @cached_property
-    def _binding_definitions(self) -> list[BindingDefinition]:
-        objects = LiveObjects()
-        found = read_bindings(self._api, self.vhost, objects, source=self.name)
-        if objects.odd:
-            raise NotDeterminedError(
-                f"exchange {self.name!r} has bindings that no client can name: delete {listed(objects.odd)}",
-                exchange=self.name,
-            )
-        return found.get(self.name, [])
-
-    @property
-    def bindings(self) -> tuple[Binding, ...]:
-        """``(destination, binding key)`` of each binding; their order has no meaning."""
-        return tuple(binding.member for binding in self._binding_definitions)
-
-    @property
-    def members(self) -> tuple[RingMember, ...]:
-        """The bindings with their arguments; their order has no meaning."""
-        return tuple(RingMember(*binding.member, binding.arguments) for binding in self._binding_definitions)
-
-    @property
-    def policy_name(self) -> str | None:
-        """The name of the policy that applies; None if no policy does."""
-        return self._entry.get("policy") or None
-
-    @cached_property
-    def policy_definition(self) -> Mapping[str, Any]:
-        """The definition of the policy that applies; empty if no policy does."""
-        if self.policy_name is None:
-            return {}
-        policy = self._api.get("policies", self.vhost, self.policy_name, fields={"definition": dict})
-        return _table(policy, "definition")
-
-    @property
-    def alternate(self) -> str | None:
-        """The alternate exchange, by argument or policy; None if it has none."""
-        name = self._arguments.get(ALTERNATE_EXCHANGE) or self.policy_definition.get(ALTERNATE_EXCHANGE)
-        return name if isinstance(name, str) else None
-
-    def check_type(self) -> None:
-        """Refuse an exchange that is not of type ``x-consistent-hash``.
-
-        Raises:
-            MismatchError: the exchange is of another type.
-        """
-        if self.type != HASH_EXCHANGE:
-            remedy = "pass another one"
-            if self.type == MODULUS_EXCHANGE:
-                remedy = (
-                    "it has no ring; in Python use Broker.exchange, on the command line `route` or `compare`"
-                )
-            raise MismatchError(
-                f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: {remedy}",
-                exchange=self.name,
-            )
-
-    @cached_property
-    def ring(self) -> HashRing:
-        """The ring by the ring source or the record, or else the ring that the bindings make in their listed order."""
-        self.check_type()
-        if self._read_rings is not None:
-            return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
-        kept = self._kept  # before the bindings
-        return _find_ring(
-            self.name,
-            replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED),
-            self.members,
-            kept,
-            self._file_record,
-            read_again=lambda: _kept_in(self._read_own()),
-            mark=lambda: self.mark,
-        )
-
-    @cached_property
-    def cluster(self) -> str | None:
-        """The name of the broker's cluster."""
-        name: str | None = self._api.get("overview", fields=OVERVIEW).get("cluster_name")
-        return name_cluster(name, read_nodes(self._api)) if "@" in (name or "") else name
-
-    @cached_property
-    def means(self) -> Means:
-        """How the user may learn the order of the ring."""
-        voids = self._policies_of_mark
-        is_administrator = bool(_read_vhost(self._api, self.vhost))
-        return Means(is_administrator, "" if not voids or self.mark.holds else voids)
-
-    @cached_property
-    def _policies_of_mark(self) -> str:
-        return policies_of_mark(*self._policies)
-
-    @cached_property
-    def _policies(self) -> tuple[list[PolicyDefinition], list[PolicyDefinition]]:
-        """The policies and the operator policies of the vhost."""
-        objects = LiveObjects()
-        ours, operators = (
-            objects.read(PolicyDefinition, self._api.get_list(kind, self.vhost, fields=_POLICY))
-            for kind in ("policies", "operator-policies")
-        )
-        return ours, operators
-
-    @cached_property
-    def mark(self) -> Mark:
-        """The mark of the vhost, for records. All queues are listed only if a restart of a node changes rings."""
-        mark = read_mark(self._api, self.vhost, self.cluster, self._count)
-        if not self.release.follows(RESTART_KEEPS):
-            mark = replace(mark, nodes=read_homes(self._api, self.vhost))
-        return mark if mark.holds else replace(mark, policies=self._policies_of_mark)
-
-    @cached_property
-    def _kept(self) -> Kept:
-        return _kept_in(self._read_own())
-
-    def _read_own(self) -> list[dict[str, Any]]:
-        """Return the exchanges with the record of this exchange, and with an apply that has not ended."""
-        names = (record_name(self.name), PENDING_APPLY)
-        query = {
-            "page": "1",
-            "page_size": str(PAGE),
-            "name": f"^({'|'.join(map(re.escape, names))})$",
-            "use_regex": "true",
-        }
-        answer = self._api.get("exchanges", self.vhost, query=query, fields={"items": [_EXCHANGE]})
-        entries: list[dict[str, Any]] = answer["items"]
-        return [entry for entry in entries if entry["name"] in names]
-
-    @cached_property
-    def record(self) -> RingRecord | None:
-        """The record of the ring on the broker, if there is one."""
-        record = self._kept.about(self.name)[0]
-        return record if isinstance(record, RingRecord) else None
-
-    @cached_property
-    def history(self) -> RingHistory:
-        """The history of the ring by the record on the broker."""
-        return history_of(self.name, self._kept, self.ring, self.members, self.mark)
-
-    @cached_property
-    def is_recorded(self) -> bool:
-        """True if the record on the broker proves the ring, so that it is known without a ring source."""
-        record, planned = self._kept.about(self.name)
-        return planned is None and is_recorded(self.ring, record, self.members, self.mark)
-
-    @cached_property
-    def slots(self) -> SlotView:
-        """The ring and its slots, by the bindings of the exchanges in the ring. A ring of queues alone takes no more requests."""
-        if not any(isinstance(place, ExchangeRef) for place in self.ring.destinations):
-            return view_slots(self.name, self.ring, (), ())
-        return view_slots(self.name, self.ring, *self._behind)
-
-    @cached_property
-    def _behind(self) -> tuple[list[ExchangeDefinition], list[BindingDefinition]]:
-        """The exchanges and the bindings of the vhost."""
-        exchanges = [
-            make_object(ExchangeDefinition, entry)
-            for entry in self._api.get_list("exchanges", self.vhost, fields=_EXCHANGE)
-            if entry["name"] and isinstance(entry["name"], str)
-        ]
-        bound = read_bindings(self._api, self.vhost).values()
-        return exchanges, [binding for of_one in bound for binding in of_one]
-
-    @cached_property
-    def dead_ends(self) -> dict[ExchangeRef, str]:
-        """The exchanges in the ring, other than slots, that lead to no queue, with a sentence."""
-        others = sorted(self.slots.other_exchanges, key=str)
-        if not others:
-            return {}
-        exchanges, bindings = self._behind
-        read = (*exchanges,), (), (*bindings,), (*self._policies[0],)
-        reach = Reach(LiveTopology(*read, release=self.release))
-        return {
-            place: f"exchange {place.name} leads to no queue, and is in the ring of exchange {self.name!r}: bind a queue to it, or take it out of "
-            "the ring"
-            for place in others
-            if reach.leads_nowhere(place.name)
-        }
-
-    def mirror(self) -> ConsistentHashExchange | ModulusHashExchange:
-        """Return a mirror of the exchange's routing.
-
-        Raises:
-            MismatchError: the exchange does not hash.
-            RingSourceError: the ring could not be read.
-        """
-        if self.type == MODULUS_EXCHANGE:
-            return modulus_of(self.name, self._binding_definitions, self.release, "read")
-        if self.type != HASH_EXCHANGE:
-            self._refuse_type("")
-        return ConsistentHashExchange(self.name, self.ring, arguments=self.hash_arguments)
-
-    def key_map(self) -> KeyMap:
-        """Return what maps keys to queues: the ring or its slots, the modulus exchange, or the super stream.
-
-        Keys are followed through the exchanges behind it that hash, too, whose rings are then read.
-
-        Raises:
-            MismatchError: the exchange is of another type.
-            RingSourceError: a ring could not be read.
-        """
-        own = self.own_map()
-        into = self._api.get_list(
-            "exchanges", self.vhost, self.name, "bindings", "destination", fields={"source?": str}
-        )
-        if not into and not any(isinstance(place, ExchangeRef) for place in own.destinations):
-            return own
-        objects = LiveObjects()
-        queues = (
-            self._api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields=_QUEUE) if into else ()
-        )
-        exchanges, bindings = self._behind
-        read = ObjectSet(
-            tuple(exchanges),
-            tuple(objects.read(QueueDefinition, map(_plain_queue, queues))),
-            tuple(bindings),
-            tuple(self._policies[0]),
-        )
-        maps: dict[str, KeyMap] = {self.name: own}
-        nesting = Nesting(read, maps.get)
-        maps |= self._read_maps([name for name in nesting.related(self.name) if name != self.name])
-        return nesting.follow(self.name, own)
-
-    def _read_maps(self, names: Sequence[str]) -> dict[str, KeyMap]:
-        """Read the maps of other exchanges that hash, with one call of the ring source."""
-        read_rings = self._read_rings
-        if read_rings is not None and names:
-            rings = read_rings(names, self.release)
-            read_rings = lambda wanted, _: {name: rings[name] for name in wanted if name in rings}  # noqa: E731
-        others = (
-            LiveExchange(self._api, self.vhost, name, self.release, read_rings, count=self._count)
-            for name in names
-        )
-        return {each.name: each.own_map() for each in others}
-
-    def own_map(self) -> KeyMap:
-        """Return the map of the exchange by itself; the errors are those of `key_map`."""
-        if self.type == HASH_EXCHANGE:
-            return self.slots.key_map()
-        definition = ExchangeDefinition(self.name, self.type, arguments=self._arguments)
-        found = modulo_map_of(definition, self._binding_definitions, self.release, "read")
-        if found is None:
-            self._refuse_type(", or a super stream")
-        return found
-
-    def _refuse_type(self, others: str) -> NoReturn:
-        raise MismatchError(
-            f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, which does not hash: pass one of type "
-            f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}{others}",
-            exchange=self.name,
-        )
-
-    def publish_rates(self) -> PublishRates:
-        """Return the publish rates of the exchange and of the queues of its vhost, and the queues that do not run."""
-        queues = self._api.get_list("queues", self.vhost, query={"columns": _COLUMNS}, fields=_STATED)
-        return _rates_of(_rate(self._entry, "publish_in_details"), queues)
-
-
-def read_rates(api: ManagementApi, vhost: str, names: Collection[str]) -> dict[str, PublishRates]:
-    """Return the rates of the last minute of exchanges of a vhost, with the messages and consumers of its queues, in two requests."""
-    exchanges = api.get_list(
-        "exchanges", vhost, query=_LAST_MINUTE | {"columns": _EXCHANGE_RATES}, fields=_NAMED
-    )
-    queues = api.get_list("queues", vhost, query=_LAST_MINUTE | {"columns": _QUEUE_RATES}, fields=_STATED)
-    rates = {
-        entry["name"]: _rate(entry, "publish_in_details", "avg_rate")
-        for entry in exchanges
-        if entry["name"] in names
-    }
-    of_queues = _rates_of(None, queues, "avg_rate")
-    return {name: replace(of_queues, exchange=rates.get(name)) for name in names}
-
-
-def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
-    """Read the ring of an exchange. Without a ring source it is assumed from the bindings.
-
-    Raises:
-        NotFoundError: the exchange does not exist.
-        MismatchError: the exchange is of another type.
-        RingSourceError: the ring could not be read.
-    """
-    if broker.has_management or not broker.has_source:
-        return LiveExchange.of(broker, exchange, release, broker.amqp.count).ring
-    check_declared_name(exchange, "exchange")
-    broker.amqp.check_exchange(exchange)
-    return _ring_by_source(broker.read_rings, broker.vhost, exchange, release)
-
-
-def _ring_by_source(read_rings: RingReader, vhost: str, exchange: str, release: Release) -> HashRing:
-    ring = read_rings((exchange,), release).get(exchange)
-    if ring is None:
-        raise MismatchError(
-            f"exchange {exchange!r} in vhost {vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
-            "check the exchange and the ring source",
-            exchange=exchange,
-        )
-    return ring
-
-
-@dataclass(frozen=True, slots=True)
-class PublishRates:
-    """Messages per second, as the broker counted them in the last seconds.
-
-    Attributes:
-        exchange: those that were published to the exchange itself; None if the broker has no rate, as before the first message.
-        queues: those that reached each queue of the vhost that has a rate, by whatever exchange.
-        states: the state of each queue of the vhost that does not run, such as ``down``.
-        backlogs: the ready and the unacknowledged messages and the consumers of each queue; then the rates are those of the last minute.
-    """
-
-    exchange: float | None
-    queues: Mapping[str, float] = field(hash=False)
-    states: Mapping[str, str] = field(default_factory=dict, hash=False)
-    backlogs: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict, hash=False)
-
-    def traffic(self, queues: Collection[str]) -> dict[str, float]:
-        """Return the share of the messages that each of these queues got; empty without messages."""
-        rates = {queue: rate for queue in queues if (rate := self.queues.get(queue, 0.0))}
-        total = sum(rates.values())
-        return {queue: rates.get(queue, 0.0) / total for queue in queues} if total else {}
-
-
-def _rates_of(
-    exchange: float | None, queues: Iterable[Mapping[str, Any]], figure: str = "rate"
-) -> PublishRates:
-    """Return the rate of an exchange and of listed queues, and what else is listed of them."""
-    listed = list(queues)
-    rates = {queue["name"]: _rate(queue, "publish_details", figure) for queue in listed}
-    return PublishRates(
-        exchange,
-        {name: rate for name, rate in rates.items() if rate is not None},
-        {entry["name"]: entry["state"] for entry in listed if entry.get("state", "running") not in _RUNNING},
-        {
-            entry["name"]: tuple(entry[name] if is_whole(entry.get(name), 0) else None for name in _BACKLOG)
-            for entry in listed
-            if any(name in entry for name in _BACKLOG)
-        },
-    )
-
-
-def _rate(entry: Mapping[str, Any], name: str, figure: str = "rate") -> float | None:
-    statistics = entry.get("message_stats")
-    details = statistics.get(name) if isinstance(statistics, Mapping) else None
-    rate = details.get(figure) if isinstance(details, Mapping) else None
-    return None if rate is None or shape_fault(rate, float) else float(rate)

@@ -20,7 +20,8 @@ from importlib import metadata
 from typing import TypeVar
 
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
-from rabbit_chx.broker.reading import LiveExchange, read_homes, read_mark, read_topology
+from rabbit_chx.broker.live_exchange import LiveExchange
+from rabbit_chx.broker.reading import read_homes, read_mark, read_topology
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,

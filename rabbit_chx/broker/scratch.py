@@ -39,7 +39,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.records.evidence import Means
-from rabbit_chx.rendering import Data, Document, Facts, Table
+from rabbit_chx.rendering.document import Data, Document, Facts, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, Place, ascending_bindings
@@ -389,17 +389,6 @@ class ScratchReport:
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
         compared, heaviest = sum(self.found.values()), self.heaviest
-        by, copied = "a copy in a vhost of its own, now removed", f": {_COPIED}"
-        if self.by:
-            copied, by = "", self.by
-        facts = [
-            *self._facts(),
-            ("compared", f"{plural(compared, 'message')} with {by}" if compared else "nothing"),
-            ("mismatches", f"{self.mismatches:,}"),
-            *([("heaviest key", _heaviest_text(*heaviest))] if heaviest else []),
-            *([("verified", f"not the ring, which is a guess{copied}")] if self.doubt else []),
-            *(("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings),
-        ]
         findings = [
             finding_as_json(finding, destination=finding.destination, share=finding.share)
             for finding in self.findings
@@ -427,16 +416,26 @@ class ScratchReport:
             "verify",
             [
                 Data(fields),
-                Facts(facts),
+                Facts(list(self._facts(compared))),
                 replace(destinations, pictures=lambda: draw_map(self.ring)).for_people(compared),
                 Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
             ],
         )
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def _facts(self, compared: int) -> Iterator[tuple[str, str]]:
+        """Yield the exchange, and what so many compared messages show."""
         if self.ring.hashing.has_order:
-            return exchange_facts(self.exchange, self.vhost, self.arguments, self.ring, self.means)
-        return [("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring))]
+            yield from exchange_facts(self.exchange, self.vhost, self.arguments, self.ring, self.means)
+        else:
+            yield from (("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring)))
+        by = self.by or "a copy in a vhost of its own, now removed"
+        yield "compared", f"{plural(compared, 'message')} with {by}" if compared else "nothing"
+        yield "mismatches", f"{self.mismatches:,}"
+        if self.heaviest:
+            yield "heaviest key", _heaviest_text(*self.heaviest)
+        if self.doubt:
+            yield "verified", f"not the ring, which is a guess{'' if self.by else f': {_COPIED}'}"
+        yield from (("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings)
 
 
 def _heaviest_key(keys: Counter[str]) -> tuple[str, float] | None:

@@ -31,7 +31,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
-from rabbit_chx.rendering import CountProgress, sign_of_life
+from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
 from rabbit_chx.words import listed
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker
+    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.reading import LiveExchange
     from rabbit_chx.broker.ways import Source
 
 _T = TypeVar("_T")
@@ -107,7 +107,8 @@ class BrokerAddresses:
                 if self.ring_source is not None and found.type == HASH_EXCHANGE:
                     _ = found.ring  # the source has to see the connection, which ends here
                 return found
-        from rabbit_chx.broker.reading import LiveExchange, read_release
+        from rabbit_chx.broker.live_exchange import LiveExchange
+        from rabbit_chx.broker.reading import read_release
         from rabbit_chx.broker.ways import Ways
         from rabbit_chx.streams.connection import StreamConnection
 
@@ -222,7 +223,6 @@ class BrokerOptions:
     no_record: bool = option(
         section=OWN,
         is_rare=True,
-        is_flag=True,
         help="Do not store the order of the rings that change on the broker, in exchanges rabbit-chx.ring.NAME.",
     )
     wait: float = option(

@@ -10,7 +10,7 @@ from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
 
 if TYPE_CHECKING:
-    from rabbit_chx.broker.reading import LiveExchange
+    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology import LiveTopology
 
 

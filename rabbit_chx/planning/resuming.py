@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rabbit_chx.planning.ring_plan import Moment, Movement, RingSteps, make_step
+from rabbit_chx.planning.movement import Moment
+from rabbit_chx.planning.ring_plan import Movement, RingSteps, make_step
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import LiveRing, make_ring
 from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.broker.exchange_report import ShownExchange
-from rabbit_chx.broker.reading import PublishRates, read_rates
+from rabbit_chx.broker.publish_rates import PublishRates, read_rates
 from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.topology import LiveTopology

@@ -18,14 +18,9 @@ from blocks import ROOT
 from fuzzing import told
 
 from rabbit_chx.broker.live_broker import QueueCounts
+from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.reading import (
-    OVERVIEW,
-    LiveExchange,
-    read_bindings,
-    read_consumer_tags,
-    read_topology,
-)
+from rabbit_chx.broker.reading import OVERVIEW, read_bindings, read_consumer_tags, read_topology
 from rabbit_chx.broker.reading_shards import read_sharded_exchange
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.planning.plan import plan

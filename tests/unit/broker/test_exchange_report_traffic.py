@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from rabbit_chx.broker.exchange_report import uneven_traffic
-from rabbit_chx.broker.reading import PublishRates
+from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.routing import HashRing
 
 QUEUES = [f"q{number}" for number in range(8)]

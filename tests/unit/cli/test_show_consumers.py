@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command_line import Ran
 
-from rabbit_chx.broker.reading import PublishRates
+from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.cli import show_consumers
 from rabbit_chx.consuming.stream_status import find_streams
 from rabbit_chx.errors import BrokerRefusedError

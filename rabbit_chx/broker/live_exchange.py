@@ -1,0 +1,408 @@
+"""One exchange of a live broker: its ring, its slots and its map of keys, in few requests. Nothing is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NoReturn, Self
+
+from rabbit_chx.broker.live_broker import (
+    BrokerWays,
+    LiveBroker,
+    ManagementApi,
+    QueueCounts,
+    check_declared_name,
+)
+from rabbit_chx.broker.publish_rates import PublishRates, read_rates_of
+from rabbit_chx.broker.reading import (
+    OVERVIEW,
+    LiveObjects,
+    RingReader,
+    find_ring,
+    list_exchanges,
+    list_queues,
+    name_cluster,
+    read_bindings,
+    read_homes,
+    read_kept,
+    read_mark,
+    read_nodes,
+    read_policies,
+    read_release,
+    read_vhost,
+    table_in,
+)
+from rabbit_chx.errors import MismatchError, NotDeterminedError, NotFoundError
+from rabbit_chx.records.evidence import Means
+from rabbit_chx.records.mark import Mark
+from rabbit_chx.records.pending_apply import Kept, history_of
+from rabbit_chx.records.ring_history import RingHistory
+from rabbit_chx.records.ring_records import RingRecord, is_recorded
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing.bindings import Binding
+from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
+from rabbit_chx.topology.nested import Nesting
+from rabbit_chx.topology.objects.objects import (
+    ALTERNATE_EXCHANGE,
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    ObjectSet,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.objects.vhost_objects import make_object
+from rabbit_chx.topology.rules.policies import policies_of_mark
+from rabbit_chx.topology.rules.reach import Reach
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.words import listed
+
+
+class LiveExchange:
+    """An exchange of a live broker. Each part is requested on first use, and once: one exchange of a large vhost takes few requests.
+
+    Args:
+        api: the management API.
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+        release: the broker's release; None: it is read.
+        read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is recorded, or assumed from the bindings.
+        file_record: the record of the ring in a file.
+        count: counts the messages of a queue over AMQP, which the proof of a record takes.
+
+    Attributes:
+        type: the exchange's type.
+
+    Raises:
+        NotFoundError: the exchange or the vhost does not exist.
+        UnreachableError: the address does not answer.
+        InputError: the name is not valid in AMQP.
+    """
+
+    def __init__(
+        self,
+        api: ManagementApi,
+        vhost: str,
+        name: str,
+        release: Release | None = None,
+        read_rings: RingReader | None = None,
+        *,
+        file_record: RingRecord | None = None,
+        count: Callable[[str], QueueCounts] | None = None,
+    ) -> None:
+        check_declared_name(name, "exchange")
+        self.vhost, self.name = vhost, name
+        self._api, self._release, self._read_rings = api, release, read_rings
+        self._file_record, self._count = file_record, count
+        try:
+            self._entry: dict[str, Any] = api.get(
+                "exchanges", vhost, name, fields={"type": str, "arguments": dict, "policy?": str}
+            )
+        except NotFoundError:
+            raise NotFoundError(
+                f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
+                exchange=name,
+                reply_code=404,
+            ) from None
+        self.type = str(self._entry["type"])
+
+    @classmethod
+    def of(
+        cls,
+        broker: BrokerWays,
+        name: str,
+        release: Release,
+        count: Callable[[str], QueueCounts] | None = None,
+    ) -> Self:
+        """Return an exchange of a broker, whose ring source is used if it has one. `count` is what `LiveExchange` has."""
+        read_rings = broker.read_rings if broker.has_source else None
+        return cls(
+            broker.api,
+            broker.vhost,
+            name,
+            release,
+            read_rings,
+            file_record=broker.file_records.get(name),
+            count=count,
+        )
+
+    @cached_property
+    def release(self) -> Release:
+        """The broker's release."""
+        return self._release or read_release(self._api)
+
+    @property
+    def _arguments(self) -> Mapping[str, Any]:
+        return table_in(self._entry, "arguments")
+
+    @property
+    def hash_arguments(self) -> dict[str, str]:
+        """The arguments that determine the hashed value: ``hash-header`` or ``hash-property``."""
+        return {name: value for name, value in self._arguments.items() if name in HASH_ARGUMENTS}
+
+    @cached_property
+    def _binding_definitions(self) -> list[BindingDefinition]:
+        objects = LiveObjects()
+        found = read_bindings(self._api, self.vhost, objects, source=self.name)
+        if objects.odd:
+            raise NotDeterminedError(
+                f"exchange {self.name!r} has bindings that no client can name: delete {listed(objects.odd)}",
+                exchange=self.name,
+            )
+        return found.get(self.name, [])
+
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """``(destination, binding key)`` of each binding; their order has no meaning."""
+        return tuple(binding.member for binding in self._binding_definitions)
+
+    @property
+    def members(self) -> tuple[RingMember, ...]:
+        """The bindings with their arguments; their order has no meaning."""
+        return tuple(RingMember(*binding.member, binding.arguments) for binding in self._binding_definitions)
+
+    @property
+    def policy_name(self) -> str | None:
+        """The name of the policy that applies; None if no policy does."""
+        return self._entry.get("policy") or None
+
+    @cached_property
+    def policy_definition(self) -> Mapping[str, Any]:
+        """The definition of the policy that applies; empty if no policy does."""
+        if self.policy_name is None:
+            return {}
+        policy = self._api.get("policies", self.vhost, self.policy_name, fields={"definition": dict})
+        return table_in(policy, "definition")
+
+    @property
+    def alternate(self) -> str | None:
+        """The alternate exchange, by argument or policy; None if it has none."""
+        name = self._arguments.get(ALTERNATE_EXCHANGE) or self.policy_definition.get(ALTERNATE_EXCHANGE)
+        return name if isinstance(name, str) else None
+
+    def check_type(self) -> None:
+        """Refuse an exchange that is not of type ``x-consistent-hash``.
+
+        Raises:
+            MismatchError: the exchange is of another type.
+        """
+        if self.type != HASH_EXCHANGE:
+            remedy = "pass another one"
+            if self.type == MODULUS_EXCHANGE:
+                remedy = (
+                    "it has no ring; in Python use Broker.exchange, on the command line `route` or `compare`"
+                )
+            raise MismatchError(
+                f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, not {HASH_EXCHANGE}: {remedy}",
+                exchange=self.name,
+            )
+
+    @cached_property
+    def ring(self) -> HashRing:
+        """The ring by the ring source or the record, or else the ring that the bindings make in their listed order."""
+        self.check_type()
+        if self._read_rings is not None:
+            return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
+        kept = self._kept  # before the bindings
+        return find_ring(
+            self.name,
+            replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED),
+            self.members,
+            kept,
+            self._file_record,
+            read_again=lambda: read_kept(self._api, self.vhost, self.name),
+            mark=lambda: self.mark,
+        )
+
+    @cached_property
+    def cluster(self) -> str | None:
+        """The name of the broker's cluster."""
+        name: str | None = self._api.get("overview", fields=OVERVIEW).get("cluster_name")
+        return name_cluster(name, read_nodes(self._api)) if "@" in (name or "") else name
+
+    @cached_property
+    def means(self) -> Means:
+        """How the user may learn the order of the ring."""
+        voids = self._policies_of_mark
+        is_administrator = bool(read_vhost(self._api, self.vhost))
+        return Means(is_administrator, "" if not voids or self.mark.holds else voids)
+
+    @cached_property
+    def _policies_of_mark(self) -> str:
+        return policies_of_mark(*self._policies)
+
+    @cached_property
+    def _policies(self) -> tuple[list[PolicyDefinition], list[PolicyDefinition]]:
+        """The policies and the operator policies of the vhost."""
+        return read_policies(self._api, self.vhost, LiveObjects())
+
+    @cached_property
+    def mark(self) -> Mark:
+        """The mark of the vhost, for records. All queues are listed only if a restart of a node changes rings."""
+        mark = read_mark(self._api, self.vhost, self.cluster, self._count)
+        if not self.release.follows(RESTART_KEEPS):
+            mark = replace(mark, nodes=read_homes(self._api, self.vhost))
+        return mark if mark.holds else replace(mark, policies=self._policies_of_mark)
+
+    @cached_property
+    def _kept(self) -> Kept:
+        return read_kept(self._api, self.vhost, self.name)
+
+    @cached_property
+    def record(self) -> RingRecord | None:
+        """The record of the ring on the broker, if there is one."""
+        record = self._kept.about(self.name)[0]
+        return record if isinstance(record, RingRecord) else None
+
+    @cached_property
+    def history(self) -> RingHistory:
+        """The history of the ring by the record on the broker."""
+        return history_of(self.name, self._kept, self.ring, self.members, self.mark)
+
+    @cached_property
+    def is_recorded(self) -> bool:
+        """True if the record on the broker proves the ring, so that it is known without a ring source."""
+        record, planned = self._kept.about(self.name)
+        return planned is None and is_recorded(self.ring, record, self.members, self.mark)
+
+    @cached_property
+    def slots(self) -> SlotView:
+        """The ring and its slots, by the bindings of the exchanges in the ring. A ring of queues alone takes no more requests."""
+        if not any(isinstance(place, ExchangeRef) for place in self.ring.destinations):
+            return view_slots(self.name, self.ring, (), ())
+        return view_slots(self.name, self.ring, *self._behind)
+
+    @cached_property
+    def _behind(self) -> tuple[list[ExchangeDefinition], list[BindingDefinition]]:
+        """The exchanges and the bindings of the vhost."""
+        exchanges = [
+            make_object(ExchangeDefinition, entry)
+            for entry in list_exchanges(self._api, self.vhost)
+            if entry["name"] and isinstance(entry["name"], str)
+        ]
+        bound = read_bindings(self._api, self.vhost).values()
+        return exchanges, [binding for of_one in bound for binding in of_one]
+
+    @cached_property
+    def dead_ends(self) -> dict[ExchangeRef, str]:
+        """The exchanges in the ring, other than slots, that lead to no queue, with a sentence."""
+        others = sorted(self.slots.other_exchanges, key=str)
+        if not others:
+            return {}
+        exchanges, bindings = self._behind
+        read = (*exchanges,), (), (*bindings,), (*self._policies[0],)
+        reach = Reach(LiveTopology(*read, release=self.release))
+        return {
+            place: f"exchange {place.name} leads to no queue, and is in the ring of exchange {self.name!r}: bind a queue to it, or take it out of "
+            "the ring"
+            for place in others
+            if reach.leads_nowhere(place.name)
+        }
+
+    def mirror(self) -> ConsistentHashExchange | ModulusHashExchange:
+        """Return a mirror of the exchange's routing.
+
+        Raises:
+            MismatchError: the exchange does not hash.
+            RingSourceError: the ring could not be read.
+        """
+        if self.type == MODULUS_EXCHANGE:
+            return modulus_of(self.name, self._binding_definitions, self.release, "read")
+        if self.type != HASH_EXCHANGE:
+            self._refuse_type("")
+        return ConsistentHashExchange(self.name, self.ring, arguments=self.hash_arguments)
+
+    def key_map(self) -> KeyMap:
+        """Return what maps keys to queues: the ring or its slots, the modulus exchange, or the super stream.
+
+        Keys are followed through the exchanges behind it that hash, too, whose rings are then read.
+
+        Raises:
+            MismatchError: the exchange is of another type.
+            RingSourceError: a ring could not be read.
+        """
+        own = self.own_map()
+        into = self._api.get_list(
+            "exchanges", self.vhost, self.name, "bindings", "destination", fields={"source?": str}
+        )
+        if not into and not any(isinstance(place, ExchangeRef) for place in own.destinations):
+            return own
+        queues = list_queues(self._api, self.vhost) if into else ()
+        exchanges, bindings = self._behind
+        read = ObjectSet(
+            tuple(exchanges),
+            tuple(LiveObjects().read(QueueDefinition, queues)),
+            tuple(bindings),
+            tuple(self._policies[0]),
+        )
+        maps: dict[str, KeyMap] = {self.name: own}
+        nesting = Nesting(read, maps.get)
+        maps |= self._read_maps([name for name in nesting.related(self.name) if name != self.name])
+        return nesting.follow(self.name, own)
+
+    def _read_maps(self, names: Sequence[str]) -> dict[str, KeyMap]:
+        """Read the maps of other exchanges that hash, with one call of the ring source."""
+        read_rings = self._read_rings
+        if read_rings is not None and names:
+            rings = read_rings(names, self.release)
+            read_rings = lambda wanted, _: {name: rings[name] for name in wanted if name in rings}  # noqa: E731
+        others = (
+            LiveExchange(self._api, self.vhost, name, self.release, read_rings, count=self._count)
+            for name in names
+        )
+        return {each.name: each.own_map() for each in others}
+
+    def own_map(self) -> KeyMap:
+        """Return the map of the exchange by itself; the errors are those of `key_map`."""
+        if self.type == HASH_EXCHANGE:
+            return self.slots.key_map()
+        definition = ExchangeDefinition(self.name, self.type, arguments=self._arguments)
+        found = modulo_map_of(definition, self._binding_definitions, self.release, "read")
+        if found is None:
+            self._refuse_type(", or a super stream")
+        return found
+
+    def _refuse_type(self, others: str) -> NoReturn:
+        raise MismatchError(
+            f"exchange {self.name!r} in vhost {self.vhost!r} is of type {self.type}, which does not hash: pass one of type "
+            f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}{others}",
+            exchange=self.name,
+        )
+
+    def publish_rates(self) -> PublishRates:
+        """Return the publish rates of the exchange and of the queues of its vhost, and the queues that do not run."""
+        return read_rates_of(self._api, self.vhost, self._entry)
+
+
+def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
+    """Read the ring of an exchange. Without a ring source it is assumed from the bindings.
+
+    Raises:
+        NotFoundError: the exchange does not exist.
+        MismatchError: the exchange is of another type.
+        RingSourceError: the ring could not be read.
+    """
+    if broker.has_management or not broker.has_source:
+        return LiveExchange.of(broker, exchange, release, broker.amqp.count).ring
+    check_declared_name(exchange, "exchange")
+    broker.amqp.check_exchange(exchange)
+    return _ring_by_source(broker.read_rings, broker.vhost, exchange, release)
+
+
+def _ring_by_source(read_rings: RingReader, vhost: str, exchange: str, release: Release) -> HashRing:
+    ring = read_rings((exchange,), release).get(exchange)
+    if ring is None:
+        raise MismatchError(
+            f"exchange {exchange!r} in vhost {vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
+            "check the exchange and the ring source",
+            exchange=exchange,
+        )
+    return ring
