@@ -140,7 +140,7 @@ long/apply: $(STAMP) ## 1,000 histories of a model, and applies of 48 plans on 4
 	APPLY_PLANS=48 $(PYTEST) -n 2 --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_ring_records.py -k whenever
 
 long/claims: $(STAMP) ## 1,000 random histories of rings, with foreign binds, copies, killed applies and restarts, on each release: what every command claims is true
-	CLAIM_HISTORIES=250 RELEASES="$(RELEASES)" $(PYTEST) -n 2 --no-loadscope-reorder tests/parity/test_topology_claims.py
+	CLAIM_HISTORIES=250 RELEASES="$(RELEASES)" $(PYTEST) -n 2 --no-loadscope-reorder tests/parity/test_topology_claims.py tests/parity/test_cluster_claims.py
 
 long/advice: $(STAMP) ## 200 users in vhosts in many states, on each release: whatever a command advises can be run, and is not refused again
 	ADVICE_CASES=200 $(PYTEST) -n 2 $(foreach release,$(RELEASES),--chx-broker $(release)) tests/broker/test_advice.py

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rabbit_chx import Broker, Topology
-from rabbit_chx.rendering import TableColumn, render_table
+from rabbit_chx.rendering.table import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
 
@@ -54,7 +54,6 @@ def ways(broker: RunningBroker, file: Path) -> dict[str, list[str]]:
         sys.executable,
         "-c",
         COMMAND,
-        "topology",
         "check",
         str(file),
         *live,

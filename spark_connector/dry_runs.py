@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from rabbit_chx.rendering import Block, Document
+    from rabbit_chx.rendering.document import Block, Document
 
 
 _HOTTEST = 10
@@ -130,14 +130,15 @@ class DryRun:
 
     def document(self) -> Document:
         """Return the report for a renderer of `rabbit_chx.rendering`."""
-        from rabbit_chx.rendering import Data, Document
+        from rabbit_chx.rendering.document import Data, Document
 
         added = ("ok", "rows", "predicted", "partition_skew", "queue_skew")
         fields = {**json_fields(self), **{name: getattr(self, name) for name in added}}
         return Document("", [Data(fields), *self._shown()])
 
     def _shown(self) -> Iterator[Block]:
-        from rabbit_chx.rendering import Line, Lines, Table, TableColumn
+        from rabbit_chx.rendering.document import Line, Lines, Table
+        from rabbit_chx.rendering.table import TableColumn
 
         text = partial(TableColumn, numeric=False)
         exchange = f"exchange {self.exchange!r}" if self.exchange else "exchanges named by a column"

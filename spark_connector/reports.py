@@ -24,7 +24,7 @@ from rabbit_chx.words import plural
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from rabbit_chx.rendering import Block, Document
+    from rabbit_chx.rendering.document import Block, Document
 
 
 _T = TypeVar("_T", bound="DataclassInstance")
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 def render_text(report: Document) -> str:
     """Return a report as plain text."""
-    from rabbit_chx.rendering import ConsoleOutput
+    from rabbit_chx.rendering.output import ConsoleOutput
 
     text = StringIO()
     ConsoleOutput(text).show(report)
@@ -297,7 +297,7 @@ class WriteReport(PublishedCounts):
 
     def document(self) -> Document:
         """Return the report for a renderer of `rabbit_chx.rendering`."""
-        from rabbit_chx.rendering import Data, Document
+        from rabbit_chx.rendering.document import Data, Document
 
         return Document("", [Data(self._fields), *self._shown()])
 
@@ -311,7 +311,8 @@ class WriteReport(PublishedCounts):
         }
 
     def _shown(self) -> Iterator[Block]:
-        from rabbit_chx.rendering import Facts, Line, Table, TableColumn
+        from rabbit_chx.rendering.document import Facts, Line, Table
+        from rabbit_chx.rendering.table import TableColumn
 
         text = partial(TableColumn, numeric=False)
         kind = "super stream" if self.super_stream else "exchange"

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, TypeAlias
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS, FindingKind
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS
 from rabbit_chx.result_fields import document
 
 Schema: TypeAlias = dict[str, Any]
@@ -23,15 +23,15 @@ _TYPES: dict[str, Schema] = {
     "object": {"type": "object"},
     "any": {},
     **{
-        name: {"oneOf": [{"const": kind.name, "description": kind.says} for kind in kinds]}
+        name: {"oneOf": [{"const": kind, "description": says} for kind, says in kinds.items()]}
         for name, kinds in {
-            "finding": (
-                *CHECK_KINDS.values(),
-                *VERIFY_KINDS.values(),
-                FindingKind("misspelling", "of `--offline`: a name that resembles another"),
-            ),
-            "warning": GROUP_KINDS.values(),
-            "problem": SHARD_KINDS.values(),
+            "finding": {
+                **CHECK_KINDS,
+                **VERIFY_KINDS,
+                "misspelling": "of `--offline`: a name that resembles another",
+            },
+            "warning": GROUP_KINDS,
+            "problem": SHARD_KINDS,
         }.items()
     },
 }
@@ -44,7 +44,7 @@ _SHAPES = {
     "modulus": "exchange: text  release: release  origin  destinations: [place]",
     "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
     "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
-    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object",
+    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object  nested?: object",
     "key_map": "format?: text  format_version?: int  release: release  provenance?: text  doubt?: text  exchange?: text"
     "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object  likely?: object",
     "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
@@ -102,7 +102,7 @@ FORMATS = {
     "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
     " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]"
-    "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]",
+    "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]  order_not_checked: text?",
     "keys": "source  destination: place  determined: bool  keys: [text]?  likely?: object",
     "plan": "plan",
     "records": "vhost: text"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS, FindingKind
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS, WITH_FILE
 from rabbit_chx.cli.app import COMMANDS, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option
@@ -50,9 +50,9 @@ def rules() -> str:
     return table(("rule", "releases", "effect"), ((rule.about, _releases(rule), rule.says) for rule in RULES))
 
 
-def finding_kinds(kinds: Mapping[str, FindingKind]) -> str:
+def finding_kinds(kinds: Mapping[str, str]) -> str:
     """Return the kinds of findings of a command."""
-    return table(("kind", "finding"), ((f"`{kind.name}`", kind.says) for kind in kinds.values()))
+    return table(("kind", "finding"), ((f"`{kind}`", says) for kind, says in kinds.items()))
 
 
 def all_findings() -> str:
@@ -60,10 +60,7 @@ def all_findings() -> str:
     tables = {
         "check": finding_kinds(CHECK_KINDS),
         "verify": finding_kinds(VERIFY_KINDS),
-        "check, with a file": table(
-            ("kind", "finding"),
-            ((f"`{kind.name}`", kind.with_file) for kind in CHECK_KINDS.values() if kind.with_file),
-        ),
+        "check, with a file": finding_kinds(WITH_FILE),
         "show --consumers": finding_kinds(GROUP_KINDS),
         "show, of shards": finding_kinds(SHARD_KINDS),
     }

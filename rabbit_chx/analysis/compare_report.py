@@ -26,9 +26,9 @@ from rabbit_chx.analysis.simulation import (
     simulate,
 )
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.rendering import Data, Document, Facts, Part, Section, Table
+from rabbit_chx.grouping import grouped
+from rabbit_chx.rendering.document import Data, Document, Facts, Part, Section, Table
 from rabbit_chx.result_fields import Shown, as_known, likely_text
-from rabbit_chx.routing import Destination
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, plural
 
@@ -75,23 +75,18 @@ def compare_report(
     facts = [source_fact(ring)]
     if change is not None:
         facts = list(_change_facts(simulation, change, least, rules, is_known=is_known))
+    fields = {"determined": is_determined, **dict.fromkeys(("shares", "sample", "change"))}
     parts: list[Part] = [
-        Data({**source_as_json(ring), "determined": is_determined}),
+        Data({**source_as_json(ring), **fields}),
         Facts(facts),
         replace(Table.of(columns, rows, key="shares"), pictures=lambda: draw_map(ring)).for_people(
             change is None
         ),
     ]
-    if sample is None:
-        parts.append(Data({"sample": None}))
-    else:
-        sample_parts = list(
-            _sample_parts(simulation, sample, is_shown=change is None, is_known=is_determined)
-        )
-        parts.append(Section("", sample_parts, key="sample"))
-    if change is None:
-        parts.append(Data({"change": None}))
-    else:
+    if sample is not None:
+        counted = _sample_parts(simulation, sample, is_shown=change is None, is_known=is_determined)
+        parts.append(Section("", list(counted), key="sample"))
+    if change is not None:
         parts.append(Section("", list(_change_parts(change, least, is_known=is_known)), key="change"))
     moved = (
         f": {percent(change.shares.moved, 1)} of the keys move"
@@ -114,11 +109,9 @@ def map_report(key_map: KeyMap) -> Document:
 
 def _share_rows(simulation: Simulation, *, is_determined: bool) -> Iterator[tuple[object, ...]]:
     """Yield the shares. Of a ring whose order is a guess those are known that a number of buckets has in every order."""
-    ring, keys = simulation.ring, dict[Destination, list[str]]()
-    for destination, key in ring.beneath.bindings or ():
-        keys.setdefault(destination, []).append(key)
+    ring = simulation.ring
     is_guess = not is_determined and ring.hashing.has_order and ring.ground.is_assumed
-    possible = possible_shares(ring, keys) if is_guess else None
+    possible = possible_shares(ring, grouped(ring.beneath.bindings or ())) if is_guess else None
     for part in simulation.places:
         span = possible(part.buckets) if possible else (part.share, part.share)
         counted = partial(as_known, is_known=span is not None)
@@ -150,10 +143,10 @@ def _change_facts(
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
         is_least = shares.moved and is_one_release and is_known
-        fewest = f"; at least {percent(minimum)} in any order" if is_least else ""
+        fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
         yield (
             "moved",
-            f"{likely}{percent(shares.moved)} of all keys, by all {simulation.ring.hashing.hashes}{fewest}",
+            f"{likely}{percent(shares.moved)} of all keys (exact){fewest}",
         )
     if simulation.sample and change.messages:
         messages = simulation.sample.messages
@@ -162,18 +155,15 @@ def _change_facts(
             "moved",
             f"{likely}{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
         )
-    for when, count, side in (
-        ("before", change.refused_before, "before"),
-        ("after", change.refused_after, "after"),
-    ):
+    for when, count in (("before", change.refused_before), ("after", change.refused_after)):
         if count:
-            outcomes = (getattr(key, side) for key in change.keys or ())
+            outcomes = (getattr(key, when) for key in change.keys or ())
             reason = next((f": {outcome.reason}" for outcome in outcomes if isinstance(outcome, Refused)), "")
             yield "refused", f"{likely}{count:,} only {when}{reason}"
     for when, rule in zip(("before", "after"), rules, strict=False):
         yield "rule", f"{when}, {rule}"
     if shares and least and is_known:
-        yield from _less(least, shares.moved)
+        yield from smaller_moves(least, shares.moved)
 
 
 def _change_parts(
@@ -182,29 +172,23 @@ def _change_parts(
     """Yield the movement: for people that of the sample if it moves, else the exact one."""
     known = partial(as_known, is_known=is_known)
     is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
-    yield Data(source_as_json(change.ring))
-    if change.shares is None:
-        yield Data({"shares": None})
-    else:
+    less = least and dict(zip(("arranged", "slots"), least, strict=True))
+    counts = {"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after}
+    fields = {"shares": None, **{name: known(value) for name, value in counts.items()}}
+    yield Data({**source_as_json(change.ring), **fields, "messages": None, "moves": None})
+    if change.shares is not None:
         is_shown = not is_sampled and change.shares.moved > 0
         yield matrix_table(change.shares, percent, key="shares", is_guess=not is_known).for_people(is_shown)
-    less = least and dict(zip(("arranged", "slots"), least, strict=True))
-    counts = {"refused_before": change.refused_before, "refused_after": change.refused_after}
-    yield Data({name: known(value) for name, value in {"less": less, **counts}.items()})
-    if change.messages is None:
-        yield Data({"messages": None})
-    else:
+    if change.messages is not None:
         of = "the messages of the sample"
         matrix = matrix_table(change.messages, int, key="messages", of=of, is_guess=not is_known)
         yield matrix.for_people(is_sampled and change.keys)
-    if change.keys is None:
-        yield Data({"moves": None})
-    else:
+    if change.keys is not None:
         moves = [(move.key, move.before, move.after) for move in change.keys]
         yield from moved_keys(moves, _SHOWN, is_known=is_known)
 
 
-def _less(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
+def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
     """Yield alternatives that move fewer keys, if any."""
     how = ("in the order that arrange writes", "with slots instead of the ring")
     ways = [
@@ -246,15 +230,12 @@ def _sample_parts(
     ]
     table = Table.of(columns, rows, key="destinations")
     yield (table if is_known else table.as_guess(1)).for_people(is_shown)
-    distinct = (
-        f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
-        if sample.keys is None
-        else plural(sample.keys, "distinct key")
-    )
-    facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
-    if sample.refusal:
-        facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
-    yield Facts(facts if is_shown else [])
+    if is_shown:
+        distinct = f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
+        distinct = distinct if sample.keys is None else plural(sample.keys, "distinct key")
+        facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
+        refused = f"{plural(sample.refused, 'message')}: {sample.refusal}"
+        yield Facts([*facts, ("refused", refused)] if sample.refusal else facts)
     heaviest = {
         "key": Shown("heaviest keys"),
         "messages": Shown("at least" if bounded else "messages", number=True),

@@ -1,155 +1,77 @@
-"""The kinds of findings: the one list that commands, metrics and pages read."""
+"""The kinds of findings: the one list that commands, metrics and pages read.
+
+Each kind, as in JSON, in the label `kind` of ``rabbit_chx_check_findings``, and after ``--ignore``, has what is found, as the page of the
+command says it, in Markdown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class FindingKind:
-    """A kind of findings.
-
-    Attributes:
-        name: as in JSON, in the label `kind` of ``rabbit_chx_check_findings``, and after ``--ignore``.
-        says: what is found, as the page of the command says it, in Markdown.
-        with_file: the other meaning of the kind in a comparison with a topology file; empty for none.
-    """
-
-    name: str
-    says: str
-    with_file: str = ""
-
-
-def _by_name(*kinds: FindingKind) -> Mapping[str, FindingKind]:
-    return {kind.name: kind for kind in kinds}
-
 
 #: The kinds of ``check``, in the order of the metrics.
-CHECK_KINDS = _by_name(
-    FindingKind(
-        "ghost-bucket",
-        "buckets of a destination that is not bound; 4.3.6 leaves them if a restart ends an exclusive queue",
-    ),
-    FindingKind("hole", "buckets without a destination, or an empty ring"),
-    FindingKind(
-        "order",
-        "slots that are not in the order of their numbers",
-        with_file="the ring has another order than the file",
-    ),
-    FindingKind(
-        "second-binding",
-        "a destination with several bindings, of which one unbind removes all buckets; or a slot with two queues, which both get each message",
-    ),
-    FindingKind("silent-binding", "a bound destination without keys"),
-    FindingKind(
-        "starved-destination",
-        "a queue that gets no key, as its exchange is behind another one that hashes the same value",
-    ),
-    FindingKind(
-        "transient-destination",
-        "an exclusive, auto-delete or non-durable queue; the share moves when it ends",
-    ),
-    FindingKind(
-        "transient-exchange",
-        "an exchange that a restart of the broker, or its last unbind, deletes with its bindings",
-    ),
-    FindingKind(
-        "sharding-policy",
-        "a direct, fanout, topic or headers exchange that a policy shards: all its shards get a copy of each message",
-    ),
-    FindingKind(
-        "missing",
-        "a slot without a queue, or an alternate exchange that leads to no queue",
-        with_file="an object, binding or member of the file does not exist",
-    ),
-    FindingKind(
-        "unexpected",
-        "messages in a parking queue",
-        with_file="a member is not in the file; or an object whose name the file `owns`, or a binding of an exchange that it owns",
-    ),
-    FindingKind(
-        "different",
-        "a number of buckets that differs from the weight, or other buckets than the bindings make; or a slot without an alternate "
-        "exchange, whose messages are lost during a hand-over",
-        with_file="an object differs from the file; without a destination, the whole ring or the slots",
-    ),
-    FindingKind("unroutable-share", "the exact share of keys that reach no queue"),
-    FindingKind("down-destination", "a queue that the broker reports as down, as its node does not run"),
-    FindingKind("expiring-destination", "a queue with `x-message-ttl` or `x-expires`, by argument or policy"),
-    FindingKind(
-        "dropping-destination",
-        "a queue with a length limit that drops its oldest messages; before 4.0 a quorum queue with a negative `x-delivery-limit`, which "
-        "drops each message that is returned",
-    ),
-    FindingKind(
-        "order-breaking",
-        "a queue with priorities; from 4.3 on one with delayed retry, a consumer timeout below 30 minutes (RabbitMQ's default; the time "
-        "of a handler is not known), or waiting messages of several priorities",
-    ),
-    FindingKind("odd-member", "a queue whose type or arguments differ from most others"),
-    FindingKind(
-        "federation-link",
-        "a federation link bound into the ring: its keys leave this broker",
-    ),
-    FindingKind(
-        "ignored-argument",
-        "an argument of the exchange or of a queue that the broker's release accepts and ignores, as `x-hash-on` of another product: "
-        "what it is meant for does not happen",
-    ),
-    FindingKind(
-        "dead-letter",
-        "a queue whose rejected, expired or dropped messages certainly reach no queue, or lose the keys of a ring",
-    ),
-    FindingKind("alternate", "an alternate exchange that does not exist, or leads to no queue"),
-    FindingKind(
-        "odd-object",
-        "in a comparison with a file: objects of the broker that no client can declare or name, or of a definitions file that RabbitMQ imports "
-        "otherwise than written",
-    ),
-)
+CHECK_KINDS: Mapping[str, str] = {
+    "ghost-bucket": "buckets of a destination that is not bound; 4.3.6 leaves them if a restart ends an exclusive queue",
+    "hole": "buckets without a destination, or an empty ring",
+    "order": "slots that are not in the order of their numbers",
+    "second-binding": "a destination with several bindings, of which one unbind removes all buckets; or a slot with two queues, which both get each message",
+    "silent-binding": "a bound destination without keys",
+    "starved-destination": "a queue that gets no key, as its exchange is behind another one that hashes the same value",
+    "transient-destination": "an exclusive, auto-delete or non-durable queue; the share moves when it ends",
+    "transient-exchange": "an exchange that a restart of the broker, or its last unbind, deletes with its bindings",
+    "sharding-policy": "a direct, fanout, topic or headers exchange that a policy shards: all its shards get a copy of each message",
+    "missing": "a slot without a queue, or an alternate exchange that leads to no queue",
+    "unexpected": "messages in a parking queue",
+    "different": "a number of buckets that differs from the weight, or other buckets than the bindings make; or a slot without an alternate "
+    "exchange, whose messages are lost during a hand-over",
+    "unroutable-share": "the exact share of keys that reach no queue",
+    "down-destination": "a queue that the broker reports as down, as its node does not run",
+    "expiring-destination": "a queue with `x-message-ttl` or `x-expires`, by argument or policy",
+    "dropping-destination": "a queue with a length limit that drops its oldest messages; before 4.0 a quorum queue with a negative `x-delivery-limit`, which "
+    "drops each message that is returned",
+    "order-breaking": "a queue with priorities; from 4.3 on one with delayed retry, a consumer timeout below 30 minutes (RabbitMQ's default; the time "
+    "of a handler is not known), or waiting messages of several priorities",
+    "odd-member": "a queue whose type or arguments differ from most others",
+    "federation-link": "a federation link bound into the ring: its keys leave this broker",
+    "ignored-argument": "an argument of the exchange or of a queue that the broker's release accepts and ignores, as `x-hash-on` of another product: "
+    "what it is meant for does not happen",
+    "dead-letter": "a queue whose rejected, expired or dropped messages certainly reach no queue, or lose the keys of a ring",
+    "alternate": "an alternate exchange that does not exist, or leads to no queue",
+    "odd-object": "in a comparison with a file: objects of the broker that no client can declare or name, or of a definitions file that RabbitMQ imports "
+    "otherwise than written",
+}
+#: What some of them mean in a comparison with a topology file, too.
+WITH_FILE: Mapping[str, str] = {
+    "order": "the ring has another order than the file",
+    "missing": "an object, binding or member of the file does not exist",
+    "unexpected": "a member is not in the file; or an object whose name the file `owns`, or a binding of an exchange that it owns",
+    "different": "an object differs from the file; without a destination, the whole ring or the slots",
+}
 
 #: The kinds of ``verify --trace`` and ``verify --observed``, beside those of a ring by itself.
-VERIFY_KINDS = _by_name(
-    FindingKind(
-        "contradicted",
-        "keys that reached other queues than in the ring, or that contradict each other: the ring is then not determined",
-    ),
-    FindingKind(
-        "one-key",
-        "more than half of at least 100 messages have one key, so one queue gets them all; the file has a row for each message",
-    ),
-    FindingKind(
-        "few-keys",
-        "more than half of at least 100 messages have fewer keys than the exchange has members, so their queues get most messages",
-    ),
-)
+VERIFY_KINDS: Mapping[str, str] = {
+    "contradicted": "keys that reached other queues than in the ring, or that contradict each other: the ring is then not determined",
+    "one-key": "more than half of at least 100 messages have one key, so one queue gets them all; the file has a row for each message",
+    "few-keys": "more than half of at least 100 messages have fewer keys than the exchange has members, so their queues get most messages",
+}
 
 #: The kinds of ``show --consumers``, by descending severity: findings are listed in this order.
-GROUP_KINDS = _by_name(
-    FindingKind("missing-queue", "a bound queue is not listed"),
-    FindingKind(
-        "nobody-active",
-        "the queue has consumers, but none is active; with unacknowledged messages, the broker waits for the previous consumer",
-    ),
-    FindingKind("no-consumer", "a queue has no consumer"),
-    FindingKind(
-        "no-single-active-consumer", "several consumers may handle messages of one key at the same time"
-    ),
-    FindingKind("other-consumer", "a consumer outside any group"),
-    FindingKind("priority-ignored", "the broker ignores priorities: before 4.0, and on classic queues"),
-    FindingKind(
-        "uneven-traffic", "a queue got more of the messages of the last minute than its share of the keys"
-    ),
-    FindingKind("unbalanced", "a member has no queue, or two or more and 1.5 times its share"),
-)
+GROUP_KINDS: Mapping[str, str] = {
+    "missing-queue": "a bound queue is not listed",
+    "nobody-active": "the queue has consumers, but none is active; with unacknowledged messages, the broker waits for the previous consumer",
+    "no-consumer": "a queue has no consumer",
+    "no-single-active-consumer": "several consumers may handle messages of one key at the same time",
+    "other-consumer": "a consumer outside any group",
+    "priority-ignored": "the broker ignores priorities: before 4.0, and on classic queues",
+    "uneven-traffic": "a queue got more of the messages of the last minute than its share of the keys",
+    "unbalanced": "a member has no queue, or two or more and 1.5 times its share",
+}
 
 #: The kinds of the shards of ``show``.
-SHARD_KINDS = _by_name(
-    FindingKind("missing", "shards of the policy that do not exist"),
-    FindingKind("node-away", "shards whose node does not run"),
-    FindingKind("surplus", "shards that are not the policy's and still get messages"),
-    FindingKind("unbound", "shards that are not bound, so they get no messages"),
-    FindingKind("unconsumed", "shards without a consumer"),
-    FindingKind("unordered", "the order of the shards, and so the shard of a key, is not known"),
-)
+SHARD_KINDS: Mapping[str, str] = {
+    "missing": "shards of the policy that do not exist",
+    "node-away": "shards whose node does not run",
+    "surplus": "shards that are not the policy's and still get messages",
+    "unbound": "shards that are not bound, so they get no messages",
+    "unconsumed": "shards without a consumer",
+    "unordered": "the order of the shards, and so the shard of a key, is not known",
+}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
 from rabbit_chx.words import percent, plural
@@ -72,9 +73,7 @@ def ring_findings(
         bindings: the bindings that the broker lists, in any order; None where they are not known.
         alternate: the exchange's alternate exchange, which gets messages without a destination.
     """
-    weights: dict[Destination, list[int]] = {}
-    for destination, key in bindings or ():
-        weights.setdefault(destination, []).append(weight_of(destination, key))
+    weights = grouped((place, weight_of(place, key)) for place, key in bindings or ())
     shares = ring.shares()
     findings = list(_holes(ring, shares.get(None, 0.0), sum(map(len, weights.values())), alternate))
     if bindings is None:
@@ -122,8 +121,8 @@ def _of_destination(
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:
         message = (
-            f"{destination!s} is bound {len(bound)} times, with weights {weights}, and has {plural(buckets, 'bucket')}: "
-            "the first unbind takes them all"
+            f"{destination!s} is bound {len(bound)} times (weights {weights}), and has {plural(buckets, 'bucket')}: to unbind any of these "
+            "removes all of them"
         )
         yield Finding("second-binding", message, destination=destination, share=share)
     elif buckets not in (0, bound[0]):

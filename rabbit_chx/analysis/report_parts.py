@@ -11,7 +11,8 @@ from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
-from rabbit_chx.rendering import Document, Line, Part, Table, TableColumn
+from rabbit_chx.rendering.document import Document, Line, Part, Table
+from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, as_known, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -61,7 +62,7 @@ def source_fact(source: KeyMap) -> tuple[str, str]:
 
 def source_as_json(source: KeyMap) -> dict[str, Any]:
     """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
-    return {"ring": None, source.hashing.json_field: ring_as_json(source)}
+    return {"ring": None, source.hashing.json_field: to_json(source.summary())}
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
@@ -79,15 +80,13 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
     }
 
 
-def ring_as_json(ring: KeyMap) -> dict[str, Any]:
-    """Return provenance, release and size of a key map, and the owners of its slots; its `to_json` returns all of it."""
-    return dict(to_json(ring.summary()))
-
-
 def map_as_json(key_map: KeyMap) -> dict[str, Any]:
     """Return all of a key map for a report; what depends on its order is a guess if that is not known."""
     found: dict[str, Any] = to_json(key_map)
     name = key_map.hashing.json_buckets
+    if key_map.is_nested:
+        others = {"behind": key_map.behind.values(), "sources": key_map.sources}
+        found["nested"] |= {part: [map_as_json(each) for each in maps] for part, maps in others.items()}
     return found | {name: as_known(found[name], is_known=not (key_map.ground.is_assumed and found[name]))}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
-from rabbit_chx.rendering import Batch, Data, Document, Facts, Line, Part, Table
+from rabbit_chx.rendering.document import Batch, Data, Document, Facts, Line, Part, Table
 from rabbit_chx.result_fields import SPREAD, as_known, json_fields, likely_or_not, shown
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place
@@ -17,20 +17,10 @@ from rabbit_chx.routing.key_map import KeyMap
 
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
+    names = ("term", "phash2", "seed", "walk", "bucket", "buckets", "reason", "rule", "source")
     if how is None:
         return {}
-    return {
-        "hashed_on": str(how.hashed_on),
-        "term": how.term,
-        "phash2": how.phash2,
-        "seed": how.seed,
-        "walk": how.walk,
-        "bucket": how.bucket,
-        "buckets": how.buckets,
-        "reason": how.reason,
-        "rule": how.rule,
-        "source": how.source,
-    }
+    return {"hashed_on": str(how.hashed_on), **{name: getattr(how, name) for name in names}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
+from rabbit_chx.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,16 @@ class SlotSample:
     load: SlotLoad
     messages: int
     source: str
+
+    @property
+    def counts(self) -> dict[str, object]:
+        """The fields of the sample in JSON."""
+        return {"source": self.source, "messages": self.messages, "nowhere": self.load.nowhere}
+
+    def text(self, members: str) -> str:
+        """Return the sample in words; `members` are what the messages are routed to."""
+        nowhere = f", {self.load.nowhere:,} of them not routed to a {members}" if self.load.nowhere else ""
+        return f"{plural(self.messages, 'message')} of {self.source}{nowhere}"
 
     def share(self, messages: float) -> float:
         """Return the share of the load of this number of messages."""

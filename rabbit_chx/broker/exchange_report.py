@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,8 +30,9 @@ from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import check
-from rabbit_chx.errors import MismatchError
+from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import (
@@ -42,7 +44,7 @@ from rabbit_chx.records.live_rings import (
 )
 from rabbit_chx.records.ring_history import RingHistory
 from rabbit_chx.records.ring_records import record_arguments
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -117,16 +119,13 @@ class ShownExchange:
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
         """Return a live exchange with its shards; None if it has none."""
-        keys: dict[Destination, list[str]] = {}
-        for destination, key in live.bindings:
-            keys.setdefault(destination, []).append(key)
         is_ring = live.type == HASH_EXCHANGE
         return cls(
             live.name,
             live.vhost,
             _map_of(live, sharding),
             live.hash_arguments,
-            keys,
+            grouped(live.bindings),
             live.publish_rates(),
             _record_text(live) if is_ring else "",
             record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
@@ -146,12 +145,8 @@ class ShownExchange:
         exchange = topology.exchange(name)
         if exchange is None or exchange.type == HASH_EXCHANGE:
             exchange = live_hash_exchange(topology, name)
-        keys: dict[Destination, list[str]] = {}
-        for binding in topology.bindings:
-            if binding.source == name:
-                keys.setdefault(binding.destination, []).append(binding.routing_key)
-        for member in exchange.ring or ():
-            keys.setdefault(member.destination, []).append(member.key)
+        bound = [binding.member for binding in topology.bindings if binding.source == name]
+        bound += [member.binding for member in exchange.ring or ()]
         found, live = find_recorded(topology, name), find_live_ring(topology, exchange, name)
         evidence = evidence_of(topology)
         history = evidence.history(name, live.ring, live.bound)
@@ -160,7 +155,7 @@ class ShownExchange:
             topology.vhost or "/",
             live_key_map(topology, exchange),
             exchange.hash_arguments,
-            keys,
+            grouped(bound),
             rates,
             "" if found is None else f"of {found.about}",
             history=history if history.rings else None,
@@ -199,13 +194,8 @@ class ShownExchange:
     def _data(self) -> Data:
         """Return what JSON has beside the tables."""
         of_map = {} if self.map is None else map_as_json(self.map)
-        sample, released = self.sample, self.sharding if self.map is None else self.map
+        released = self.sharding if self.map is None else self.map
         release = None if released is None else released.release
-        counted = sample and {
-            "source": sample.source,
-            "messages": sample.messages,
-            "nowhere": sample.load.nowhere,
-        }
         return Data(
             {
                 **{name: value for name, value in of_map.items() if not name.startswith("format")},
@@ -217,12 +207,11 @@ class ShownExchange:
                 "arguments": self.arguments,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,
-                "sample": counted,
+                "sample": self.sample and self.sample.counts,
             }
         )
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        sample = self.sample
         if self.map is not None:
             yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.means)
         elif self.sharding is not None:
@@ -234,11 +223,8 @@ class ShownExchange:
         if self.rates.exchange is not None:
             period = "minute" if self.rates.backlogs else "seconds"
             yield "published", f"{rate_text(self.rates.exchange)} messages/s in the last {period}"
-        if sample is not None:
-            nowhere = (
-                f", {sample.load.nowhere:,} of them not routed to a member" if sample.load.nowhere else ""
-            )
-            yield "sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"
+        if self.sample is not None:
+            yield "sample", self.sample.text("member")
 
     def _members(self) -> Iterator[tuple[object, ...]]:
         """Yield the members in the order of the ring; those without a bucket are last."""
@@ -365,7 +351,7 @@ def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Itera
     messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
     command = CommandLine("verify", "Broker.trace", (exchange,), (Argument("trace", "60"),))
     fix = Fix(
-        "one key, or few keys, may be the cause: a user with the tag administrator gets their names with ",
+        "a few hot keys may be the cause; a user with the tag administrator lists them with ",
         command,
     )
     for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
@@ -541,7 +527,7 @@ _MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
 def list_report(
     vhosts: Sequence[str],
     rings: Sequence[Sequence[object]],
-    moduli: Sequence[tuple[str, str, int, int]] = (),
+    moduli: Sequence[tuple[str, str, int, int, str]] = (),
     *,
     unrecorded: Sequence[str] = (),
     all_vhosts: bool = False,
@@ -552,7 +538,7 @@ def list_report(
         vhosts: the vhosts.
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
             its ring, and whether that is not a guess; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
-        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, each with the same share of the keys.
+        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, with the share of the keys that each has.
         unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
     """
@@ -561,10 +547,9 @@ def list_report(
     if not rings:
         parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
     if moduli:
-        parts.append(Table.of(_MODULI, moduli, key="modulus"))
-    for vhost, name, members, bindings in moduli:
+        parts.append(Table.of(_MODULI, [row[:-1] for row in moduli], key="modulus"))
+    for vhost, name, members, bindings, share in moduli:
         where = f" of vhost {vhost}" if all_vhosts else ""
-        share = f", each with 1/{bindings} of the keys" if bindings else ""
         parts.append(
             Line(
                 f"{name}{where} is of type x-modulus-hash, without a ring, and not checked: "
@@ -574,32 +559,34 @@ def list_report(
     return Document("rings", [*parts, *map(Line, unrecorded)])
 
 
-def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int]]:
+def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int, str]]:
     """Yield the x-modulus-hash exchanges as `list_report` takes them."""
     for exchange in topology.exchanges:
         if exchange.type == MODULUS_EXCHANGE:
             bound = [binding for binding in topology.bindings if binding.source == exchange.name]
             members = {binding.destination for binding in bound}
-            yield vhost, exchange.name, len(members), len(bound)
-
-
-def _is_certain(topology: LiveTopology, name: str) -> bool:
-    return name in topology.rings and topology.rings[name].ground.is_certain
+            reached = live_key_map(topology, exchange).members
+            share = f", each with 1/{len(bound)} of the keys" if bound else ""
+            if reached.sources:
+                share = ""
+                with suppress(
+                    InputError, NotDeterminedError
+                ):  # too many bindings, or a release without an order
+                    shares = reached.shares().values()
+                    sent = f"the keys that {listed([source.name for source in reached.sources])} sends to it"
+                    share = f", each with {span_text((min(shares), max(shares)))} of {sent}" if shares else ""
+            yield vhost, exchange.name, len(members), len(bound), share
 
 
 def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]:
     """Yield the x-consistent-hash exchanges as `list_report` takes them."""
-    checked = [
-        exchange.name
-        for exchange in topology.exchanges
-        if exchange.type == HASH_EXCHANGE
-        # A ring that is not there has a member that no client can name, which is a finding.
-        and (exchange.name in topology.sources_left_out or _is_certain(topology, exchange.name))
-    ]
+    certain = {name for name, ring in topology.rings.items() if ring.ground.is_certain}
+    # A ring that is not there has a member that no client can name, which is a finding.
+    shown = certain | topology.sources_left_out
+    hashing = [exchange for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE]
+    checked = [exchange.name for exchange in hashing if exchange.name in shown]
     findings = check(topology, exchange=checked).findings if checked else ()
-    for exchange in topology.exchanges:
-        if exchange.type != HASH_EXCHANGE:
-            continue
+    for exchange in hashing:
         ring = find_live_ring(topology, exchange, exchange.name).ring
         slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}

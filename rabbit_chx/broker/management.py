@@ -196,7 +196,7 @@ class Management:
         reason = _reason_in(content, login, self._url.password)
         for words, tag in _TAGS.items():
             if words in reason:
-                remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
+                remedy = f"this needs the tag {tag}, which an administrator gives with rabbitmqctl set_user_tags USER {tag}"
         if "Stats in management" in reason:
             remedy = (
                 "the broker collects no metrics: set management_agent.disable_metrics_collector = false, and permit the deprecated feature "

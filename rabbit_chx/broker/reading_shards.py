@@ -10,6 +10,7 @@ from rabbit_chx.broker.live_broker import LiveBroker, ManagementApi, try_count
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.reading import PAGE, WITHOUT_STATISTICS, read_nodes
 from rabbit_chx.errors import MismatchError
+from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
@@ -50,10 +51,7 @@ def read_sharded_exchange(
 
 
 def _read_shards(api: ManagementApi, exchange: LiveExchange) -> tuple[Shard, ...]:
-    keys: dict[str, list[str]] = {}
-    for destination, key in exchange.bindings:
-        if isinstance(destination, str):
-            keys.setdefault(destination, []).append(key)
+    keys = grouped((place, key) for place, key in exchange.bindings if isinstance(place, str))
     listed = _read_queues_named(api, exchange.vhost, f"^sharding: {re.escape(exchange.name)} - ")
     types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
     # From 4.0 on, a classic queue whose node is down is in the list of bindings only.

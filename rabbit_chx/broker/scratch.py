@@ -39,7 +39,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.records.evidence import Means
-from rabbit_chx.rendering import Data, Document, Facts, Table
+from rabbit_chx.rendering.document import Data, Document, Facts, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, Place, ascending_bindings

@@ -31,7 +31,6 @@ from rabbit_chx.checking.difference_findings import (
     ring_findings_of,
     slot_findings_of,
 )
-from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.comparison import (
     Comparison,
@@ -43,7 +42,7 @@ from rabbit_chx.planning.comparison import (
 )
 from rabbit_chx.planning.diff import compare, diff_ring
 from rabbit_chx.planning.movement import shares_moved_without
-from rabbit_chx.planning.refusals import know_rings, vhost_refusals
+from rabbit_chx.planning.refusals import check_certain, vhost_refusals
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
@@ -51,7 +50,7 @@ from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.modulus import is_super_stream, number_bindings, share_moved
+from rabbit_chx.topology.modulus import is_super_stream, number_bindings
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -160,7 +159,11 @@ def check(
     live = live.with_rings({name: find_live_ring(live, live.exchange(name), name).ring for name in guessed})
     compared = None if wanted is None else compare(wanted, live)
     context = CheckContext(live, compared, file, is_selected=exchange is not None)
-    rings = [_checked(name, context) for name in names if name not in unreadable]
+    rings = [
+        CheckedExchange(live_hash_exchange(live, name), _known_ring(live, name), context)
+        for name in names
+        if name not in unreadable
+    ]
     findings = (
         *(() if wanted is None else _find_wrong_place(wanted, live)),
         *(_unreadable_finding(name, wanted) for name in unreadable),
@@ -180,10 +183,6 @@ def check(
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
         evidence_of(live).means,
     )
-
-
-def _checked(name: str, context: CheckContext) -> CheckedExchange:
-    return CheckedExchange(live_hash_exchange(context.live, name), _known_ring(context.live, name), context)
 
 
 def _find_all(
@@ -359,7 +358,9 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     own = list(live_ring_findings(checked))
     yield from own
     yield from slot_findings(checked)
-    yield from queue_findings(_queues_of_ring(checked))
+    # The queues of other exchanges in the ring depend on the message.
+    queues = CheckedQueues(checked.name, checked.live, checked.ring.release, checked.queues, checked.ring)
+    yield from queue_findings(queues)
     yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
     if checked.is_listed and checked.context.compared is not None:
         found = checked.context.compared.rings.get(checked.name, RingDifference())
@@ -444,19 +445,8 @@ def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> Ha
     Raises:
         InputError: it is assumed; `remedy` says what the caller can do.
     """
-    ring = live.rings.get(name)
-    if ring is None or not ring.ground.is_certain:
-        how = "is not known" if ring is None else f"was not read but is {ring.ground}"
-        raise InputError(
-            Fix(
-                f"the ring of {name!r} {how}, so its order is not certain: ",
-                remedy
-                or know_rings(
-                    {name: find_live_ring(live, live.exchange(name), name).ring}, evidence_of(live).means
-                ),
-            ),
-            exchange=name,
-        )
+    ring = find_live_ring(live, live.exchange(name), name).ring
+    check_certain(name, ring, evidence_of(live).means, remedy)
     return ring
 
 
@@ -470,47 +460,25 @@ def _find_wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]
         yield Finding("different", refusal.message, fix)
 
 
-def _queues_of_ring(checked: CheckedExchange) -> CheckedQueues:
-    """Return the members of the ring, and the queues of its slots. Queues of other exchanges in the ring depend on the message."""
-    ring = set(checked.ring.destinations)
-    return CheckedQueues(
-        checked.name,
-        checked.live,
-        checked.ring.release,
-        checked.queues,
-        lambda queues: shares_moved_without(
-            checked.ring.buckets, (queue for queue in queues if queue in ring)
-        ),
-    )
-
-
 def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
     live, release, transient, links = context.live, context.release, context.transient, context.links
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
-    places = number_bindings(bound, release)
-
-    def moved_without(gone: Iterable[Destination]) -> dict[Destination, float]:
-        return {
-            place: share_moved(places, [other for other in places if other != place], release)
-            for place in gone
-        }
-
+    key_map = ModulusHashExchange(name, ascending_bindings(number_bindings(bound, release)), release, "read")
+    shares = key_map.shares()
     exchange = live.exchange(name)
     if exchange is not None and exchange.durable:
-        for place, share in moved_without(
-            place for place in dict.fromkeys(places) if place in transient and place not in links
-        ).items():
+        gone = [place for place in shares if place in transient and place not in links]
+        for place, share in shares_moved_without(key_map, gone).items():
             message = f"{place!s} {transient[place]}; {percent(share)} of all keys move then"
-            fix = f"let a durable queue take the place of {place!s}"
+            fix = f"replace {place!s} by a durable queue"
             yield Finding(
                 "transient-destination", message, fix, exchange=name, destination=place, share=share
             )
-    shares = ModulusHashExchange(name, ascending_bindings(places), release, "read").shares()
     yield from link_findings(name, {place: share for place, share in shares.items() if place in links})
     queues = {place: share for place, share in shares.items() if isinstance(place, str)}
-    yield from queue_findings(CheckedQueues(name, live, release, queues, moved_without))
+    yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
     yield from ignored_argument_findings(name, queues, live)
 
 
@@ -529,11 +497,9 @@ def _modulus_binding_findings(
             fix = f"unbind all but one by a plan, which shows what moves; {weights}"
             yield Finding("second-binding", message, fix, exchange=name, destination=place, share=share)
     keys = {binding.routing_key for binding in bound}
-    if (
-        len(keys) > 1
-        and all(map(str.isdecimal, keys))
-        and not _is_numbering(sorted(map(int, keys)), len(bound))
-    ):
+    numbers = sorted(int(key) for key in keys if key.isdecimal())
+    # Keys that number the bindings order them before 4.3.
+    if len(numbers) == len(keys) > 1 and not len(keys) == len(bound) == numbers[-1] - numbers[0] + 1:
         message = f"the binding keys of {name} look like weights, and have no weight: each binding gets {percent(1 / len(bound))} of all keys"
         yield Finding("different", message, f"bind all with one key; {weights}", exchange=name)
     if len(counts) > 1 and release.follows(MODULUS_UNORDERED):
@@ -542,11 +508,6 @@ def _modulus_binding_findings(
         )
         fix = "update to 4.3, which sorts the destinations by name, or use an x-consistent-hash exchange"
         yield Finding("order", message, fix, exchange=name, share=1.0)
-
-
-def _is_numbering(keys: Sequence[int], bindings: int) -> bool:
-    """Return True if binding keys number the bindings, which orders them before 4.3."""
-    return len(keys) == bindings and keys[-1] - keys[0] == bindings - 1
 
 
 def _argument_findings(

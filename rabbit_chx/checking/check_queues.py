@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.difference_findings import describe_differences
 from rabbit_chx.checks import is_whole
+from rabbit_chx.grouping import grouped
+from rabbit_chx.planning.movement import shares_moved_without
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.routing import Destination, Release
+from rabbit_chx.routing import Release
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import FieldChange
@@ -57,15 +60,14 @@ class CheckedQueues:
     Attributes:
         exchange: the exchange's name.
         shares: the exact share of the keys of each queue. Queues that other exchanges route to are omitted.
-        moved_without: returns the exact share of keys that move when a queue is deleted, for each of some queues; it omits queues whose
-            deletion moves no keys.
+        key_map: its own map, without its slots.
     """
 
     exchange: str
     live: LiveTopology
     release: Release
     shares: Mapping[str, float]
-    moved_without: Callable[[Iterable[str]], Mapping[Destination, float]]
+    key_map: KeyMap
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
@@ -135,7 +137,7 @@ def _find_expiry(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> I
         for queue in queues
         if queue.type in _LOSING_TYPES and (setting := checked.setting(queue, _EXPIRES))
     }
-    moved = checked.moved_without(settings)
+    moved = shares_moved_without(checked.key_map, settings)
     for queue in (queue for queue in queues if queue.name in settings):
         expires = settings[queue.name]
         message = f"{queue.name} expires after {expires.value:,} ms without use{_set_by(expires)}, and its messages are deleted with it"
@@ -159,11 +161,13 @@ def _find_drops(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Find
         f"{plural(limit.value, _LIMITS[argument])}{_set_by(limit)}" for argument, limit in limits.items()
     )
     message = f"{queue.name} holds at most {most}: beyond that the oldest one {_end_of_messages(checked, queue)}, though it was confirmed"
-    policy = overflow.policy if overflow is not None else _policy_of(limits.values())
+    policies = [overflow.policy] if overflow is not None else [limit.policy for limit in limits.values()]
+    # An operator policy has no overflow setting.
+    policy = next((name for name in policies if name and (overflow or name.startswith("policy "))), None)
     if policy is not None:
         fix = f"set overflow to reject-publish in the {policy}: publishers then get a nack for what does not fit"
     elif overflow is not None:
-        fix = f"let a queue with {_OVERFLOW} = reject-publish take the place of {queue.name}"
+        fix = f"replace {queue.name} by a queue with {_OVERFLOW} = reject-publish"
     else:
         fix = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
     yield _finding_of_queue(checked, "dropping-destination", queue, message, fix)
@@ -209,11 +213,6 @@ def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterat
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
 
 
-def _policy_of(limits: Iterable[QueueSetting]) -> str | None:
-    """Return the policy that sets a limit. An operator policy has no overflow setting."""
-    return next((limit.policy for limit in limits if (limit.policy or "").startswith("policy ")), None)
-
-
 def _set_by(setting: QueueSetting) -> str:
     return "" if setting.policy is None else f" by the {setting.policy}"
 
@@ -234,7 +233,7 @@ def _fix_of_setting(queue: QueueDefinition, argument: str, setting: QueueSetting
         return "raise consumer_timeout in rabbitmq.conf"
     if setting.policy is not None:
         return f"take {argument.removeprefix('x-')} out of the {setting.policy}"
-    return f"let a queue without {argument} take the place of {queue.name}"
+    return f"replace {queue.name} by a queue without {argument}"
 
 
 def _finding_of_queue(
@@ -249,11 +248,7 @@ def _find_odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition])
     unlike: dict[str, list[FieldChange]] = {}
     traits = {queue.name: _traits(queue) for queue in queues}
     for trait in sorted({trait for of_queue in traits.values() for trait in of_queue}):
-        groups: dict[str, list[QueueDefinition]] = {}
-        for queue in queues:
-            groups.setdefault(_comparable_value(queue, trait, traits[queue.name].get(trait)), []).append(
-                queue
-            )
+        groups = grouped((_comparable_value(one, trait, traits[one.name].get(trait)), one) for one in queues)
         usual, *others = sorted(groups.values(), key=len, reverse=True)
         if 2 * len(usual) <= len(queues):
             yield _compare_groups(checked, trait, [usual, *others], traits)
@@ -263,8 +258,8 @@ def _find_odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition])
             unlike.setdefault(queue.name, []).append(FieldChange(trait, *values))
     for name, fields in unlike.items():
         share = checked.shares[name]
-        message = f"{name} is unlike most of the {len(queues):,} queues: {describe_differences(fields)}; {percent(share)} of all keys go there"
-        fix = f"let a queue like the others take the place of {name}"
+        message = f"{name} differs from most of the {len(queues):,} queues: {describe_differences(fields)}; {percent(share)} of all keys go there"
+        fix = f"replace {name} by a queue like the others"
         yield checked.finding("odd-member", message, fix, name, share)
 
 

@@ -14,8 +14,9 @@ from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.checking.check import TopologyCheck, starved_findings
 from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import count_kind
-from rabbit_chx.rendering import Block, Data, Document, Facts, Gauge, Line, Part
+from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold
@@ -99,16 +100,18 @@ class CheckReport:
 
     @property
     def summary(self) -> str:
-        """The number of the findings, and of what was checked."""
-        return f"Findings in {self._count_checked()}: {self._count_found}"
+        """The number of the findings, and of the exchanges and orders that were not checked."""
+        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        without = f", {plural(unknown, 'order')} unknown" if unknown else ""
+        return f"Findings: {len(self.findings) or 'none'}{without}"
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
-        reasons: dict[tuple[bool, str], list[str]] = {}
-        for ended in self.ended.values():
-            unknown = ended.of_provenance("assumed")
-            for name, reason in ended.unordered.items():
-                reasons.setdefault((name in unknown, reason), []).append(name)
+        reasons = grouped(
+            ((name in ended.of_provenance("assumed"), reason), name)
+            for ended in self.ended.values()
+            for name, reason in ended.unordered.items()
+        )
         for (is_unknown, reason), names in reasons.items():
             yield (
                 f"not determined: {listed(names)} ({reason})"
@@ -251,9 +254,7 @@ def _finding_blocks(
         words: makes findings those of the reader.
     """
     lines = list(_fold_findings(findings, words))
-    by_fix: dict[tuple[str, str | None, str], list[dict[str, Any]]] = {}
-    for line in lines[:_MOST_SHOWN]:
-        by_fix.setdefault((line["vhost"], line["exchange"], line["fix"]), []).append(line)
+    by_fix = grouped(((line["vhost"], line["exchange"], line["fix"]), line) for line in lines[:_MOST_SHOWN])
     for (name, exchange, fix), alike in by_fix.items():
         about = [] if place is None else [(place, name)]
         if exchange is not None:
@@ -286,11 +287,8 @@ def _fold_findings(
     Findings of queues whose names count up share a line, in which the names are a range. A ring gives each queue another share: shares
     below the double of the least one share the line, too, which shows the least and the largest. Other findings have a line each.
     """
-    alike: dict[tuple[object, ...], list[_CheckLine]] = {}
-    for vhost, finding in findings:
-        line = _CheckLine.of(vhost, finding, words)
-        alike.setdefault(line.likeness, []).append(line)
-    for lines in alike.values():
+    each = (_CheckLine.of(vhost, finding, words) for vhost, finding in findings)
+    for lines in grouped((line.likeness, line) for line in each).values():
         lines.sort(key=lambda line: line.numbers)
         for near in _near(lines):
             yield from _ranges(near)

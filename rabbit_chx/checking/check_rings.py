@@ -130,11 +130,11 @@ def _find_transient_places(checked: CheckedExchange) -> Iterator[Finding]:
         for place in ring.destinations
         if place in checked.context.transient and place not in checked.context.links
     ]
-    for place, share in shares_moved_without(ring.buckets, transient).items():
+    for place, share in shares_moved_without(ring, transient).items():
         why = checked.context.transient[place]
         message = f"{place!s} {why}; {percent(share)} of all keys move then"
         if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
             lost = percent(checked.shares[place])
             message += f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
-        fix = f"let a durable queue take the place of {place!s}, in a ring of durable queues"
+        fix = f"replace {place!s} by a durable queue, in a ring of durable queues"
         yield checked.finding("transient-destination", message, fix, place, share)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.checked_exchange import CheckedExchange
 from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import ALLOW_DELETE
 from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.routing import ExchangeRef
@@ -118,15 +119,12 @@ def _find_parked_messages(checked: CheckedExchange) -> Iterator[Finding]:
 
 
 def _find_transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
-    slots_of: dict[str, list[ExchangeRef]] = {}
-    for slot, queues in checked.slots.queues.items():
-        for queue in queues:
-            slots_of.setdefault(queue, []).append(slot)
+    slots_of = grouped((queue, slot) for slot, queues in checked.slots.queues.items() for queue in queues)
     for queue, slots in slots_of.items():
         if (why := checked.context.transient.get(queue)) is not None:
             share, are = _share(checked, slots), "is" if len(slots) == 1 else "are"
             message = f"{queue} {why}; its {plural(len(slots), 'slot')} with {percent(share)} of all keys {are} without a queue then"
-            fix = f"let a durable queue take the place of {queue}"
+            fix = f"replace {queue} by a durable queue"
             yield checked.finding("transient-destination", message, fix, queue, share)
 
 

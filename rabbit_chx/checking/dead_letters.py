@@ -164,7 +164,7 @@ class _DeadLetters:
                 f"bind a queue to {name} with the key {keys[0]!r}",
             )
         fault = ", which passes only the keys of its bindings on, and they keep their routing keys"
-        return fault, f"set {_KEY} to a key of its bindings, let a fanout exchange take the place of {name}"
+        return fault, f"set {_KEY} to a key of its bindings, replace {name} by a fanout exchange"
 
     @property
     def _where(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.check_slots import list_slots_without_alternate, name_or_count, only
@@ -38,54 +38,37 @@ from rabbit_chx.words import FEW, listed, percent, plural
 _Sort: TypeAlias = Literal[
     "exchange", "queue", "policy", "binding", "listed", "member", "slot", "ring", "impossible", "unslotted"
 ]
-
-
-class _Words(NamedTuple):
-    """The message of a difference; `is_deletion`: what removes it is a deletion, which has to be allowed."""
-
-    message: str
-    is_deletion: bool = False
-
-
-_DIFFERS = _Words("{kind} {name} differs: {fields}")
-_IS_OWNED = _Words("{kind} {name} is owned and not in the topology", is_deletion=True)
-_WORDS: Mapping[tuple[DifferenceKind, _Sort], _Words] = {
-    ("missing", "exchange"): _Words(
-        "exchange {name} does not exist: a channel that publishes to it is closed"
-    ),
-    ("missing", "queue"): _Words("queue {name} does not exist: no messages are stored for its consumers"),
-    ("missing", "policy"): _Words("policy {name} does not exist: its settings do not apply"),
-    ("missing", "binding"): _Words("the binding {name} does not exist: its messages do not reach {place}"),
-    ("missing", "member"): _Words(
-        "{place} is not bound (key {key}): {share} of the keys are routed to other destinations instead"
-    ),
-    ("missing", "slot"): _Words(
-        "{place} is not bound (key {key}): {share} of all keys belong to it and go to another queue"
-    ),
-    ("different", "exchange"): _DIFFERS,
-    ("different", "queue"): _DIFFERS,
-    ("different", "policy"): _DIFFERS,
-    ("different", "member"): _Words("{place} is bound with {live_keys}, and in the topology with {keys}"),
-    ("different", "ring"): _Words(
-        "the buckets of the ring differ from {source}{counts}: {share} of all keys go to a different queue"
-    ),
-    ("different", "impossible"): _Words("no broker of this release has {such}: {error}"),
-    ("different", "unslotted"): _Words(
-        "the ring has none of the {slots} of the topology, but {others}: {share} of all keys have another queue than with slots"
-    ),
-    ("order", "ring"): _Words(
-        "the ring has another order than {source}: {found} is where {belongs} belongs; {share} of all keys go to a different queue"
-    ),
-    ("unexpected", "exchange"): _IS_OWNED,
-    ("unexpected", "queue"): _IS_OWNED,
-    ("unexpected", "policy"): _IS_OWNED,
-    ("unexpected", "binding"): _Words(
-        "the binding {name} is owned and not in the topology: {place} gets its messages", is_deletion=True
-    ),
-    ("unexpected", "listed"): _Words("the binding {name} is not in the topology: {place} gets its messages"),
-    ("unexpected", "member"): _Words(
-        "{place} is bound and not in the topology: {share} of all keys go there"
-    ),
+_DIFFERS = "{kind} {name} differs: {fields}"
+_IS_OWNED = "{kind} {name} is owned and not in the topology"
+_WORDS: Mapping[DifferenceKind, Mapping[_Sort, str]] = {
+    "missing": {
+        "exchange": "exchange {name} does not exist: a channel that publishes to it is closed",
+        "queue": "queue {name} does not exist: no messages are stored for its consumers",
+        "policy": "policy {name} does not exist: its settings do not apply",
+        "binding": "the binding {name} does not exist: its messages do not reach {place}",
+        "member": "{place} is not bound (key {key}): {share} of the keys are routed to other destinations instead",
+        "slot": "{place} is not bound (key {key}): {share} of all keys belong to it and go to another queue",
+    },
+    "different": {
+        "exchange": _DIFFERS,
+        "queue": _DIFFERS,
+        "policy": _DIFFERS,
+        "member": "{place} is bound with {live_keys}, and in the topology with {keys}",
+        "ring": "the buckets of the ring differ from {source}{counts}: {share} of all keys go to a different queue",
+        "impossible": "no broker of this release has {such}: {error}",
+        "unslotted": "the ring has none of the {slots} of the topology, but {others}: {share} of all keys have another queue than with slots",
+    },
+    "order": {
+        "ring": "the ring has another order than {source}: {found} is where {belongs} belongs; {share} of all keys go to a different queue",
+    },
+    "unexpected": {
+        "exchange": _IS_OWNED,
+        "queue": _IS_OWNED,
+        "policy": _IS_OWNED,
+        "binding": "the binding {name} is owned and not in the topology: {place} gets its messages",
+        "listed": "the binding {name} is not in the topology: {place} gets its messages",
+        "member": "{place} is bound and not in the topology: {share} of all keys go there",
+    },
 }
 
 
@@ -107,11 +90,11 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
     elif kind == "different" and isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE:
         share = difference.share
         suffix = "; keys are hashed otherwise" if share else ""
-    words = _WORDS[kind, sort]
+    words = _WORDS[kind][sort]
     fields = describe_differences(difference.fields)
-    message = words.message.format(kind=subject.kind, name=subject.name, place=place, fields=fields) + suffix
+    message = words.format(kind=subject.kind, name=subject.name, place=place, fields=fields) + suffix
     fix = apply_fix(context.file, external=not difference.is_ours)
-    if words.is_deletion:
+    if kind == "unexpected" and sort != "listed":  # what removes it is a deletion, which has to be allowed
         fix = Fix("add it to the topology, or ", apply_fix(context.file, ALLOW_DELETE))
     elif kind == "missing" and difference.is_ours and isinstance(subject, ExchangeDefinition):
         fix = _past_policy(subject, context, fix)
@@ -150,9 +133,9 @@ def ring_findings_of(
         else:
             place = None
             sort, facts = _ring_facts(checked, members, layout, healed)
-        words = _WORDS[kind, sort]
+        words = _WORDS[kind][sort]
         source = healed or "the topology"
-        message = words.message.format(source=source, share=percent(share or 0.0), **facts)
+        message = words.format(source=source, share=percent(share or 0.0), **facts)
         # Of slots only the order is repaired: other differences are not in the ring alone. An order that is assumed is not repaired.
         is_repair = kind == "order" or not (layout or is_assumed)
         yield checked.finding(
@@ -302,8 +285,4 @@ def _past_policy(exchange: ExchangeDefinition, context: CheckContext, fix: str) 
 
 def describe_differences(fields: Iterable[FieldChange]) -> str:
     """Return the differences between an object and its wanted version in words."""
-
-    def text(value: object) -> str:
-        return "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
-
-    return ", ".join(f"{field.field} is {text(field.old)}, not {text(field.new)}" for field in fields)
+    return ", ".join("{} is {}, not {}".format(field.field, *field.texts) for field in fields)

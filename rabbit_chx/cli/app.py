@@ -54,7 +54,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import FORMATS
+from rabbit_chx.rendering.formats import FORMATS
 
 _BROKEN_PIPE = 141
 _MOST_ERRNO = 1 << 16
@@ -80,9 +80,9 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 #: Each command by purpose: its help line, and its function as ``module:function`` of this package.
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Look at exchanges": {
-        "show": ("Show the exchanges that hash: members, shares, slots, consumers.", "show:show"),
+        "show": ("Show hash exchanges: members, shares, slots, consumers.", "show:show"),
         "check": (
-            "Find what is wrong, also by a file: keys that are lost, changed orders.",
+            "Find problems: lost keys, a changed order, differences from a file.",
             "check:check_broker",
         ),
         "ui": ("Look at exchanges in a browser.", "command:ui"),

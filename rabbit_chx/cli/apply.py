@@ -41,9 +41,7 @@ _MAX_DRAIN_S = 86_400
 class ApplyOptions:
     """The options for applying a plan."""
 
-    yes: bool = option(
-        is_flag=True, help="Do not ask. Required without a terminal, unless --checksum or --plan is given."
-    )
+    yes: bool = option(help="Do not ask. Required without a terminal, unless --checksum or --plan is given.")
     checksum: str | None = option(
         type=TEXT,
         metavar="C",
@@ -73,7 +71,6 @@ class ApplyOptions:
         "-v",
         "--verbose",
         is_rare=True,
-        is_flag=True,
         help="Report each completed change on stderr, as at a terminal.",
     )
 

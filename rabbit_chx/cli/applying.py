@@ -23,16 +23,9 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE, ValueKind
 from rabbit_chx.planning.plan_report import changes_table
 from rabbit_chx.planning.plan_value import Plan, count_changes, no_change, order_facts
-from rabbit_chx.rendering import (
-    Block,
-    ConsoleOutput,
-    Data,
-    Document,
-    Facts,
-    MarkdownOutput,
-    Section,
-    sign_of_life,
-)
+from rabbit_chx.rendering.document import Block, Data, Document, Facts, Section
+from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -64,7 +57,6 @@ class Permissions:
 
     allow: tuple[tuple[str, float | bool], ...] = option(
         type=ValueKind("permission", parse=_read_permission),
-        multiple=True,
         metavar="WHAT",
         help="Permit delete, moved=SHARE, loss, vhost or unlink: deletions and replacements; the share of keys that may move in each ring, "
         "instead of max_share_moved; deleting queues with messages, without a wait; another vhost than the file's; cutting federation links.",

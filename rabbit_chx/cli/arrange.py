@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import heaviest_keys, slot_name
@@ -26,7 +26,8 @@ from rabbit_chx.planning.refusals import check_certain, know_rings
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.planning.targets import reordered
 from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table, Verbatim, sign_of_life
+from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table, Verbatim
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, balance
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
@@ -62,7 +63,6 @@ class BalanceOptions:
     weights: tuple[str, ...] = option(
         "--weight",
         type=TEXT,
-        multiple=True,
         metavar="QUEUE=WEIGHT",
         help="The weight of a member, for --keys; 0 removes all its slots.  [default: that of the file, or 1]",
     )
@@ -130,13 +130,11 @@ def balance_parts(balanced: Balanced) -> Iterator[Part]:
         wanted = f"at most {target} of the load in each queue"
     else:
         wanted = f"at most {target} times the share of the load that the weight of a queue gives it"
-    nowhere = f", {sample.load.nowhere:,} of them not routed to a slot" if sample.load.nowhere else ""
-    counted = f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"
-    yield Facts([("sample", counted), ("target", wanted), ("result", result_text(made))])
+    yield Facts([("sample", sample.text("slot")), ("target", wanted), ("result", result_text(made))])
     yield Data(
         {
             "exchange": balanced.exchange,
-            "sample": {"source": sample.source, "messages": sample.messages, "nowhere": sample.load.nowhere},
+            "sample": sample.counts,
             "state": made.state,
             "target": str(target),
             "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
@@ -171,17 +169,6 @@ def result_text(made: SlotBalance) -> str:
     return f"{count} {changes}; {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
 
 
-def _shares(rings: Iterable[tuple[KeyMapPlan, RingProposal]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "exchange": ring.exchange,
-            "before": {"moved": ring.moved, "moved_at_worst": ring.moved_at_worst},
-            "after": {"moved": order.moved, "moved_at_worst": order.moved_at_worst},
-        }
-        for ring, order in rings
-    ]
-
-
 @command(
     example="rabbit-chx arrange topology.toml --ring-via 'docker exec rabbitmq' --write",
     rules=Rules(needs={"--target": "--keys", "--weight": "--keys"}),
@@ -191,7 +178,7 @@ def arrange(
     file: str = argument(),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
-    write: bool = option(is_flag=True, help="Write to FILE instead of stdout."),
+    write: bool = option(help="Write to FILE instead of stdout."),
     load: BalanceOptions = options(BalanceOptions),
 ) -> Outcome:
     """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
@@ -217,7 +204,7 @@ def arrange(
     say_unrecorded_rings(read.live)
     plan, balanced = read.plan, load.balance(given, read.live)
     better = {
-        name: (ring, order)
+        name: order
         for name, ring in plan.rings.items()
         for order in ring.proposals
         if order.strategy == "least-moving-order"
@@ -227,11 +214,10 @@ def arrange(
         members[balanced.exchange] = _members_with_slots(balanced, given)
     done = rearrange(given.text, members, given.variables)
     slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
-    is_known = True
-    for ring in (ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted):
-        is_known &= not (ring.before.buckets and ring.before.ground.is_assumed)
-        order = better[ring.exchange][1] if ring.exchange in better else None
-        _report_moves(ring, order, evidence_of(read.live).means)
+    rings = [ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted]
+    is_known = not any(ring.before.buckets and ring.before.ground.is_assumed for ring in rings)
+    for ring in rings:
+        _report_moves(ring, better.get(ring.exchange), evidence_of(read.live).means)
     pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
     pinned = tuple(name for name in pins if name not in done.unwritten)
     for name in slotted.keys() - {*pins}:
@@ -239,7 +225,7 @@ def arrange(
     for name in pinned:
         say(f"{name}: each member lists its slots")
     _report_unwritten(done, members)
-    better = {name: order for name, order in better.items() if name not in done.unwritten}
+    written = [(plan.rings[name], order) for name, order in better.items() if name not in done.unwritten]
     if write:
         if done.text != given.text:
             _replace(Path(file), done.text)
@@ -247,7 +233,14 @@ def arrange(
     code = ExitCode.DONE if is_known and not done.unwritten else ExitCode.PARTLY
     text = None if write else done.text
     fields: dict[str, object] = {
-        "rings": _shares(better.values()),
+        "rings": [
+            {"exchange": ring.exchange}
+            | {
+                side: {"moved": one.moved, "moved_at_worst": one.moved_at_worst}
+                for side, one in (("before", ring), ("after", order))
+            }
+            for ring, order in written
+        ],
         "pinned": pinned,
         "determined": is_known,
         "text": text,

@@ -31,7 +31,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
-from rabbit_chx.rendering import CountProgress, sign_of_life
+from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
 from rabbit_chx.words import listed
 
@@ -223,7 +223,6 @@ class BrokerOptions:
     no_record: bool = option(
         section=OWN,
         is_rare=True,
-        is_flag=True,
         help="Do not store the order of the rings that change on the broker, in exchanges rabbit-chx.ring.NAME.",
     )
     wait: float = option(

@@ -28,8 +28,8 @@ from rabbit_chx.cli.command import (
     typed,
 )
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, file_name, read_topology
-from rabbit_chx.cli.printed import in_words, names_file
-from rabbit_chx.cli.ring_argument import exchange_named, naming_exchange
+from rabbit_chx.cli.printed import exchange_named, in_words, names_file
+from rabbit_chx.cli.ring_argument import naming_exchange
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.fixes import Fix
@@ -37,7 +37,8 @@ from rabbit_chx.options import one_of
 from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import how_to_record, read_without_record
-from rabbit_chx.rendering import FORMATS, sign_of_life
+from rabbit_chx.rendering.formats import FORMATS
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.file.file_rules import find_refused_objects
@@ -48,23 +49,19 @@ from rabbit_chx.words import listed
 class CheckOptions:
     """The options of a check."""
 
-    offline: bool = option(is_flag=True, help="Only validate each FILE, without a broker.")
+    offline: bool = option(help="Only validate each FILE, without a broker.")
     release: str | None = option(
         metavar=RELEASE,
         help="The RabbitMQ release that gets the files, for --offline, such as 4.3 or 3.10.8.  [default: the newest]",
     )
-    all_vhosts: bool = option(
-        is_flag=True, help="Check every vhost that the user may access; each finding has its vhost."
-    )
+    all_vhosts: bool = option(help="Check every vhost that the user may access; each finding has its vhost.")
     ignored: tuple[str, ...] = option(
         "--ignore",
         type=one_of(*CHECK_KINDS),
-        multiple=True,
         metavar="KIND",
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
     yes: bool = option(
-        is_flag=True,
         is_rare=True,
         help="Switch tracing off where an ended command has left it on, without asking.",
     )

@@ -30,15 +30,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import in_words, remember_options
+from rabbit_chx.cli.printed import exchange_named, in_words, remember_options
 from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
-from rabbit_chx.rendering import FORMATS, clear_bar, printable
+from rabbit_chx.rendering.formats import FORMATS
 from rabbit_chx.rendering.html import environment
 from rabbit_chx.rendering.output import wrap
+from rabbit_chx.rendering.progress import clear_bar
+from rabbit_chx.rendering.table import printable
 
 if TYPE_CHECKING:
-    from rabbit_chx.rendering import Batch, Document
+    from rabbit_chx.rendering.document import Batch, Document
 
 #: The blanks by which the further lines of a message are indented on a terminal.
 _MARGIN = 2
@@ -106,6 +108,8 @@ def _utf8(text: str) -> str:
 
 #: Text that is valid UTF-8; a shell may pass other bytes.
 TEXT = ValueKind("text", parse=_utf8)
+#: An exchange of the broker.
+EXCHANGE = ValueKind("text", parse=exchange_named)
 OWN, OUTPUT = "Command", "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
 SECTIONS = (
@@ -260,15 +264,22 @@ def _broken(command: str, width: int) -> list[str]:
 def option(
     *names: str, default: Any = None, section: str | None = None, is_rare: bool = False, **attributes: Any
 ) -> Any:  # a field's default
-    """Return a field that is an option; a rare one is in ``--help-all`` only. Its `type` is a `ValueKind`."""
+    """Return a field that is an option; a rare one is in ``--help-all`` only. Its `type` is a `ValueKind`.
+
+    The annotation of the field decides the rest: a bool is a flag, and a tuple an option that may be repeated.
+    """
     attributes = _with_click_type(attributes)
     if default is not None:
         attributes["default"] = default
     if "FILE" in attributes.get("metavar", ""):
         attributes["shell_complete"] = _file_names
 
-    def parameters(name: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
+    def parameters(name: str, annotation: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
+        given = given | {
+            "is_flag": True if annotation == "bool" else None,
+            "multiple": annotation.startswith("tuple["),
+        }
         yield CommandOption(
             [*(names or [_flag(name)]), name], section=section or of_group, is_rare=is_rare, **given
         )
@@ -290,10 +301,10 @@ def options(group: type, *, without: Sequence[str] = (), **helps: str) -> Any:  
     """Return a field that has the options of a dataclass."""
     parts = [part for part in fields(group) if part.name not in without]
 
-    def parameters(_: str, __: str | None, of_group: str) -> Iterator[click.Parameter]:
+    def parameters(_: str, __: str, ___: str | None, of_group: str) -> Iterator[click.Parameter]:
         for part in parts:
             section = getattr(group, "section", of_group)
-            yield from part.metadata["parameters"](part.name, helps.get(part.name), section)
+            yield from part.metadata["parameters"](part.name, str(part.type), helps.get(part.name), section)
 
     metadata = {"parameters": parameters, "group": group, "parts": parts}
     return field(default_factory=group, metadata=metadata)
@@ -341,7 +352,7 @@ def command(
         made = [
             parameter
             for name, part in declared.items()
-            for parameter in part.metadata["parameters"](name, None, OWN)
+            for parameter in part.metadata["parameters"](name, given[name].annotation, None, OWN)
         ]
         return Command(
             function.__name__,

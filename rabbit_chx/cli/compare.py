@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis import simulate
@@ -34,9 +33,6 @@ from rabbit_chx.options import SHARE
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.key_map import KeyMap
 
-if TYPE_CHECKING:
-    from rabbit_chx.planning.proposals import LeastMoved
-
 _HEAVIEST = 5
 
 _LIMIT = replace(
@@ -58,14 +54,12 @@ def compare(
     added: tuple[str, ...] = option(
         "--add",
         type=TEXT,
-        multiple=True,
         metavar="QUEUE=WEIGHT",
         help="Bind this queue, after each --remove. Can be repeated.",
     ),
     removed: tuple[str, ...] = option(
         "--remove",
         type=TEXT,
-        multiple=True,
         metavar="QUEUE[=WEIGHT]",
         help="Unbind this queue, or one of its bindings. Can be repeated.",
     ),
@@ -79,7 +73,6 @@ def compare(
     keys: KeySource | None = keys_option("A sample of keys, whose load is shown too"),
     allow: tuple[float, ...] = option(
         type=_LIMIT,
-        multiple=True,
         metavar="moved=SHARE",
         help="The share of keys that may move, 0 to 1: the exit code is 4 if more do.",
     ),
@@ -131,6 +124,8 @@ def _compared(
     allow: Sequence[float],
 ) -> Outcome:
     """Return the report of one ring or two, with a sample if there is one."""
+    from rabbit_chx.planning.proposals import find_least_moved
+
     hashing = hashed.of(*sides, keys=keys is not None)
     ring, changed = sides[0].source, sides[-1].source if len(sides) > 1 else None
     if keys is None:
@@ -150,7 +145,7 @@ def _compared(
     report = compare_report(
         simulation,
         is_determined=all(side.is_determined for side in sides),
-        least=_least_moved(ring, changed) if is_change else None,
+        least=find_least_moved(ring, changed) if is_change else None,
         rules=_rules(ring, change, hashing) if change and change.shares is None else (),
         headings=headings,
     )
@@ -176,12 +171,6 @@ def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) ->
     if source.release is not None and source.kind == HASH_EXCHANGE:
         say_ignored(source.release, bindings, source)
     return change_map(source, (), bindings)
-
-
-def _least_moved(source: KeyMap, changed: KeyMap | None) -> LeastMoved | None:
-    from rabbit_chx.planning.proposals import find_least_moved
-
-    return find_least_moved(source, changed)
 
 
 def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: Sequence[float]) -> Outcome:

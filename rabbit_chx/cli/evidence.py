@@ -24,7 +24,7 @@ from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import AccessRefusedError, InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
-from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -53,12 +53,11 @@ class EvidenceOptions:
     trace: float | None = option(
         type=number(3600),
         metavar="SECONDS",
-        help="Ask the broker: switch on tracing of the vhost for this long, and read to which queues the messages that are published to EXCHANGE "
-        "go now. It costs each message of the vhost a copy, and takes the tag administrator.",
+        help="Copy each message of the vhost for this long, and read to which queues those go that are published to EXCHANGE. "
+        "It switches on tracing, and takes the tag administrator.",
     )
     yes: bool = option(
-        is_flag=True,
-        help="Switch tracing on, or off where an ended command has left it on, without asking.",
+        help="Do not ask before switching tracing on, or off if an interrupted command left it on.",
     )
     observed: str | None = option(
         metavar="FILE",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, option, options, say
+from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
@@ -19,7 +19,8 @@ from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.slot_layout import collapse, explain_not_collapsed
 from rabbit_chx.planning.targets import with_queues, without_exclusive
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.rendering import Data, Document, Verbatim, sign_of_life
+from rabbit_chx.rendering.document import Data, Document, Verbatim
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import Likely
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
@@ -40,7 +41,7 @@ _MOST_PATTERNS = 10
 )
 def export(
     *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
+    exchanges: tuple[str, ...] = argument(nargs=-1, type=EXCHANGE, metavar="[EXCHANGE]..."),
     source: str | None = option(
         "--from",
         metavar="FILE",

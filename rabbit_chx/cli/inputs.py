@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 
@@ -46,7 +47,6 @@ class VariableOptions:
     assigned: tuple[str, ...] = option(
         "--set",
         type=TEXT,
-        multiple=True,
         metavar="NAME=VALUE",
         help="The value of a variable of the topology file; may be repeated.",
     )
@@ -123,7 +123,7 @@ def read_topology(
     oddities: tuple[Finding, ...] = ()
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
-        given = _from_environment() if variables is None else variables
+        given = variables or VariableOptions((), os.environ.get("RABBIT_CHX_VALUES"))
         values = given.read()
         if has_others or variables is None:
             values = _known_values(values, text, name)
@@ -149,10 +149,6 @@ def read_topology(
     ):
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions, oddities, values)
-
-
-def _from_environment() -> VariableOptions:
-    return VariableOptions((), os.environ.get("RABBIT_CHX_VALUES"))
 
 
 def _known_values(values: Mapping[str, Any], text: str, name: str) -> dict[str, Any]:
@@ -527,7 +523,7 @@ def _value(type_: FieldType, text: str) -> Any:
     if type_ == "decimal":
         return _decimal(text)
     if type_ in ("array", "table"):
-        return _read(_json, type_, text)
+        return _read(partial(json.loads, object_pairs_hook=_table), type_, text)
     return (text or None) if type_ == "void" else text
 
 
@@ -543,10 +539,6 @@ def _decimal(text: str) -> tuple[int, int]:
             f"{text!r:.60} is not a valid decimal: write it out, as in 3.14, with at most {_MAX_DECIMALS} decimals"
         )
     return -exponent, int(number.scaleb(-exponent))
-
-
-def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_table)
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

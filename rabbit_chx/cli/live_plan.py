@@ -14,10 +14,11 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.plan import plan as planned
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
-from rabbit_chx.planning.plan_value import DRAIN_S, Plan
+from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import exclusive_refusals, know_rings
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.rendering import Document, sign_of_life
+from rabbit_chx.rendering.document import Document
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology import LiveTopology
 from rabbit_chx.words import listed
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def whole_option() -> Any:  # a field's default
     """Return a field that is the option for long plans."""
-    return option("--all", section="Output", is_flag=True, help="Show all changes of a long plan.")
+    return option("--all", section="Output", help="Show all changes of a long plan.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +65,12 @@ class LivePlan:
         permitted = permissions.arguments(without="allow_loss")
         return *self.plan.refused(**permitted, records=records), *exclusive_refusals(self.plan.changes)
 
-    def report(
-        self,
-        refusals: Sequence[Finding] | None = None,
-        *,
-        whole: bool,
-        ending: Sequence[str] = (),
-        drain_s: float | None = DRAIN_S,
-    ) -> Document:
+    def report(self, refusals: Sequence[Finding] | None = None, **shown: Any) -> Document:
         """Return the plan of this file and this broker; the arguments are those of `plan_parts`."""
         live = self.live
         where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
         about = [("file", self.file.name), ("broker", where)]
-        parts = plan_parts(
-            self.plan, about, refusals, whole=whole, ending=ending, drain_s=drain_s, words=in_words
-        )
+        parts = plan_parts(self.plan, about, refusals, words=in_words, **shown)
         broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
         moves = [f"{name}: {ring.moves}" for name, ring in self.plan.rings.items() if ring.is_moving]
         made = plan_report(self.plan, list(parts), file=self.file.name, broker=broker)

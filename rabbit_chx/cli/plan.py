@@ -19,7 +19,7 @@ from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.plan_value import Plan
-from rabbit_chx.rendering import Document
+from rabbit_chx.rendering.document import Document
 
 
 @command(
@@ -36,13 +36,13 @@ def plan(
     whole: bool = whole_option(),
 ) -> Outcome:
     """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
-    move: at the end and at the peak, while bindings change. No ring is changed. The exit code is 0 without
-    changes, 1 if the plan can be applied, 4 if it is refused: with --allow, as of apply with the same options.
+    move: at the end and at the peak, while bindings change. No ring is changed. Exit codes:
+    0 no changes, 1 changes to apply, 4 refused. --allow means the same as in apply.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Rings are those of the records on the
     broker, or are read by --ring-via. Otherwise they are assumed, and a plan that changes one is refused.
 
-    The exit code is also 1 if messages are parked, and 3 without changes if the order of a ring is not known.
+    Exit codes also: 1 messages are parked, 3 no changes, but the order of a ring is not known.
     """
     at = broker.live()
     permissions.arguments()  # refuses contradictions before the broker is asked

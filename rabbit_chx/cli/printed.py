@@ -24,6 +24,14 @@ _USER_PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):[^@/?#]*@")
 _KEY_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*&?")
 _NO_PASSWORD = re.compile(r"[^:]*://(?:[^:@/?#]*@)?[^@]*")
 
+#: RING as a file, which is known by its suffix, or by a path that begins with a slash or with a dot and a slash; and the exchange in it.
+FILE_RING = re.compile(r"(-|.*?\.(?:toml|json)|\.{0,2}/.*?)(?:#(.*))?", re.IGNORECASE | re.DOTALL)
+_EXCHANGE = "exchange:"
+#: What is bindings, an option or a name with its type.
+_OTHER_RING = re.compile(rf"-|.*=|modulus:|super-stream:|{_EXCHANGE}", re.DOTALL)
+#: The commands whose arguments are exchanges; one of `check` that is not ``--offline`` is, too.
+_OF_EXCHANGES = ("check", "export", "record", "repair", "show", "verify")
+
 _given: ContextVar[Options] = ContextVar("broker options of this command line", default=())
 _variables: ContextVar[Options] = ContextVar("values of variables of this command line", default=())
 _without: ContextVar[tuple[str, ...]] = ContextVar("printed options without their password", default=())
@@ -56,9 +64,20 @@ def without_passwords(url: str) -> str:
 
 def names_file(argument: str) -> bool:
     """Return True if an argument of `check` is a topology file, and not the name of an exchange."""
-    if argument.startswith("exchange:"):
+    if argument.startswith(_EXCHANGE):
         return False
     return argument == "-" or argument.endswith((".toml", ".json")) or Path(argument).is_file()
+
+
+def exchange_named(text: str) -> str:
+    """Return the name of an exchange of the broker, which ``exchange:NAME`` or ``NAME`` is."""
+    return text.removeprefix(_EXCHANGE)
+
+
+def exchange_argument(name: str) -> str:
+    """Return an exchange of the broker as an argument: ``exchange:NAME`` if the name alone is read as something else."""
+    is_other = _OTHER_RING.match(name) or FILE_RING.fullmatch(name) or names_file(name)
+    return f"{_EXCHANGE}{name}" if is_other else name
 
 
 def to_type(name: str, *arguments: str, **options: str | float) -> CommandLine:
@@ -75,9 +94,10 @@ def _words(part: CommandLine | Argument) -> str:
     if isinstance(part, Argument):
         return part.option
     own = {option.flag for option in part.options}
-    reads_file = part.name in ("plan", "arrange", "apply")
-    reads_file |= part.name == "check" and any(map(names_file, part.arguments))
-    words = ["rabbit-chx", part.name, *map(shlex.quote, part.arguments)]
+    reads_file = part.name in ("plan", "arrange", "apply") or "--offline" in own
+    of_exchanges = part.name in _OF_EXCHANGES and not reads_file
+    arguments = map(exchange_argument, part.arguments) if of_exchanges else part.arguments
+    words = ["rabbit-chx", part.name, *map(shlex.quote, arguments)]
     words += [shlex.join(option.words) for option in part.options]
     for name, value in (*_given.get(), *(_variables.get() if reads_file else ())):
         if name not in own:

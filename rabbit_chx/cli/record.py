@@ -12,6 +12,7 @@ from rabbit_chx.broker.recording import why_unrecordable
 from rabbit_chx.checking.check import certain_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
+    EXCHANGE,
     ExitCode,
     Outcome,
     Rules,
@@ -30,7 +31,8 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange, none_lasts
 from rabbit_chx.records.ring_records import RingRecord
-from rabbit_chx.rendering import Data, Document, Table, sign_of_life
+from rabbit_chx.rendering.document import Data, Document, Table
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 
@@ -63,8 +65,8 @@ _RECORDED = {
 )
 def record(
     *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
-    every: bool = option("--all", is_flag=True, help="Record every x-consistent-hash exchange of the vhost."),
+    exchanges: tuple[str, ...] = argument(nargs=-1, type=EXCHANGE, metavar="[EXCHANGE]..."),
+    every: bool = option("--all", help="Record every x-consistent-hash exchange of the vhost."),
     source: str | None = option(
         "--from",
         metavar="FILE",
@@ -77,9 +79,9 @@ def record(
 ) -> Outcome:
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
-    The ring is read by --ring-via, comes from --from, or is determined by --observed: about N ln N keys of N
-    buckets, with the queues that received them, of which at least 20, or N, agree beyond those that fix the buckets; --trace sees such keys in live traffic,
-    and keeps those that are not enough yet for a further run with both. Afterwards every command knows the ring over the management
+    The ring is read by --ring-via, comes from --from, or follows from --observed: N buckets
+    need about N ln N different keys with their queues; at least 20 more, or N if that is more, must confirm the result. --trace
+    sees such keys in live traffic, and keeps them for a further run with both if they are not enough. Afterwards every command knows the ring over the management
     API. A record is exact as long as this program binds and unbinds; others may unbind members, or bind one more.
 
     A record that differs from the ring is named before it is replaced. The command asks on a terminal: the exit code

@@ -13,6 +13,7 @@ from rabbit_chx.checking.check_records import why_order_unknown
 from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
+    EXCHANGE,
     ExitCode,
     Outcome,
     Rules,
@@ -31,7 +32,8 @@ from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import REMAKE_RINGS
 from rabbit_chx.planning.targets import healed
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
-from rabbit_chx.rendering import Block, Data, Document, Facts, sign_of_life
+from rabbit_chx.rendering.document import Block, Data, Document, Facts
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology import BindingDefinition, LiveTopology
 from rabbit_chx.topology.slots.owners import number_slots
@@ -97,8 +99,8 @@ class RepairReport(ApplyReport):
 class RepairOptions:
     """Whether a repair is done, and its permissions."""
 
-    dry_run: bool = option(is_flag=True, help="Only show the steps, and what they move.")
-    yes: bool = option(is_flag=True, help="Do not ask. Required without a terminal.")
+    dry_run: bool = option(help="Only show the steps, and what they move.")
+    yes: bool = option(help="Do not ask. Required without a terminal.")
     permissions: Permissions = options(Permissions)
 
 
@@ -108,7 +110,7 @@ class RepairOptions:
 )
 def repair(
     *,
-    exchanges: tuple[str, ...] = argument(nargs=-1, required=True, metavar="EXCHANGE..."),
+    exchanges: tuple[str, ...] = argument(nargs=-1, required=True, type=EXCHANGE, metavar="EXCHANGE..."),
     given: RepairOptions = options(RepairOptions),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,

@@ -12,7 +12,8 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.ring_argument import parse_ring
 from rabbit_chx.cli.stream_options import StreamOptions, parse_addresses
-from rabbit_chx.rendering import Batch, Table, sign_of_life
+from rabbit_chx.rendering.document import Batch, Table
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import SPREAD, Shown
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.times import time_text

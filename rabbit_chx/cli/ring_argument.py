@@ -33,11 +33,12 @@ from rabbit_chx.cli.inputs import (
     read_topology,
     read_whole,
 )
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.printed import FILE_RING, exchange_argument, exchange_named, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Part, sign_of_life
+from rabbit_chx.rendering.document import Part
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import (
     Destination,
     ExchangeRef,
@@ -50,6 +51,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import SHOW_FORMAT, ExchangeType, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.routing.nested_map import NestedMap
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.words import listed
@@ -62,9 +64,6 @@ if TYPE_CHECKING:
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
-#: A file is known by its suffix, or by a path that begins with a slash or with a dot and a slash.
-_FILE = re.compile(r"(-|.*?\.(?:toml|json)|\.{0,2}/.*?)(?:#(.*))?", re.IGNORECASE | re.DOTALL)
-_EXCHANGE = "exchange:"
 #: ``exchange:NAME=WEIGHT`` is a binding.
 _WEIGHT = re.compile(r"=\d+(,|$)")
 
@@ -98,10 +97,9 @@ class RingArgument:
     def is_topology(self) -> bool:
         """True for a topology file or a definitions file."""
         document = json_object(self.content)
-        is_ring = (
-            document and document.get("format") != "rabbit-chx/topology" and not _is_definitions(document)
-        )
-        return self.path is not None and not is_ring
+        is_definitions = "exchanges" in document and "bindings" in document
+        is_topology = not document or is_definitions or document.get("format") == "rabbit-chx/topology"
+        return self.path is not None and is_topology
 
     def topology(self, vhost: str) -> TopologyInput:
         """Return the topology of the file."""
@@ -127,17 +125,12 @@ class RingArgument:
             read = ring_of_broker(at, self.exchange or "", moment)
             if self.type == "super-stream" != read.type:
                 raise InputError(
-                    f"exchange {self.exchange!r} is of type {read.type}, not a super stream: write {self.exchange}"
+                    f"exchange {self.exchange!r} is of type {read.type}, not a super stream: write {exchange_argument(self.exchange or '')}"
                 )
             return read.under(rules)
         if self.is_topology:
             return ring_of_topology(self.topology(vhost), self.exchange, rules)
         return _ring_of_file(self.path or "", self.content, self.exchange).under(rules)
-
-
-def exchange_named(text: str) -> str:
-    """Return the name of an exchange of the broker, which ``exchange:NAME`` or ``NAME`` is."""
-    return text.removeprefix(_EXCHANGE)
 
 
 def parse_ring(text: str) -> RingArgument:
@@ -151,9 +144,9 @@ def parse_ring(text: str) -> RingArgument:
             return RingArgument(text, "super-stream", exchange=rest)
         pairs = (name if "=" in name else f"{name}={number}" for number, name in enumerate(names))
         return RingArgument(text, "super-stream", tuple(pairs))
-    if text.startswith(_EXCHANGE) and not _WEIGHT.search(rest):
-        return RingArgument(text, exchange=rest)
-    if file := _FILE.fullmatch(text):
+    if (name := exchange_named(text)) != text and not _WEIGHT.search(rest):
+        return RingArgument(text, exchange=name)
+    if file := FILE_RING.fullmatch(text):
         with nullcontext() if file[1] == STDIN else naming_exchange(text):
             return RingArgument(text, path=file[1], exchange=file[2], content=read_whole(file[1], "ring"))
     return RingArgument(text, bindings=_split(text)) if "=" in text else RingArgument(text, exchange=text)
@@ -288,12 +281,12 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
         document = {"format": SHOW_FORMAT, "format_version": 1, **several[exchange]}
         content = json.dumps(document).encode()
     try:
-        arguments = document.get("arguments")
-        ring = (
+        ring: KeyMap = (
             _ring_of_record(document)
             if document.get("format") == "rabbit-chx/record"
             else key_map_from_json(content)
         )
+        arguments = ring.arguments if isinstance(ring, NestedMap) else document.get("arguments")
         if arguments is not None:
             HashedOn.from_arguments(arguments)
     except InputError as error:
@@ -320,10 +313,6 @@ def _ring_of_record(document: Mapping[str, Any]) -> HashRing:
     from rabbit_chx.records.ring_records import read_record
 
     return read_record(document).ring
-
-
-def _is_definitions(document: Mapping[str, object]) -> bool:
-    return "exchanges" in document and "bindings" in document
 
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:

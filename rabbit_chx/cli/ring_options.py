@@ -34,7 +34,6 @@ class RingOptions:
         "broker, or the newest with its default store]",
     )
     assume: bool = option(
-        is_flag=True,
         help="Accept a ring that is assumed: exit with 0 instead of 3. The answer says that it is assumed.",
     )
     at: str | None = option(

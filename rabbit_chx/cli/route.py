@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, get_args
 
@@ -24,7 +25,7 @@ from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
-from rabbit_chx.rendering import Batch, Data, Document, Lines
+from rabbit_chx.rendering.document import Batch, Data, Document, Lines
 from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))
@@ -62,7 +63,6 @@ def route(
         "--header",
         section="Message",
         type=TEXT,
-        multiple=True,
         metavar="NAME[:TYPE]=VALUE",
         help="A header of the complete message. Can be repeated.",
     ),
@@ -71,12 +71,10 @@ def route(
         is_rare=True,
         section="Message",
         type=TEXT,
-        multiple=True,
         metavar="NAME=VALUE",
         help="A property of the complete message: message_id, correlation_id or timestamp. Can be repeated.",
     ),
     explain: bool = option(
-        is_flag=True,
         section="Output",
         help="Show the hashed term, its hash, the seed, the walk and the rule.",
     ),
@@ -129,11 +127,8 @@ def route(
             code_of(given, is_lost=is_lost),
         )
     one_by_one = explain or message_parts or ring_exchange is None or source.is_nested
-    batches = (
-        _route_one_by_one(sample, answer)
-        if one_by_one
-        else _route_in_batches(sample, given, source, hashing, answer)
-    )
+    in_batch = None if one_by_one else partial(_route_in_batch, given=given, ring=source, hashing=hashing)
+    batches = _route(sample, answer, in_batch)
     lost = Counter[bool]()
     return Outcome(
         batches=_count_lost(batches, given, lost),
@@ -200,37 +195,30 @@ def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashin
     return {"headers": list(map(parse_header, headers)), "properties": named}
 
 
-def _route_in_batches(
-    sample: KeySource, given: RingInput, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
+def _route_in_batch(batch: KeyBatch, given: RingInput, ring: KeyMap, hashing: Hashing) -> list[Answer]:
+    """Answer all keys of a batch at once; fewer if one of them cannot be routed."""
+    try:
+        places = hashing.route_all([hashed_value(hashing, key) for key in batch.keys], ring.beneath)
+    except InputError:
+        return []
+    return [
+        Answer.of(key, given.source, place, ring.queue_of(place), given.faults)
+        for key, place in zip(batch.keys, places, strict=True)
+        if not isinstance(place, Refused)
+    ]
+
+
+def _route(
+    sample: KeySource, answer: Callable[[str], Answer], in_batch: Callable[[KeyBatch], list[Answer]] | None
 ) -> Iterator[list[Answer]]:
-    """Answer all keys of a batch at once. If one of them cannot be routed, answer one by one, up to the error of that key."""
+    """Yield the answers of each batch, or where there are fewer, one by one, up to the error of a key."""
     for batch in sample.batches():
-        try:
-            values = [hashed_value(hashing, key) for key in batch.keys]
-            places = hashing.route_all(values, ring.beneath)
-        except InputError:
-            places = []
-        answers = [
-            Answer.of(key, given.source, place, ring.queue_of(place), given.faults)
-            for key, place in zip(batch.keys, places, strict=False)
-            if not isinstance(place, Refused)
-        ]
-        if len(answers) == len(batch.keys):
+        answers = in_batch(batch) if in_batch else []
+        if answers and len(answers) == len(batch.keys):
             yield answers
-        else:
-            yield from _route_batch_one_by_one(sample, batch, answer)
-
-
-def _route_one_by_one(sample: KeySource, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
-    for batch in sample.batches():
-        yield from _route_batch_one_by_one(sample, batch, answer)
-
-
-def _route_batch_one_by_one(
-    sample: KeySource, batch: KeyBatch, answer: Callable[[str], Answer]
-) -> Iterator[list[Answer]]:
-    for number, key in zip(batch.numbers, batch.keys, strict=True):
-        try:
-            yield [answer(key)]
-        except (InputError, ChannelClosedError) as error:
-            raise type(error)(f"{batch.unit} {number} of {sample.name}: {error}") from None
+            continue
+        for number, key in zip(batch.numbers, batch.keys, strict=True):
+            try:
+                yield [answer(key)]
+            except (InputError, ChannelClosedError) as error:
+                raise type(error)(f"{batch.unit} {number} of {sample.name}: {error}") from None

@@ -16,7 +16,7 @@ from rabbit_chx.cli.inputs import STDIN, claim_stdin, expand_ranges, file_name, 
 from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.installation import install_command
 from rabbit_chx.options import ValueKind
-from rabbit_chx.rendering import reading, sign_of_life
+from rabbit_chx.rendering.progress import reading, sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.table_files import READERS, ColumnsOf, TableRows, check_columns, line_batches, shown_names
 

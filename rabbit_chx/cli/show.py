@@ -1,4 +1,4 @@
-"""``rabbit-chx show``: the exchanges that hash, a line each; or some of them with members, shares, slots and record."""
+"""``rabbit-chx show``: hash exchanges, a line each; or some of them with members, shares, slots and record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from rabbit_chx.broker.exchange_report import (
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.printed import exchange_named, to_type
 from rabbit_chx.cli.read_rings import say_doubts
-from rabbit_chx.cli.ring_argument import exchange_named
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import InputError
@@ -26,7 +25,8 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import check_certain
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import how_to_record, read_without_record
-from rabbit_chx.rendering import Document, sign_of_life
+from rabbit_chx.rendering.document import Document
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.rules.plugin_objects import ShardName
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
@@ -57,17 +57,13 @@ _OF_TYPES = ("modulus:", "super-stream:")
 def show(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[EXCHANGE]..."),
-    all_vhosts: bool = option(
-        is_flag=True, help="List the exchanges of every vhost that the user may access."
-    ),
-    history: bool = option(
-        is_flag=True, help="Show when the ring changed, by whom, and which share of the keys moved."
-    ),
+    all_vhosts: bool = option(help="List the exchanges of every vhost that the user may access."),
+    history: bool = option(help="Show when the ring changed, by whom, and which share of the keys moved."),
     group: GroupOptions = options(GroupOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
 ) -> Outcome:
-    """List the exchanges that hash; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
+    """List the hash exchanges; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
     bindings. The list has the kinds of findings of `check`; assumed rings are not checked. RabbitMQ does not
@@ -104,26 +100,17 @@ def _outcome(report: Document) -> Outcome:
 def _refuse_rings(names: Sequence[str]) -> None:
     """Refuse what is a RING of other commands, and no exchange of a broker."""
     for name in names:
+        path = name.partition("#")[0]
         if name != exchange_named(name):
             continue
+        if path.endswith(_OF_FILES):
+            what, instead = "is a file", Fix("check it with ", to_type("check", path, offline=True))
+        elif "=" in name or name.startswith(_OF_TYPES):
+            what, instead = "are bindings", Fix("for their shares use ", to_type("compare", name))
+        else:
+            continue
         other = f"; an exchange with this name is exchange:{name:.80}"
-        if name.partition("#")[0].endswith(_OF_FILES):
-            remedy = to_type("check", name.partition("#")[0], offline=True)
-            raise InputError(
-                Fix(
-                    f"{name!r} is a file, and show reads exchanges of the broker: check it with ",
-                    remedy,
-                    other,
-                )
-            )
-        if "=" in name or name.startswith(_OF_TYPES):
-            raise InputError(
-                Fix(
-                    f"{name!r} are bindings, and show reads exchanges of the broker: for their shares use ",
-                    to_type("compare", name),
-                    other,
-                )
-            )
+        raise InputError(Fix(f"{name!r} {what}, and show reads exchanges of the broker: ", instead, other))
 
 
 # -- some exchanges
@@ -179,7 +166,7 @@ def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | N
 def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[Sequence[object]] = []
-    moduli: list[tuple[str, str, int, int]] = []
+    moduli: list[tuple[str, str, int, int, str]] = []
     unrecorded: list[str] = []
     is_known = True
     for vhost in vhosts:

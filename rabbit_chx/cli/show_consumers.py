@@ -23,7 +23,8 @@ from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
 from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, sign_of_life
+from rabbit_chx.rendering.document import Document
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
@@ -68,9 +69,10 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
     weights = {name: member.weight for name, member in roster.members.items()}
     release = live.release
-    has_group = bool(group.journal or status.members or roster.claims or roster.members)
+    has_group = bool(group.journal or status.members or switches)  # a journal has other groups, too
     findings = [*group_findings(status, release, weights, has_group=has_group)]
-    findings += [] if key_map.ground.is_assumed else uneven_traffic(exchange, key_map, rates)
+    unknown = key_map.ground.text if key_map.ground.is_assumed else None
+    findings += uneven_traffic(exchange, key_map, rates) if unknown is None else []
     shown_queues = [
         ShownQueue(
             name=queue.name,
@@ -98,6 +100,7 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
         ignored_entries=ignored,
         findings=findings,
         has_group=has_group,
+        order_not_checked=unknown,
     )
 
 

@@ -29,7 +29,6 @@ def address_option() -> Any:  # a field's default
     return option(
         "--address",
         is_rare=True,
-        multiple=True,
         metavar="HOST:PORT=HOST:PORT",
         help="An address that a node advertises for streams, and the address that is reachable from here.",
     )
@@ -40,9 +39,7 @@ class GroupOptions:
     """The options of the consumers of an exchange."""
 
     section: ClassVar = "Consumers"
-    consumers: bool = option(
-        is_flag=True, help="Show who consumes the queues of EXCHANGE, and their backlog."
-    )
+    consumers: bool = option(help="Show who consumes the queues of EXCHANGE, and their backlog.")
     journal: str | None = option(
         type=TEXT,
         metavar="NAME",
@@ -70,7 +67,6 @@ class StreamOptions:
     )
     by_message_id: bool = option(
         is_rare=True,
-        is_flag=True,
         help="The key of a row is its message id instead of its routing key, as often with super streams.",
     )
     since: str | None = option(

@@ -18,7 +18,7 @@ from rabbit_chx.broker.scratch import (
     unwound_by_signals,
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress
-from rabbit_chx.cli.command import ExitCode, Outcome, Rules, argument, command, options, say
+from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, options, say
 from rabbit_chx.cli.evidence import EvidenceOptions, hashing_of
 from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.cli.printed import to_type
@@ -28,7 +28,7 @@ from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 
@@ -53,7 +53,7 @@ _LATER_KEYS = Fix(
 )
 def verify(
     *,
-    exchange: str = argument(),
+    exchange: str = argument(type=EXCHANGE),
     evidence: EvidenceOptions = options(EvidenceOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option(f"Keys instead of {_DEFAULT_KEYS}"),

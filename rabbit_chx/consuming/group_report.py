@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import finding_as_json, moment_as_json, moment_text
 from rabbit_chx.consuming.status import MemberStatus
-from rabbit_chx.rendering import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
+from rabbit_chx.rendering.document import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
 from rabbit_chx.words import plural
@@ -60,6 +60,7 @@ def group_report(
     ignored_entries: int,
     findings: Sequence[Finding],
     has_group: bool,
+    order_not_checked: str | None = None,
 ) -> Document:
     """Return a group over the queues of an exchange.
 
@@ -74,6 +75,7 @@ def group_report(
         ignored_entries: the number of entries of the journal that cannot be read.
         findings: the findings.
         has_group: whether a group was found, or its journal named; without one the findings about groups are left out.
+        order_not_checked: why the traffic of the queues was not compared with their shares; None if it was.
     """
     is_seen = all(queue.active is not None for queue in queues)
     facts = [
@@ -92,10 +94,15 @@ def group_report(
     facts += _facts_of_ignored(ignored_entries)
     listed = [finding_as_json(finding, queues=finding.names) for finding in findings]
     count = f"{len(findings) or 'none'} in {plural(len(queues), 'queue')}"
+    left_out = []
     if not (has_group and is_seen):
-        count += (
-            f", without those about a group, {'which is not visible' if has_group else 'since there is none'}"
+        left_out.append(
+            f"those about a group, {'which is not visible' if has_group else 'since there is none'}"
         )
+    if order_not_checked is not None:
+        left_out.append("those about traffic, since the order of the ring is not known")
+    if left_out:
+        count += f", without {' and '.join(left_out)}"
     parts: list[Part] = [
         Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
         Facts([*facts, ("findings", count)]),
@@ -106,6 +113,7 @@ def group_report(
         Table.of(ShownQueue, queues, key="queues", total=True),
         Table.of(MemberStatus, members, key="members").for_people(members),
         Data({"parked": parked, "ignored_entries": ignored_entries, "findings": listed}),
+        Data({"order_not_checked": order_not_checked}),
     ]
     if members and all(queue.last_switch is None for queue in queues):
         parts.append(

@@ -36,7 +36,7 @@ _LIMITS = {
         "declare the queue again with -1 (from 4.0 on), or without the argument (before)",
     ),
     False: (
-        "the default from 4.0 on, unless a policy differs",
+        "the default from 4.0 on",
         "set x-delivery-limit=-1 as an argument or by a policy",
     ),
 }

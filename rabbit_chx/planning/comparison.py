@@ -157,7 +157,7 @@ class Comparison:
         removed = [
             binding
             for binding, unwanted in self.bindings
-            if unwanted in _REMOVED or not self.deleted_refs.isdisjoint(_ends_of(binding))
+            if unwanted in _REMOVED or self.deleted_refs & {ExchangeRef(binding.source), binding.destination}
         ]
         made = [one.after for one in self.objects if one.kind == "missing" and one.is_ours]
         exchanges = (named for named in self.deleted if isinstance(named, ExchangeDefinition))
@@ -220,10 +220,6 @@ def list_partitions(topology: Topology | LiveTopology, name: str) -> tuple[Desti
     """Return the partitions of a super stream in the order of their numbers; empty if they do not have a number each."""
     bound, is_ordered = order_partitions(one for one in topology.bindings if one.source == name)
     return tuple(binding.destination for binding in bound) if is_ordered else ()
-
-
-def _ends_of(binding: BindingDefinition) -> set[Destination]:
-    return {ExchangeRef(binding.source), binding.destination}
 
 
 def _compare_objects(wanted: Topology, live: LiveTopology, release: Release) -> Iterator[Difference]:

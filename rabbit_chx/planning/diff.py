@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.comparison import (
     Comparison,
     RingDifference,
@@ -158,7 +159,9 @@ def diff_ring(
     name, members = exchange.name, exchange.ring or ()
     ring = find_live_ring(live, live.exchange(name), name)
     layout = None if compared is None else compared.layouts.get(name)
-    slots = _view_ring(exchange, ring, live, compared)
+    planned = None if compared is None else compared.wanted
+    places = [member.destination for member in members]
+    slots = view_slots(name, ring.ring, live.exchanges, live.bindings, members=places, planned=planned)
     before = _owners_before(slots, layout)
     shares = ring.ring.shares() if slots.bound else {}
     parts = {slot.name: shares.get(slot, 0.0) for slot in slots.bound}
@@ -192,20 +195,6 @@ def diff_ring(
     return RingDifference((*whole, *_diff_members(exchange, ring, now, target, before)), moved, parts)
 
 
-def _view_ring(
-    exchange: ExchangeDefinition, ring: LiveRing, live: LiveTopology, compared: Comparison | None
-) -> SlotView:
-    """Return the slots of a live ring and of the members that it is to have."""
-    return view_slots(
-        exchange.name,
-        ring.ring,
-        live.exchanges,
-        live.bindings,
-        members=[member.destination for member in exchange.ring or ()],
-        planned=None if compared is None else compared.wanted,
-    )
-
-
 def _owners_before(slots: SlotView, layout: SlotLayout | None) -> dict[Place, Place]:
     """Return the owner of each live and each wanted slot.
 
@@ -226,7 +215,9 @@ def _diff_members(
     exchange: ExchangeDefinition, ring: LiveRing, now: KeyMap, target: HashRing, owners: Mapping[Place, Place]
 ) -> Iterator[Difference]:
     """Yield the differences of members. A member that is bound has a share; a missing one would have that of the keys that another queue has."""
-    wanted, bound = _by_destination(exchange.ring or ()), _by_destination(ring.bound)
+    wanted, bound = (
+        grouped((member.destination, member) for member in side) for side in (exchange.ring or (), ring.bound)
+    )
     missing = wanted.keys() - bound.keys()
     shares = dict(ring.ring.shares()) | dict.fromkeys(missing, 0.0)
     for (queue, place), share in now.flows(target).items() if missing else ():
@@ -253,13 +244,6 @@ def _first_of(
     return BindingDefinition(
         exchange.name, member.destination, member.key, member.arguments, owner=exchange.owner
     )
-
-
-def _by_destination(members: Iterable[RingMember]) -> dict[Destination, list[RingMember]]:
-    by_destination: dict[Destination, list[RingMember]] = {}
-    for member in members:
-        by_destination.setdefault(member.destination, []).append(member)
-    return by_destination
 
 
 def find_out_of_place(ring: HashRing, wanted: HashRing) -> tuple[Destination, Destination] | None:

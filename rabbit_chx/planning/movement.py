@@ -16,14 +16,30 @@ is counted by owner, which a `SlotView` has for each moment of a plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.jump import SEEDS
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.modulus import share_moved
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+class Moment(NamedTuple):
+    """The keys after a step of a plan.
+
+    Attributes:
+        moved: the share of keys whose destination differs from that before the plan. Keys without a destination count.
+        lost: the share of keys without a destination: their messages are unroutable.
+    """
+
+    moved: float
+    lost: float
+
+
 #: The size of the table that marks, by a remainder, the pairs of bucket and destination that may have seeds. Most pairs have none, and need
 #: no search.
 _MARKS = 1 << 22
@@ -110,15 +126,7 @@ class MovementCounter:
             self._filled = np.zeros(_MARKS, bool)
             self._filled[self._stays // (most + 1) & _MARKS - 1] = True
 
-    def count_moved(self, buckets: Sequence[Place]) -> float:
-        """Return the share of keys whose destination differs on a ring of these buckets, as `HashRing.share_moved` does."""
-        return self.count_moved_and_lost(self.number_destinations(buckets))[0]
-
-    def count_moved_and_lost(
-        self,
-        numbers: NDArray[np.int64],
-        dead_ends: Collection[Place] = (),
-    ) -> tuple[float, float]:
+    def count(self, numbers: NDArray[np.int64], dead_ends: Collection[Place] = ()) -> Moment:
         """Return the share of keys that a ring moves, and the share without a destination on it.
 
         Args:
@@ -138,7 +146,7 @@ class MovementCounter:
         lost, holes = 0, np.flatnonzero(is_hole[destinations])
         for before in range(self._known if len(holes) else 0):
             lost += self._count_seeds(holes, np.full_like(holes, before), count).sum()
-        return 1 - int(staying) / SEEDS, int(lost) / SEEDS
+        return Moment(1 - int(staying) / SEEDS, int(lost) / SEEDS)
 
     def seeds_by_bucket(
         self, destinations: Sequence[Place], count: int
@@ -176,12 +184,15 @@ class MovementCounter:
         return seeds
 
 
-def shares_moved_without(buckets: Sequence[Place], places: Iterable[Destination]) -> dict[Destination, float]:
-    """Return the exact share of keys that move when a destination of a ring is removed, for each of some destinations."""
-    rings = {place: tuple(bucket for bucket in buckets if bucket != place) for place in places}
+def shares_moved_without(key_map: KeyMap, places: Iterable[Destination]) -> dict[Destination, float]:
+    """Return the exact share of keys that move when a destination of a map is removed, for each of some of its destinations."""
+    buckets, known = key_map.buckets, {*key_map.destinations}
+    left = {place: [bucket for bucket in buckets if bucket != place] for place in places if place in known}
+    if not key_map.hashing.has_order:
+        return {place: share_moved(buckets, rest, key_map.release) for place, rest in left.items()}
     counter = MovementCounter(buckets)
-    counter.prepare(map(bucket_count, rings.values()))
-    return {place: counter.count_moved(ring) for place, ring in rings.items()}
+    counter.prepare(map(bucket_count, left.values()))
+    return {place: counter.count(counter.number_destinations(rest)).moved for place, rest in left.items()}
 
 
 def bucket_count(buckets: Sequence[Place]) -> int:

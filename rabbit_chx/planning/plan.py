@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.comparison import Comparison, Unwanted
 from rabbit_chx.planning.diff import compare
 from rabbit_chx.planning.key_map_plans import plan_rings
@@ -28,7 +29,6 @@ from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.nested import Starved
 from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import (
@@ -262,24 +262,21 @@ def _order_binds(
 
     The changes of one exchange stay together. An exchange follows those that it routes to.
     """
-    by_source: dict[str, list[PlannedChange]] = {}
     sources_with_unbinds = {
         change.binding.source for change in changes_without_ring if change.action == "unbind"
     }
     # Exchanges that only get bindings are first, so that exchanges without a queue get one before slots are handed over.
-    for change in sorted(
-        changes_without_ring, key=lambda change: change.binding.source in sources_with_unbinds
-    ):
-        by_source.setdefault(change.binding.source, []).append(change)
-    for name, ring in rings.items():
-        by_source.setdefault(name, []).extend(_add_stand_ins(ring, existing))
+    first = sorted(changes_without_ring, key=lambda change: change.binding.source in sources_with_unbinds)
+    changes = [(change.binding.source, change) for change in first]
+    changes += [(name, step) for name, ring in rings.items() for step in _add_stand_ins(ring, existing)]
+    by_source = grouped(changes)
     targets = {
         source: [
             destination.name
-            for change in changes
+            for change in of_source
             if change.kind == "binding" and isinstance(destination := change.binding.destination, ExchangeRef)
         ]
-        for source, changes in by_source.items()
+        for source, of_source in by_source.items()
     }
     for source in order_downstream_first(by_source, targets):
         yield from by_source[source]
@@ -347,7 +344,9 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
                 f"{found} matches the queue {MARK}: without its messages nothing proves the recorded order of rings, and only rabbitmqctl "
                 "reads it; use a pattern that does not match it"
             )
-    yield from (f"{found.message}: {found.fix}" for found in _starved(compared))
+    names = (exchange.name for exchange in compared.wanted.exchanges)
+    starved = compared.wanted.nesting(compared.release).starved(names)
+    yield from (f"{found.message}: {found.fix}" for found in starved)
     yield from _import_warnings(compared)
     wanted: tuple[ExchangeDefinition | QueueDefinition, ...]
     wanted = (*compared.wanted.exchanges, *compared.wanted.queues)
@@ -361,12 +360,6 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
             else:
                 named = f"its {'consumer' if len(tags) == 1 else 'consumers'} {listed(tags)}"
             yield f"queue {queue.name} is deleted with {named}"
-
-
-def _starved(compared: Comparison) -> Iterator[Starved]:
-    """Yield the queues that certainly get no key after the plan."""
-    wanted = compared.wanted
-    return wanted.nesting(compared.release).starved(exchange.name for exchange in wanted.exchanges)
 
 
 def _import_warnings(compared: Comparison) -> Iterator[str]:

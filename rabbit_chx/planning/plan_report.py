@@ -10,9 +10,11 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
 from rabbit_chx.analysis.wording import place_text, refusals_as_json
 from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
-from rabbit_chx.rendering import Block, Data, Document, Facts, Line, Lines, Section, Table, TableColumn
+from rabbit_chx.rendering.document import Block, Data, Document, Facts, Line, Lines, Section, Table
+from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
@@ -225,9 +227,7 @@ def _list_names(names: Sequence[str], *, whole: bool = False) -> str:
 
 
 def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
-    by_kind: dict[str, list[str]] = {}
-    for left in plan.unmanaged:
-        by_kind.setdefault(left.kind, []).append(left.name)
+    by_kind = grouped((left.kind, left.name) for left in plan.unmanaged)
     return [
         (count_kind(len(names), kind), _list_names(fold_names(names), whole=True))
         for kind, names in by_kind.items()

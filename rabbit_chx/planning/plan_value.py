@@ -52,8 +52,7 @@ from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
 from rabbit_chx.lazy_names import shown_by
-from rabbit_chx.planning.refusals import is_allowed
-from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -62,7 +61,7 @@ from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
-from rabbit_chx.topology.objects.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.objects.objects import BindingDefinition
 from rabbit_chx.words import percent, plural
 
 #: The text for a slot that does not have exactly one queue.
@@ -139,18 +138,15 @@ class Plan:
         """
         if allow_moved is not None:
             check_share("allow_moved", allow_moved)
-        return tuple(
-            refusal
-            for refusal in self.refusals
-            if not is_allowed(
-                refusal,
-                allow_moved,
-                allow_delete=allow_delete,
-                allow_vhost=allow_vhost,
-                allow_unlink=allow_unlink,
-                records=records,
-            )
-        )
+        allowed = {"allow_delete": allow_delete, "allow_vhost": allow_vhost, "allow_unlink": allow_unlink}
+        allowed["no_record"] = not records
+
+        def is_allowed(refusal: Finding) -> bool:
+            if refusal.share is not None:
+                return allow_moved is not None and refusal.share <= allow_moved
+            return refusal.override is not None and allowed.get(refusal.override.name, False)
+
+        return tuple(refusal for refusal in self.refusals if not is_allowed(refusal))
 
     @property
     def guessed_orders(self) -> Mapping[str, Ground]:
@@ -197,15 +193,12 @@ class Plan:
 
 def plan_as_json(plan: Plan) -> str:
     """Return the JSON text of a plan, on one line."""
-    parts: dict[str, object] = {}
-    if plan.resumes:
-        parts["resumes"] = plan.resumes
-    if plan.warnings:
-        parts["warnings"] = [{"message": warning} for warning in plan.warnings]
-    if plan.parked_messages:
-        parts["parked"] = [
-            {"queue": queue, "messages": count} for queue, count in plan.parked_messages.items()
-        ]
+    parked = plan.parked_messages.items()
+    parts = {
+        "resumes": plan.resumes,
+        "warnings": [{"message": warning} for warning in plan.warnings],
+        "parked": [{"queue": queue, "messages": count} for queue, count in parked],
+    }
     text = document(
         "plan",
         changes=plan.changes,
@@ -213,7 +206,7 @@ def plan_as_json(plan: Plan) -> str:
         refusals=refusals_as_json(plan.refusals),
         checksum=plan.checksum,
         unmanaged=[{"kind": subject.kind, "name": subject.name} for subject in plan.unmanaged],
-        **parts,
+        **{name: value for name, value in parts.items() if value},
     )
     return json.dumps(text, ensure_ascii=False)
 
@@ -221,37 +214,17 @@ def plan_as_json(plan: Plan) -> str:
 def _ring_json(change: KeyMapPlan) -> dict[str, Any]:
     matrix = change.matrix()
     shares: dict[str, object] = {"moved": change.moved, "moved_at_worst": change.moved_at_worst}
-    if change.unknown:
+    if change.movement.unknown:
         shares = {"determined": False, **dict.fromkeys(shares), "at_most": shares}
     before, after = ({}, {}) if change.slots is None else (view.owners for view in change.slots)
     return {
         "exchange": change.exchange,
         **shares,
-        "proposals": list(map(_proposal, change.proposals)),
+        "proposals": change.proposals,
         "before": _key_map(change.before, before),
         "after": _key_map(change.after, after),
         "matrix": None if matrix is None else _matrix(matrix),
         **({"handed_over": to_json(change.handed_over)} if change.slots else {}),
-    }
-
-
-def _proposal(proposal: RingProposal) -> dict[str, Any]:
-    return {
-        "strategy": proposal.strategy,
-        "moved": proposal.moved,
-        "moved_at_worst": proposal.moved_at_worst,
-        "ring": list(map(_member, proposal.ring)),
-        **({} if proposal.slots is None else {"slots": proposal.slots}),
-    }
-
-
-def _member(member: RingMember) -> dict[str, Any]:
-    """Return a member of a ring as in a topology file."""
-    place = member.destination
-    return {
-        **({"queue": place} if isinstance(place, str) else {"exchange": place.name}),
-        **({"weight": member.key} if member.slots is None else {"slots": to_json(member.slots)}),
-        **({"arguments": to_json(member.arguments)} if member.arguments else {}),
     }
 
 

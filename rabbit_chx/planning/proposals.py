@@ -2,14 +2,14 @@
 
 A seed keeps its bucket when the bucket count changes, unless its bucket is removed or a new one takes it. So a member keeps its keys if it
 keeps its position. Of up to six members all orders are tried, so that the result is the minimum. For more, the minimum is a packing problem:
-the order as written and that of the live ring are compared.
+three orders are compared, as `find_least_moving_order` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, permutations
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.movement import MovementCounter
@@ -27,11 +27,6 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 from rabbit_chx.words import percent
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 #: The most members of which all orders are tried.
 ALL_ORDERS = 6
@@ -128,11 +123,11 @@ def _slots_for_buckets(
     counter.set_owners(queues)
     moved = _movement_to(live, [RingMember(slot) for slot in names.refs], counter)
     if moved is not None:
-        more = counter.count_moved([*assign_owners(finer, members, live.ring, {}).values()])
+        twice = counter.number_destinations([*assign_owners(finer, members, live.ring, {}).values()])
         description = (
             f"replace ring by slots = {count}, {names.slots[0]} to {names.slots[-1]}, with the same queues as members: later, adding or "
             f"removing a queue moves only its own share; a new exchange moves at most {percent(moved.end.moved)}, with twice as many slots "
-            f"{percent(more)}"
+            f"{percent(counter.count(twice).moved)}"
         )
         yield RingProposal("slots", *moved.figures, members, description, count)
 
@@ -168,7 +163,7 @@ def find_least_moving_order(live: LiveRing, wanted: Sequence[RingMember], counte
     orders: Iterable[Order] = permutations(wanted)
     if len(wanted) > ALL_ORDERS:
         orders = (tuple(wanted), fewest_steps_order(live.ring, wanted), _in_their_places(live.ring, wanted))
-    return _Score(live, wanted, counter).best(orders)
+    return _best_order(live, wanted, counter, orders)
 
 
 def _in_their_places(live: HashRing, wanted: Sequence[RingMember]) -> Order:
@@ -187,88 +182,52 @@ def _in_their_places(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     return (*order, *new)
 
 
-class _Score:
-    """The rating of an order: the number of seeds that stay."""
+def _best_order(
+    live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter, orders: Iterable[Order]
+) -> Order:
+    """Return the order with the most staying seeds; of equal orders the one with the fewest operations, then the order as written."""
+    import numpy as np
 
-    def __init__(self, live: LiveRing, wanted: Sequence[RingMember], counter: MovementCounter) -> None:
-        import numpy as np
+    number = {member: n for n, member in enumerate(wanted)}
+    weight = np.array([member.weight for member in wanted], np.int64)
+    destinations = [member.destination for member in wanted]
+    after, held, seeds = counter.seeds_by_bucket(destinations, int(weight.sum()))
 
-        self._live = live
-        self._number = {member: n for n, member in enumerate(wanted)}
-        self._weight = np.array([member.weight for member in wanted], np.int64)
-        destinations = [member.destination for member in wanted]
-        self._after, self._held, self._seeds = counter.seeds_by_bucket(destinations, int(self._weight.sum()))
+    def count_staying(order: Order) -> int:
+        numbers = np.array([number[member] for member in order], np.int64)
+        return int(seeds[np.repeat(numbers, weight[numbers])[after] == held].sum())
 
-    def best(self, orders: Iterable[Order]) -> Order:
-        """Return the order with the most staying seeds; of equal orders that of the highest `_rank`."""
-        best_orders: list[Order] = []
-        most = -1
-        for order in orders:
-            staying = self.count_staying(order)
-            if staying > most:
-                best_orders, most = [], staying
-            if staying == most:
-                best_orders.append(order)
-        return max(dict.fromkeys(best_orders), key=self._rank)
-
-    def _rank(self, order: Order) -> tuple[int, tuple[int, ...]]:
-        """Return a sort key: the number of members that need no operation, then the order as written."""
-        kept = count_kept_members(self._live, order)
-        return kept, tuple(-self._number[member] for member in order)
-
-    def count_staying(self, order: Sequence[RingMember]) -> int:
-        """Return the number of seeds that keep their destination."""
-        if not order:
-            return 0
-        return int(self._seeds[self._numbers(order)[self._after] == self._held].sum())
-
-    def _numbers(self, order: Sequence[RingMember]) -> NDArray[np.int64]:
-        """Return the number of the member of each bucket."""
-        import numpy as np
-
-        numbers = np.array([self._number[member] for member in order], np.int64)
-        return np.repeat(numbers, self._weight[numbers])
+    staying = {order: count_staying(order) for order in orders}
+    most = max(staying.values())
+    best = (order for order, count in staying.items() if count == most)
+    return max(best, key=lambda order: (count_kept_members(live, order), [-number[one] for one in order]))
 
 
-class LeastMoved(NamedTuple):
-    """The smallest share of keys that a change of a ring can move; None if the method is not possible.
+def find_least_moved(before: KeyMap, after: KeyMap | None) -> tuple[float | None, float | None] | None:
+    """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards; None without rings.
 
-    Attributes:
-        by_order: with the members in the order of `find_least_moving_order`.
-        by_slots: with slots instead of the ring, one for each bucket.
+    The first is that with the members in the order of `find_least_moving_order`, the second that with slots instead of the ring, one for each
+    bucket; None if that is not possible.
     """
-
-    by_order: float | None
-    by_slots: float | None
-
-
-def find_least_moved(before: KeyMap, after: KeyMap | None) -> LeastMoved | None:
-    """Return the smallest shares of keys that a change of a ring can move, in any order of the ring afterwards; None without rings."""
     if not isinstance(before, HashRing) or after is None or after.kind != before.kind:
         return None
     members = make_members(after.buckets)
     weights = {member.destination: member.weight for member in members}
     if not before.bucket_count or len(weights) != len(members):
-        return LeastMoved(None, None)
+        return None, None
     counter = MovementCounter(before.buckets)
     live = LiveRing("", before, make_members(before.buckets))
     order = find_least_moving_order(live, members, counter) if members else ()
-    by_order = counter.count_moved([member.destination for member in order for _ in range(member.weight)])
-    return LeastMoved(by_order, _count_moved_by_slots(before, weights))
-
-
-def _count_moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> float | None:
-    owners = {
-        ExchangeRef(str(number)): queue
-        for number, queue in enumerate(before.buckets)
-        if isinstance(queue, str)
-    }
+    places = [member.destination for member in order for _ in range(member.weight)]
+    by_order = counter.count(counter.number_destinations(places)).moved
     queues = {place: weight for place, weight in weights.items() if isinstance(place, str)}
-    only_queues = len(owners) == len(before.buckets) and len(queues) == len(weights)
-    if not weights or not only_queues or not _has_slots_enough(before.bucket_count, weights):
-        return None
+    numbered = enumerate(before.buckets)
+    owners = {ExchangeRef(str(number)): queue for number, queue in numbered if isinstance(queue, str)}
+    has_only_queues = len(owners) == len(before.buckets) and len(queues) == len(weights)
+    if not (weights and has_only_queues and _has_slots_enough(before.bucket_count, weights)):
+        return by_order, None
     table = SlotTable(HashRing.from_bindings([(slot, 1) for slot in owners], before.release), owners)
-    return table.share_moved(table.reassigned(queues))
+    return by_order, table.share_moved(table.reassigned(queues))
 
 
 def _has_slots_enough(count: int, weights: Mapping[Destination, int]) -> bool:

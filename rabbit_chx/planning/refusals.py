@@ -21,10 +21,9 @@ from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.argument_table import plain, unsendable
+from rabbit_chx.topology.objects.argument_table import unsendable
 from rabbit_chx.topology.objects.changes import (
     FieldChange,
-    NamedObject,
     PlannedChange,
     TopologyObject,
 )
@@ -101,7 +100,7 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
     if not seen or means.voids:  # no record would last
         return REMAKE_RINGS
     name = seen[0] if len(rings) == 1 else "EXCHANGE"
-    observed = _learned(name, "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE"))
+    call, how = "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE")
     asked = Fix("the broker shows it, ", _traced(name), "; or ") if means.can_trace else ""
     return Fix(
         "pass ",
@@ -109,7 +108,7 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
         ", such as 'docker exec NAME' or 'kubectl exec POD --'; where nobody can run rabbitmqctl, ",
         asked,
         "real keys and the queues that received them show it: ",
-        observed,
+        CommandLine("record", call, (name,), (how,)),
     )
 
 
@@ -122,40 +121,11 @@ def _is_seen(ring: KeyMap) -> bool:
     )
 
 
-def _learned(exchange: str, call: str, how: Argument) -> CommandLine:
-    """Return the command that stores the order of a ring."""
-    return CommandLine("record", call, (exchange,), (how,))
-
-
 def _traced(exchange: str) -> Fix:
     """Return how the broker shows the order of a ring; only a user who can trace may be told."""
-    how = Argument("trace", _TRACED_S)
-    return Fix(
-        "while messages are published: ",
-        _learned(exchange, "Broker.trace(exchange, seconds)", how),
-    )
-
-
-def is_allowed(
-    refusal: Finding,
-    allow_moved: float | None,
-    *,
-    allow_delete: bool,
-    allow_vhost: bool = False,
-    allow_unlink: bool = False,
-    records: bool = True,
-) -> bool:
-    """Return True if the caller's permissions cover a refusal.
-
-    If `allow_moved`, the share of keys that may move, is None, the limit of the topology applies. `records` if the order of rings is stored,
-    which takes a queue.
-    """
-    if refusal.share is not None:
-        return allow_moved is not None and refusal.share <= allow_moved
-    allowed = {
-        ALLOW_DELETE: allow_delete, _ALLOW_VHOST: allow_vhost, _ALLOW_UNLINK: allow_unlink, _NO_RECORD: not records,
-    }  # fmt: skip
-    return refusal.override is not None and allowed.get(refusal.override, False)
+    how = (Argument("trace", _TRACED_S),)
+    command = CommandLine("record", "Broker.trace(exchange, seconds)", (exchange,), how)
+    return Fix("while messages are published: ", command)
 
 
 def allow_moved(share: float) -> Argument:
@@ -163,23 +133,19 @@ def allow_moved(share: float) -> Argument:
     return Argument("allow_moved", math.ceil(share * _PARTS) / _PARTS)
 
 
-def deletion_refusal(subject: TopologyObject, about: str = "") -> Finding:
+def deletion_refusal(subject: TopologyObject, uses: Mapping[Destination, int]) -> Finding:
     """Return the refusal to delete an object or binding that the topology owns and does not contain.
 
-    `about` names the objects that are deleted with it, as a clause.
+    `uses` are the numbers of live bindings of queues and exchanges.
     """
     if isinstance(subject, BindingDefinition):
         message = f"the binding {subject.name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
+        count = 0 if subject.ref is None else uses.get(subject.ref, 0)
+        about = f", and {plural(count, 'binding')} with it" if count else ""
         message = f"{subject.kind} {subject.name} is not in the topology, which owns it: it is deleted{about}"
     fix = Fix("add it to the topology, change `owns`, or allow it with ", ALLOW_DELETE)
     return Finding("deletion", message, fix, override=ALLOW_DELETE)
-
-
-def _deletion_refusal_with_uses(named: NamedObject, uses: Mapping[Destination, int]) -> Finding:
-    """Return the refusal to delete an object. `uses` are the numbers of live bindings of queues and exchanges."""
-    count = 0 if named.ref is None else uses.get(named.ref, 0)
-    return deletion_refusal(named, f", and {plural(count, 'binding')} with it" if count else "")
 
 
 def replacement_refusal(live: TopologyObject, wanted: TopologyObject, release: Release) -> Finding:
@@ -193,18 +159,14 @@ def replacement_refusal(live: TopologyObject, wanted: TopologyObject, release: R
 
 
 def _change_text(field: FieldChange) -> str:
-    values = plain({"old": field.old, "new": field.new})
-    old, new = (
-        "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
-        for value in (values["old"], values["new"])
-    )
-    return f"{field.field} {old:.60} -> {new:.60}"
+    return "{} {:.60} -> {:.60}".format(field.field, *field.texts)
 
 
 def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> str:
     name = wanted.name
     arguments = {field.field.partition(".")[2]: field for field in fields}
-    if _is_hash_exchange(live) and any(hashed in arguments for hashed in HASH_ARGUMENTS):
+    is_hashing = isinstance(live, ExchangeDefinition) and live.type == HASH_EXCHANGE
+    if is_hashing and any(hashed in arguments for hashed in HASH_ARGUMENTS):
         return (
             "another header or property is hashed then, so that all keys move in any ring; declare an exchange with "
             "another name next to it, and switch the publishers to that"
@@ -234,10 +196,6 @@ def _is_lowered(field: FieldChange) -> bool:
     return field.old is None or (
         isinstance(field.old, int) and isinstance(field.new, int) and field.new < field.old
     )
-
-
-def _is_hash_exchange(subject: TopologyObject) -> bool:
-    return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
 
 def loss_refusal(queue: str, messages: int, consumers: int, *, is_replaced: bool = False) -> Finding:
@@ -708,7 +666,7 @@ def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
         ring.before.ground.is_certain
     ):
         yield unknown_order_refusal(ring, means)
-    if ring.is_over_limit and ring.way != "reset":
+    if ring.movement.exceeds(ring.limit, ring.before) and ring.way != "reset":
         yield movement_refusal(ring, is_default=compared.limit(name) is None)
 
 
@@ -743,9 +701,9 @@ def refusals_of(
         *(hole_refusal(name) for name in remade if name not in resets),
         *found.pop("missing"),
         *(replacement_refusal(live, new, compared.release) for live, new in replaced),
-        *(_deletion_refusal_with_uses(deleted, compared.uses) for deleted in compared.deleted),
+        *(deletion_refusal(deleted, compared.uses) for deleted in compared.deleted),
         *found.pop("unlink"),
-        *map(deletion_refusal, unbound),
+        *(deletion_refusal(binding, compared.uses) for binding in unbound),
         *(external_refusal(one) for one in external if one.subject.kind == "binding"),
         *chain.from_iterable(found.values()),
     )
@@ -764,12 +722,11 @@ def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
             )
 
 
-def check_certain(exchange: str, slots: KeyMap, means: Means) -> None:
-    """Raise an error for a ring that is assumed: the member of a key is then not known. `means` are those of `know_rings`."""
-    if not slots.ground.is_certain:
-        raise InputError(
-            Fix(
-                f"the ring of {exchange!r} was not read but is {slots.ground}, so the member of a key is not known: ",
-                know_rings({exchange: slots}, means),
-            )
+def check_certain(exchange: str, key_map: KeyMap, means: Means, remedy: Fix | None = None) -> None:
+    """Raise an InputError for a map that is not that of a broker; `remedy`, or else the `means` of the user, say what the caller can do."""
+    if not key_map.ground.is_certain:
+        about = (
+            f"the ring of {exchange!r} was not read but is {key_map.ground}, so its order is not certain: "
         )
+        remedy = remedy or know_rings({exchange: key_map}, means)
+        raise InputError(Fix(about, remedy), exchange=exchange)

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.planning.movement import MovementCounter, bucket_count
+from rabbit_chx.grouping import grouped
+from rabbit_chx.planning.movement import Moment, MovementCounter, bucket_count
 from rabbit_chx.records.live_rings import LiveRing, make_ring
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ring_changes
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
@@ -51,9 +53,19 @@ class RingProposal:
     strategy: Strategy
     moved: float
     moved_at_worst: float
-    ring: tuple[RingMember, ...]
-    description: str
-    slots: int | None = None
+    ring: tuple[RingMember, ...] = field(metadata=shown(as_json=lambda ring: list(map(_member, ring))))
+    description: str = field(metadata=shown(json=None))
+    slots: int | None = field(default=None, metadata=shown(optional=True))
+
+
+def _member(member: RingMember) -> dict[str, Any]:
+    """Return a member of a ring as in the JSON of a topology file."""
+    place = member.destination
+    return {
+        **({"queue": place} if isinstance(place, str) else {"exchange": place.name}),
+        **({"weight": member.key} if member.slots is None else {"slots": member.slots}),
+        **({"arguments": member.arguments} if member.arguments else {}),
+    }
 
 
 class SlotHandOver(NamedTuple):
@@ -62,18 +74,6 @@ class SlotHandOver(NamedTuple):
     slot: str
     old: str | None
     new: str | None
-
-
-class Moment(NamedTuple):
-    """The keys after a step of a plan.
-
-    Attributes:
-        moved: the share of keys whose destination differs from that before the plan. Keys without a destination count.
-        lost: the share of keys without a destination: their messages are unroutable.
-    """
-
-    moved: float
-    lost: float
 
 
 class Movement(NamedTuple):
@@ -200,11 +200,6 @@ class KeyMapPlan:
         return self.movement.peak.lost
 
     @property
-    def unknown(self) -> str:
-        """Why the exact shares are not known; empty if they are."""
-        return self.movement.unknown
-
-    @property
     def way(self) -> Way:
         """How the ring is changed."""
         return "unchanged" if self.ring is None else self.ring.way
@@ -230,11 +225,6 @@ class KeyMapPlan:
         return bool(self.steps or self.moved or self.moved_at_worst)
 
     @property
-    def is_over_limit(self) -> bool:
-        """True if more keys move than the limit."""
-        return self.movement.exceeds(self.limit, self.before)
-
-    @property
     def handed_over(self) -> tuple[SlotHandOver, ...]:
         """The slots whose queue changes, in ring order."""
         if self.slots is None:
@@ -251,8 +241,8 @@ class KeyMapPlan:
     @property
     def moves(self) -> str:
         """The share of keys that moves, in words."""
-        if self.unknown and self.moved_at_worst:
-            return f"up to {percent(self.moved_at_worst)} of the keys: {self.unknown}"
+        if self.movement.unknown and self.moved_at_worst:
+            return f"up to {percent(self.moved_at_worst)} of the keys: {self.movement.unknown}"
         return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the peak"
 
     @property
@@ -270,7 +260,7 @@ class KeyMapPlan:
         With slots, the destinations are queues, in the order of names. Return None if the maps do not determine the shares: the order of the
         bindings is not known, the exchange hashes something else afterwards, or a first run has moved slots.
         """
-        if self.unknown or not self.movement.has_flows:
+        if self.movement.unknown or not self.movement.has_flows:
             return None
         if self.slots is None:
             return self.before.flows(self.after)
@@ -317,7 +307,7 @@ def find_best_steps(
         numbers, moments = counter.number_destinations(start.buckets), []
         for step, length in zip((*early, *late), lengths, strict=True):
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
-            moments.append(Moment(*counter.count_moved_and_lost(numbers)))
+            moments.append(counter.count(numbers))
         after = HashRing(*ring) if moments else live.ring
         moved = Movement(tuple(moments))
         candidates.append(RingSteps(live.ring, after, early, late, moved, "by-order", counter=counter))
@@ -411,9 +401,7 @@ def _list_unbinds(live: LiveRing, kept: Collection[Destination]) -> dict[Destina
     A destination with ghost buckets has no binding, so it cannot be unbound. It is bound first: a bind adds no bucket to a destination that
     has some.
     """
-    bound: dict[Destination, list[RingMember]] = {}
-    for member in live.bound:
-        bound.setdefault(member.destination, []).append(member)
+    bound = grouped((member.destination, member) for member in live.bound)
     in_ring = dict.fromkeys(reversed(live.ring.destinations))
     steps = {}
     without_buckets = (destination for destination in bound if destination not in in_ring)

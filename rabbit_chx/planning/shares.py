@@ -12,7 +12,7 @@ from itertools import chain, starmap
 from typing import NamedTuple
 
 from rabbit_chx.planning.comparison import Comparison, find_super_streams
-from rabbit_chx.planning.movement import MovementCounter
+from rabbit_chx.planning.movement import Moment, MovementCounter
 from rabbit_chx.planning.proposals import (
     MOST_SLOTS,
     SLOTS_EACH,
@@ -23,7 +23,6 @@ from rabbit_chx.planning.proposals import (
 )
 from rabbit_chx.planning.ring_plan import (
     KeyMapPlan,
-    Moment,
     Movement,
     RingProposal,
     RingSteps,
@@ -211,7 +210,7 @@ def _moments_by_queue(
             counter.set_owners({slot: slots.owners[slot] for slot in concerned})
         else:
             continue
-        moments.append(Moment(*counter.count_moved_and_lost(numbers, slots.dead_ends)))
+        moments.append(counter.count(numbers, slots.dead_ends))
     return tuple(moments)
 
 
@@ -334,7 +333,8 @@ def _count_modulo(
     elif release is not None and release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
         unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
     grounds: tuple[Provenance, Provenance] = (origin, "replayed" if origin == "read" else origin)
-    maps = [_make_map(exchange, *side, release) for side in zip(sides, grounds, strict=True)]
+    pairs = zip(sides, grounds, strict=True)
+    maps = [found for side, ground in pairs if (found := modulo_map_of(exchange, side, release, ground))]
     if len(states) == 1:
         return _Counted(maps[0], maps[1], Movement(unknown=unknown))
     moved = [0.0, *(1.0 if is_hidden else share_moved(before, state, release) for state in states[1:])]
@@ -347,17 +347,6 @@ def _count_modulo(
         between = [state for state in states[1:-1] if state]
         transients += [1.0 if is_hidden else share_moved(state, after, release) for state in between]
     return _Counted(maps[0], maps[1], Movement(tuple(map(Moment, moved, losses)), unknown, max(transients)))
-
-
-def _make_map(
-    exchange: ExchangeDefinition,
-    bindings: Sequence[BindingDefinition],
-    ground: Provenance,
-    release: Release | None,
-) -> KeyMap:
-    found = modulo_map_of(exchange, bindings, release, ground)
-    assert found is not None  # it hashes modulo the number of its bindings
-    return found
 
 
 def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> tuple[Destination, ...]:

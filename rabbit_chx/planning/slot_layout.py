@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
+from rabbit_chx.grouping import grouped
 from rabbit_chx.records.live_rings import find_live_ring
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
@@ -161,9 +162,7 @@ def explain_not_collapsed(live: LiveTopology) -> dict[str, str]:
 
 
 def _collapse(live: LiveTopology) -> tuple[LiveTopology, dict[str, str]]:
-    of_source: dict[str, list[BindingDefinition]] = {}
-    for binding in live.bindings:
-        of_source.setdefault(binding.source, []).append(binding)
+    of_source = grouped((binding.source, binding) for binding in live.bindings)
     layouts: list[SlotLayout] = []
     plain: dict[str, str] = {}
     for exchange in live.exchanges:

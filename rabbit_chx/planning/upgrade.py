@@ -12,9 +12,10 @@ from rabbit_chx.analysis.report_parts import matrix_table, numbers, texts
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.planning.targets import with_release
-from rabbit_chx.rendering import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.routing import (
     Binding,
     Destination,
@@ -323,10 +324,11 @@ def upgrade_report(
 
 def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Part]:
     """Yield each effect once, with its exchanges and the remedy for each."""
-    together: dict[str, list[tuple[str, str]]] = {}
-    for exchange in exchanges:
-        for finding in exchange.findings:
-            together.setdefault(finding.message, []).append((exchange.name, finding.fix))
+    together = grouped(
+        (finding.message, (exchange.name, finding.fix))
+        for exchange in exchanges
+        for finding in exchange.findings
+    )
     for number, (message, fixes) in enumerate(together.items(), 1):
         names = ", ".join(dict.fromkeys(name for name, _ in fixes))
         yield Line(f"({number}) {names}: {message}.")
@@ -334,14 +336,12 @@ def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Part]:
 
 
 def _upgrade_as_json(exchange: ExchangeUpgrade) -> dict[str, Any]:
+    names = ("hashes", "verdict", "moved", "exact", "order")
+    findings = [finding_as_json(finding) for finding in exchange.findings]
     return {
         "exchange": exchange.name,
-        "hashes": exchange.hashes,
-        "verdict": exchange.verdict,
-        "moved": exchange.moved,
-        "exact": exchange.exact,
-        "order": exchange.order,
-        "findings": [finding_as_json(finding) for finding in exchange.findings],
+        **{name: getattr(exchange, name) for name in names},
+        "findings": findings,
     }
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import groupby, pairwise, takewhile
 from typing import Any
 
-from rabbit_chx.rendering import Data, Line, Part
+from rabbit_chx.rendering.document import Data, Line, Part
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place, destination_from_json, place_to_json
 from rabbit_chx.routing.ground import Ground

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rabbit_chx.rendering.html import HtmlOutput
-from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, MarkdownOutput, PrometheusOutput
+from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, MarkdownOutput, Output, PrometheusOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class OutputFormat:
         takes: what it writes of a result: its parts, its parts with their pictures, or its metrics.
     """
 
-    output: type[ConsoleOutput | JsonOutput | MarkdownOutput | HtmlOutput | PrometheusOutput]
+    output: type[Output]
     use: str = ""
     takes: Literal["report", "pictures", "metrics"] = "report"
 

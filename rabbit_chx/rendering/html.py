@@ -6,15 +6,14 @@ stretch to any width; what they show is in their tooltips, in the legend and in 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.rendering.document import Batch, Document, Facts, Table
-from rabbit_chx.rendering.output import find_commands, unfold, write_utf8
+from rabbit_chx.rendering.document import Document, Facts, Table
+from rabbit_chx.rendering.output import Output, find_commands, unfold, write_utf8
 from rabbit_chx.rendering.pictures import MOST_BARS
 from rabbit_chx.rendering.table import printable
 
@@ -28,15 +27,8 @@ _COLOURS = 20
 _MOST_NAMES = 40
 
 
-class HtmlOutput:
-    """For a browser: one page with its style, without scripts.
-
-    Args:
-        stream: where to write; None for stdout.
-    """
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+class HtmlOutput(Output):
+    """For a browser: one page with its style, without scripts."""
 
     def show(self, document: Document, words: Callable[[str], str] = str) -> None:
         """Write the page, in UTF-8 whatever the encoding of the stream.
@@ -49,10 +41,6 @@ class HtmlOutput:
         title = document.title or f"rabbit-chx {document.name}".strip()
         head = {"title": title, "about": document.about, "lead": words(document.lead)}
         write_utf8(self._stream, page.render(**head, style=_style(), **body_of(document, words)))
-
-    def show_each(self, batch: Batch) -> None:
-        """Raise a TypeError: the incremental results of a `batch` do not have a page."""
-        raise TypeError(f"{batch.name} does not have a page")
 
 
 def part_of_page(make: Callable[[], Document]) -> str | None:

@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
@@ -64,7 +65,7 @@ _LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def write_utf8(stream: TextIO, text: str) -> None:
-    """Write the text in UTF-8, independent of the encoding of the stream."""
+    """Write `text` in UTF-8, independent of the encoding of `stream`."""
     buffer = getattr(stream, "buffer", None)
     if buffer is None:
         stream.write(text)
@@ -74,7 +75,35 @@ def write_utf8(stream: TextIO, text: str) -> None:
         buffer.flush()
 
 
-class ConsoleOutput:
+class Output(ABC):
+    """A form of a document.
+
+    Args:
+        stream: where to write; None for stdout.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+
+    @abstractmethod
+    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
+        """Write a document.
+
+        Args:
+            document: the result to write.
+            words: makes its texts those of the reader.
+        """
+
+    def show_each(self, batch: Batch) -> None:
+        """Write some of many results. Without such a form it raises a TypeError: no command that has them offers it.
+
+        Args:
+            batch: the results to write.
+        """
+        raise TypeError(f"{batch.name} has no such form")
+
+
+class ConsoleOutput(Output):
     """For people: as wide as the terminal; elsewhere as wide as the environment variable COLUMNS.
 
     Elsewhere and without that variable, prose is as wide as a page, a table that has a narrow form is not wider, and other tables are not
@@ -86,7 +115,7 @@ class ConsoleOutput:
     """
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        self._stream = stream or sys.stdout
+        super().__init__(stream)
         self._encoding = self._stream.encoding or "utf-8"
         is_terminal = self._stream.isatty()
         if width is None and (is_terminal or "COLUMNS" in os.environ):
@@ -153,17 +182,14 @@ class ConsoleOutput:
         return printable(text, self._encoding)
 
 
-class JsonOutput:
+class JsonOutput(Output):
     """For programs: one JSON document, or a document on each line for incremental results.
 
     Characters are escaped where the stream is not UTF-8.
-
-    Args:
-        stream: where to write; None for stdout.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+        super().__init__(stream)
         self._ascii = codecs.lookup(self._stream.encoding or "utf-8").name != "utf-8"
 
     def show(self, document: Document, words: Callable[[str], str] = str) -> None:
@@ -187,7 +213,7 @@ class JsonOutput:
 
 
 def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
-    """Yield the blocks of sections one by one, each section with its title before them."""
+    """Yield `blocks`, those of sections one by one, each section with its title before them."""
     for block in blocks:
         if isinstance(block, Section):
             yield Line(block.title)
@@ -197,7 +223,7 @@ def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Ve
 
 
 def find_commands(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a text, and whether each is a command; without the backticks around commands."""
+    """Yield the pieces of `text`, and whether each is a command; without the backticks around commands."""
     end = 0
     for found in _QUOTED.finditer(text):
         yield text[end : found.start()], False
@@ -227,16 +253,10 @@ def wrap(text: str, width: int, margin: int = 0) -> str:
     return f"\n{' ' * margin}".join(lines)
 
 
-class MarkdownOutput:
-    """For pages: paragraphs, lists, tables, and sections that unfold.
+class MarkdownOutput(Output):
+    """For pages: paragraphs, lists, tables, and sections that unfold."""
 
-    Args:
-        stream: where to write; None for stdout.
-    """
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
-        self._is_in_table = False
+    _is_in_table = False
 
     def show(self, document: Document, words: Callable[[str], str] = str) -> None:
         """Write the blocks, with an empty line between them.
@@ -284,7 +304,7 @@ def _parts_of(block: Part, level: int) -> Iterator[str]:
             yield f"{'#' * level} {_escape(block.title)}"
             yield from inner
     elif isinstance(block, Line):
-        yield _paragraph(block.text)
+        yield _BEGINNING.sub(r"\1\\\2", _escape(block.text))
     elif isinstance(block, Lines):
         if lines := list(block.texts):
             yield _fence(lines)
@@ -295,10 +315,6 @@ def _parts_of(block: Part, level: int) -> Iterator[str]:
             yield "\n".join(_list_items(block.pairs))
     elif isinstance(block, Table):
         yield "\n".join(_markdown_rows(block))
-
-
-def _paragraph(text: str) -> str:
-    return _BEGINNING.sub(r"\1\\\2", _escape(text))
 
 
 def _list_items(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -345,15 +361,8 @@ def _escape(text: str) -> str:
     return _LINK.sub(r"\1<!-- -->", _EDGE.sub(r"\\_", text))
 
 
-class PrometheusOutput:
-    """For the textfile collector. The text is UTF-8, as Prometheus requires, whatever the encoding of the stream.
-
-    Args:
-        stream: where to write; None for stdout.
-    """
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+class PrometheusOutput(Output):
+    """For the textfile collector. The text is UTF-8, as Prometheus requires, whatever the encoding of the stream."""
 
     def show(self, document: Document, words: Callable[[str], str] = str) -> None:  # noqa: ARG002  # as the others
         """Write the metrics of a result that has some.
@@ -364,20 +373,9 @@ class PrometheusOutput:
         """
         write_utf8(self._stream, metrics_text(document.gauges))
 
-    def show_each(self, batch: Batch) -> None:
-        """Raise an error: incremental results do not have metrics.
-
-        Args:
-            batch: the results.
-
-        Raises:
-            TypeError: always.
-        """
-        raise TypeError(f"{batch.name} does not have metrics")
-
 
 def metrics_text(metrics: Iterable[Gauge]) -> str:
-    """Return metrics as text; an InputError for the name of a label that Prometheus does not take."""
+    """Return `metrics` as text; an InputError for the name of a label that Prometheus does not take."""
     lines: list[str] = []
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {_escape_help(metric.help)}")

@@ -130,8 +130,8 @@ class CountProgress:
             wait_s = _SIGN_EVERY_S if self._total is None else _LINE_EVERY_S
             if self._entered[-1:] != [self]:
                 continue
-            position = "at work for" if self._total is None else f"{self._position(self._count())} after"
-            sys.stderr.write(f"{self._work}: {position} {time.monotonic() - started:.0f} s\n")
+            position = " ..." if self._total is None else f": {self._position(self._count())} after"
+            sys.stderr.write(f"{self._work}{position} {time.monotonic() - started:.0f} s\n")
             sys.stderr.flush()
 
     def _position(self, count: int) -> str:

@@ -70,12 +70,12 @@ def table_width(
     total: Sequence[object] = (),
     encoding: str = "utf-8",
 ) -> int:
-    """Return the width in characters of a table without folded cells; see `render_table`."""
+    """Return the width in characters of a table without folded cells; `columns`, `rows`, `total` and `encoding` are as of `render_table`."""
     return _total_width(_natural_widths(_texts(columns, rows, total, encoding)))
 
 
 def cell_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for a wide East Asian character, none for a combining one."""
+    """Return how many columns of a terminal `text` takes: two for a wide East Asian character, none for a combining one."""
     if text.isascii():
         return len(text)
     return sum(

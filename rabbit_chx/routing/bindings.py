@@ -92,26 +92,19 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
     Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the key must be an integer for
     ``list_to_integer/1``, above 0 and, by release, at most 10,000.
     """
-    name = _name_of(destination)
     key = binding_key(weight) if _is_key(weight) else ""
     if len(key) > MAX_SHORTSTR or not _INTEGER.fullmatch(key):
-        raise InputError(
-            f"{name} is bound with the weight {weight!r:.60}: a weight is a whole number above 0, as int or text",
-            queue=_queue(destination),
-        )
-    buckets = int(key)
-    if buckets < 1:
-        raise InputError(
-            f"{name} is bound with the weight {weight!r}: it must be at least 1; to send it nothing, unbind it",
-            queue=_queue(destination),
-        )
-    if release and buckets > MAX_BINDING_WEIGHT and release.follows(WEIGHT_IS_REFUSED):
-        raise InputError(
-            f"{name} is bound with the weight {weight!r}: RabbitMQ {release.version} takes at most {MAX_BINDING_WEIGHT}; "
-            "divide all weights by the same number",
-            queue=_queue(destination),
-        )
-    return buckets
+        fault = f"{weight!r:.60}: a weight is a whole number above 0, as int or text"
+    elif (buckets := int(key)) < 1:
+        fault = f"{weight!r}: it must be at least 1; to send it nothing, unbind it"
+    elif release and buckets > MAX_BINDING_WEIGHT and release.follows(WEIGHT_IS_REFUSED):
+        most = f"RabbitMQ {release.version} takes at most {MAX_BINDING_WEIGHT}"
+        fault = f"{weight!r}: {most}; divide all weights by the same number"
+    else:
+        return buckets
+    if isinstance(destination, ExchangeRef):
+        raise InputError(f"exchange {destination.name!r} is bound with the weight {fault}")
+    raise InputError(f"queue {destination!r} is bound with the weight {fault}", queue=destination)
 
 
 def checked_bindings(
@@ -155,14 +148,6 @@ def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int |
     if isinstance(bindings, (set, frozenset)):
         raise InputError(f"{bindings!r:.60} has no order, and a ring has one: pass a list of {wanted}")
     return tuples_of(bindings.items() if isinstance(bindings, Mapping) else bindings, 2, wanted)
-
-
-def _queue(destination: Destination) -> str | None:
-    return destination if isinstance(destination, str) else None
-
-
-def _name_of(destination: Destination) -> str:
-    return f"queue {destination!r}" if isinstance(destination, str) else f"exchange {destination.name!r}"
 
 
 def order_of_destination(destination: Destination) -> tuple[str, bytes]:

@@ -454,7 +454,8 @@ class KeyMap:
               "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
               "next_bucket": 3,                                          if it was read with the ring; null if holes
                                                                          at the end may be missing
-              "slots": {"slot-7": "q2"}                                  with slots: the queue of each; null if it has none
+              "slots": {"slot-7": "q2"},                                 with slots: the queue of each; null if it has none
+              "nested": {...}                                            with exchanges that hash behind it or before it
             }
 
         An ``x-modulus-hash`` exchange has ``name``, and ``destinations`` in place of ``buckets``, without ``bindings``. A super stream has

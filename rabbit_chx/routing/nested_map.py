@@ -6,6 +6,7 @@ may miss some of its queues. Values that differ, and the hashes of the two types
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -206,6 +207,24 @@ class NestedMap(KeyMap):
         behind = {ref: hop.with_release(release) for ref, hop in self.behind.items()}
         sources = [source.with_release(release) for source in self.sources]
         return NestedMap(self.ref, self.outer.with_release(release), self.arguments, behind, sources)
+
+    def to_json(self) -> str:
+        """Return the map as JSON text on one line: that of `KeyMap.to_json` about the exchange itself, with the maps of the others.
+
+        ::
+
+            "nested": {
+              "name": "orders",
+              "arguments": {"hash-header": "tenant"},                    those that determine the hashed value
+              "behind": [...],                                           the maps of the attribute, each as such a text
+              "sources": [...]
+            }
+        """
+        others = {"behind": self.behind.values(), "sources": self.sources}
+        nested = {"name": self.name, "arguments": dict(self.arguments)} | {
+            part: [json.loads(each.to_json()) for each in maps] for part, maps in others.items()
+        }
+        return json.dumps({**json.loads(KeyMap.to_json(self)), "nested": nested})
 
     def facts(self) -> tuple[str, ...]:
         """Return what a report says about the exchange itself, with the doubt about the others."""

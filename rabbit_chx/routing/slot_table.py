@@ -6,7 +6,8 @@ and the ring does not change. So only the keys of the reassigned slots move.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -29,39 +30,6 @@ _ASSUMED_OWNERS = Fix(
 )
 
 
-class SlotOwners(Mapping[ExchangeRef, str]):
-    """The queue of each slot: an immutable, hashable mapping."""
-
-    __slots__ = ("_owners",)
-
-    def __init__(self, owners: Mapping[ExchangeRef, str]) -> None:
-        if not isinstance(owners, Mapping):
-            raise InputError(
-                f"{owners!r:.60} is not a mapping of slots to queues: pass a mapping of ExchangeRef to queue"
-            )
-        for slot, queue in owners.items():
-            if not isinstance(slot, ExchangeRef):
-                raise InputError(f"{slot!r:.60} is not a slot: pass an ExchangeRef")
-            if not isinstance(queue, str):
-                raise InputError(f"the slot {slot} is assigned to {queue!r:.60}: pass the name of a queue")
-        self._owners = dict(owners)
-
-    def __getitem__(self, slot: ExchangeRef) -> str:
-        return self._owners[slot]
-
-    def __iter__(self) -> Iterator[ExchangeRef]:
-        return iter(self._owners)
-
-    def __len__(self) -> int:
-        return len(self._owners)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._owners.items()))
-
-    def __repr__(self) -> str:
-        return f"SlotOwners({self._owners!r})"
-
-
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class SlotTable(KeyMap):
     """The slots of a ring and their queues: a key map.
@@ -80,7 +48,7 @@ class SlotTable(KeyMap):
     _hash = JumpHash
 
     ring: HashRing
-    owners: Mapping[ExchangeRef, str]
+    owners: Mapping[ExchangeRef, str] = field(hash=False)
     other_exchanges: frozenset[ExchangeRef]
     owners_assumed: bool = field(compare=False)
     slots: tuple[ExchangeRef, ...] = field(init=False, compare=False)
@@ -99,9 +67,17 @@ class SlotTable(KeyMap):
             InputError: an argument is invalid.
         """
         check_ring(ring)
-        owners, others = SlotOwners(owners), frozenset(other_exchanges)
+        if not isinstance(owners, Mapping):
+            raise InputError(
+                f"{owners!r:.60} is not a mapping of slots to queues: pass a mapping of ExchangeRef to queue"
+            )
+        owners, others = dict(owners), frozenset(other_exchanges)
         exchanges = {place: None for place in ring.destinations if isinstance(place, ExchangeRef)}
-        for slot in owners:
+        for slot, queue in owners.items():
+            if not isinstance(slot, ExchangeRef):
+                raise InputError(f"{slot!r:.60} is not a slot: pass an ExchangeRef")
+            if not isinstance(queue, str):
+                raise InputError(f"the slot {slot} is assigned to {queue!r:.60}: pass the name of a queue")
             if slot not in exchanges:
                 raise InputError(
                     f"{slot} is not a destination of the ring: bind it to the exchange, or leave it out"
@@ -278,10 +254,7 @@ def assign_slots(
 
     A queue with too many slots loses the last ones. The result does not depend on the order of the weights.
     """
-    held: dict[str, int] = {}
-    for slot in slots:
-        if (queue := owners.get(slot)) is not None:
-            held[queue] = held.get(queue, 0) + 1
+    held = Counter(owners[slot] for slot in slots if slot in owners)
     kept, remaining = kept_slots(slots, owners, slot_counts(len(slots), weights, held))
     takers = iter([queue for queue in sorted(remaining) for _ in range(remaining[queue])])
     return {slot: kept.get(slot) or next(takers) for slot in slots}

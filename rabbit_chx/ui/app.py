@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -23,7 +24,7 @@ from rabbit_chx.cli.show_consumers import consumers_report
 from rabbit_chx.cli.stream_options import GroupOptions
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document, Line
+from rabbit_chx.rendering.document import Document, Line
 from rabbit_chx.rendering.html import TEMPLATES, body_of, environment
 from rabbit_chx.ui.guards import Guards
 from rabbit_chx.ui.pages import (
@@ -34,6 +35,7 @@ from rabbit_chx.ui.pages import (
     exchange_page,
     findings_page,
     index_page,
+    summary_of_findings,
 )
 from rabbit_chx.ui.shared_reading import Seen, SharedReading, tell_crash
 from rabbit_chx.ui.state import BrokerState, read_state
@@ -99,24 +101,29 @@ class Pages:
             [text for text in query.getlist("remove") if text],
             query.get("to_release", ""),
         )
-        return exchange_page(state, query.get("vhost", self._at.settings.vhost), name, asked)
+        vhost = query.get("vhost", self._at.settings.vhost)
+        try:
+            return exchange_page(state, vhost, name, asked)
+        except InputError as error:
+            if query.get("format") == "json":
+                raise
+            page, problem = exchange_page(state, vhost, name, Question()), in_words(Fix(str(error)))
+            return replace(page, status=400, values={**page.values, "asked": asked, "problem": problem})
 
-    @staticmethod
-    def _findings(state: BrokerState, request: Request) -> Page:
+    def _findings(self, state: BrokerState, request: Request) -> Page:
         query = request.query_params
-        return findings_page(state, query.get("vhost"), query.get("exchange"), query.getlist("kind"))
+        return findings_page(
+            state, query.get("vhost"), query.get("exchange"), query.getlist("kind"), self._file
+        )
 
     def _consumers(self, state: BrokerState, request: Request) -> Page:
         query = request.query_params
         values = {"choices": consumers_choices(state)}
         exchange, vhost = query.get("exchange"), query.get("vhost", self._at.settings.vhost)
         if exchange is None:
-            line = Line(
-                "Choose an exchange."
-                if values["choices"]
-                else "No queue of an exchange that hashes has consumers."
-            )
-            return Page("Consumers", Document("", [line]), values=values)
+            lines = [] if values["choices"] else [Line("No queue of an exchange that hashes has consumers.")]
+            title = "Consumers: choose an exchange" if values["choices"] else "Consumers"
+            return Page(title, Document("", lines), values=values)
         if state.vhost(vhost).topology.exchange(exchange) is None:
             raise NotFoundError(
                 f"there is no exchange {exchange!r:.80} in vhost {vhost!r:.80}", exchange=exchange
@@ -183,11 +190,13 @@ class Pages:
         return self._html(
             request,
             made.template,
+            made.status,
             **{**made.values, **bodies, **report},
             title=made.title,
             error="",
             address=self._at.address,
             read_at=moment_text(seen.value.time_s),
+            checked=summary_of_findings(seen.value),
             json_address=f"?{urlencode([*query, ('format', 'json')])}",
         )
 

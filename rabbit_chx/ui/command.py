@@ -47,7 +47,6 @@ def ui(
         help="The address to listen on. One that others reach needs --token.  [default: 127.0.0.1]",
     ),
     token: bool = option(
-        is_flag=True,
         help="Only browsers that opened the printed address get pages; put TLS in front. The token is that of the environment variable "
         f"{_VARIABLE}, which also switches this on, or a new one.",
     ),
@@ -55,11 +54,10 @@ def ui(
         "--allowed-host",
         is_rare=True,
         type=TEXT,
-        multiple=True,
         metavar="NAME",
         help="A name by which browsers reach this server, such as that of a proxy. Repeatable.",
     ),
-    no_browser: bool = option(is_flag=True, help="Do not open a browser."),
+    no_browser: bool = option(help="Do not open a browser."),
     every: float = option(
         type=number(3600),
         default=5.0,

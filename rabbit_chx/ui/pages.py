@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
-from rabbit_chx.analysis.compare_report import compare_report
+from rabbit_chx.analysis.compare_report import compare_report, smaller_moves
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import hashes_text
@@ -36,7 +36,7 @@ from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.rendering import Document
+    from rabbit_chx.rendering.document import Document
     from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.ui.state import BrokerState, VhostState
 
@@ -53,12 +53,14 @@ class Page:
         document: what it is in JSON, and unless the template shows more, in HTML.
         template: its template.
         values: what else the template shows.
+        status: its code.
     """
 
     title: str
     document: Document
     template: str = "base.html"
     values: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
 
 
 def link_to(vhost: str, exchange: str) -> str:
@@ -76,8 +78,13 @@ def index_page(state: BrokerState) -> Page:
     rows = [
         _row(name, vhost, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing
     ]
-    values = {"rows": rows, "many": len(state.vhosts) > 1, "checked": _found(state, None, None).summary}
+    values = {"rows": rows, "many": len(state.vhosts) > 1}
     return Page("Hash exchanges", document, "index.html", values)
+
+
+def summary_of_findings(state: BrokerState) -> str:
+    """Return the number of all findings and of what was checked, which is the same on each page."""
+    return _found(state, None, None).summary
 
 
 def exchange_links(state: BrokerState) -> list[tuple[str, str]]:
@@ -163,9 +170,9 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         places = [(answer.key, f"{guess}{place_text(answer.place)}") for answer in answers]
         values |= {"routed": document, "places": places}
     if any(asked.added) or any(asked.removed) or asked.to_release:
-        document, changed = _change(shown.map, asked, name)
+        document, changed, less = _change(shown.map, asked, name)
         moved = document.title if shown.is_determined else ""
-        values |= {"changed": document, "file": _file_lines(name, changed), "moved": moved}
+        values |= {"changed": document, "file": _file_lines(name, changed), "moved": moved, "less": less}
     return Page(name, document, "exchange.html", values)
 
 
@@ -184,7 +191,7 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
     return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed), answers
 
 
-def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyMap]:
+def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyMap, str]:
     added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
     removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
     changed = change_map(key_map, removed, added)
@@ -193,7 +200,10 @@ def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyM
         changed = changed.with_release(release)
     simulation = simulate(key_map, changed=changed)
     is_determined = not key_map.ground.is_assumed
-    return compare_report(simulation, is_determined=is_determined, least=least, headings=(name, "")), changed
+    document = compare_report(simulation, is_determined=is_determined, least=least, headings=(name, ""))
+    change = simulation.change
+    less = smaller_moves(least or (), change.shares.moved) if change and change.shares else ()
+    return document, changed, ", ".join(f"{name} {text}" for name, text in less)
 
 
 def _file_lines(name: str, key_map: KeyMap) -> str:
@@ -205,12 +215,16 @@ def _file_lines(name: str, key_map: KeyMap) -> str:
     return Topology(exchanges=(ExchangeDefinition(name, HASH_EXCHANGE, ring=tuple(members)),)).to_toml()
 
 
-def findings_page(state: BrokerState, vhost: str | None, exchange: str | None, kinds: Sequence[str]) -> Page:
+def findings_page(
+    state: BrokerState, vhost: str | None, exchange: str | None, kinds: Sequence[str], file: str | None
+) -> Page:
     """Return the page of all findings, or of those of a vhost, of an exchange or of some kinds."""
     every = dict.fromkeys(finding.kind for seen in state.vhosts.values() for finding in seen.check.findings)
     choices = [(f"/findings?{urlencode({'kind': kind})}", kind) for kind in every]
     if kinds or exchange or vhost:
         choices.insert(0, ("/findings", "all"))
+    if file is not None:
+        choices.append(("/plan", f"differences from {file}"))
     return Page("Findings", _found(state, vhost, exchange, kinds).document(), values={"choices": choices})
 
 

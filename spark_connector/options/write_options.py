@@ -236,7 +236,7 @@ class WriteOptions:
     )
     version: int | None = option(
         whole(1, MAX_VERSION),
-        "number of the batch, from 1; increases with each batch, and is the same if the batch is repeated; in `foreachBatch` the batch id plus 1",
+        "number of the batch, from 1 to 2,147,483,647; increases with each batch, and is the same if the batch is repeated; in `foreachBatch` the batch id plus 1",
         only="exactly-once",
     )
     verify: str = option(
@@ -393,7 +393,7 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if options.to_streams and options.exchange and not (placed or options.reads_record):
         once = "; exactly once works only into streams" if options.exactly_once else ""
         raise InputError(
-            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: pass managementUrl if "
+            f"Spark writes directly to the streams of exchange {options.exchange!r}, so it needs the ring: pass managementUrl if "
             f"it is recorded, or ringVia, such as 'docker exec NAME', or ring{once}"
         )
     if options.compression != "none" and options.sub_entry_rows is None:

@@ -389,7 +389,8 @@ def test_a_user_without_the_tag_gets_one_sentence(site: Traced, capsys: pytest.C
         with (
             for_user.open() as live,
             pytest.raises(
-                AccessRefusedError, match="needs the tag, rabbitmqctl set_user_tags USER administrator"
+                AccessRefusedError,
+                match="this needs the tag administrator, which an administrator gives with rabbitmqctl set_user_tags USER administrator",
             ),
         ):
             live.trace("orders", 1)

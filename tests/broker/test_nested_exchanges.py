@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +123,7 @@ def test_the_commands_follow_keys_to_the_queues(
     vhost: RunningBroker,
     channel: BlockingChannel,
     answer: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     wanted = topology_of([(RING, 2, {}), (RING, 3, {})])
     managed.apply(plan(wanted, managed.topology()))
@@ -140,6 +143,10 @@ def test_the_commands_follow_keys_to_the_queues(
     assert got.keys() >= set(ends.values())
 
     shown = answer("show", "front", "--keys", sample, *live)
+    (tmp_path / "ring.json").write_text(json.dumps(answer("show", "front", *live)))
+    of_file = answer("route", str(tmp_path / "ring.json"), *keys[:50])
+    assert {each["key"]: each["destination"] for each in of_file["answers"]} == ends
+
     loads = {queue: pytest.approx(count / MESSAGES) for queue, count in got.items()}
     assert counted(shown["queues"], "queue", "load") == loads
     assert {row["destination"]["exchange"] for row in shown["members"]} == {"front.0", "front.1"}

@@ -15,7 +15,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing
 from rabbit_chx.cli import main
-from rabbit_chx.rendering import CountProgress
+from rabbit_chx.rendering.progress import CountProgress
 from rabbit_chx.streams.connection import StreamConnection
 
 pytestmark = pytest.mark.broker

@@ -53,6 +53,7 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("show", "o"), PAGES),
     (("show", "o", "--history"), TEXTS),
     (("show", "events"), TEXTS),
+    (("show", "o", "--consumers"), (*PAGES, "prometheus")),
     (("check",), (*PAGES, "prometheus")),
     (("check", "o"), PAGES),
     (("check", "SAME"), PAGES),
@@ -67,6 +68,8 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("replay", "o", "key-1", "--since", "1h"), TEXTS),
     (("verify", "o", "--keys", KEYS), PAGES),
 ]
+#: The option of a command that needs no order, and says what it did not compare without.
+NEEDS_NONE = "--consumers"
 #: What depends on the order, by its name in JSON, wherever it is; beside it stand guesses and bounds.
 OF_ORDER = {"moved", "moved_at_worst", "share", "skew", "matrix", "less", "moves", "slot"}
 BESIDE = ("likely", "likely_slot", "likely_fault", "at_most", "possible_share")
@@ -130,7 +133,7 @@ class Commands:
     def judge(self, environment: dict[str, str], words: tuple[str, ...], output: str) -> None:
         code, out = self.run(environment, words, output)
         self.codes.append(code)
-        why = ["exit code 0"] if code == 0 else []
+        why = ["exit code 0"] if code == 0 and NEEDS_NONE not in words else []
         if output == "json":
             for line in out.splitlines() if words[:3] == ("route", "o", "--keys") else [out] if out else []:
                 why += certain_in(json.loads(line), words)
@@ -142,7 +145,9 @@ class Commands:
 def certain_in(document: dict[str, Any], words: tuple[str, ...]) -> Iterator[str]:
     """Yield what a document says about an order that is not known."""
     states = [each for each in walk(document) if isinstance(each, dict)]
-    if words[0] not in ("apply", "repair") and not any(each.get("determined") is False for each in states):
+    if NEEDS_NONE in words:
+        yield from () if document["order_not_checked"] else ["nothing says that traffic was not compared"]
+    elif words[0] not in ("apply", "repair") and not any(each.get("determined") is False for each in states):
         yield "nothing says that it is not determined"
     for each in states:
         yield from (f"{name} = {each[name]}" for name in OF_ORDER & each.keys() if each[name] is not None)
@@ -178,8 +183,10 @@ def certain_words(out: str, words: tuple[str, ...], output: str) -> Iterator[str
             is_listed = "likely" in line or line.strip(" -*").startswith(("key", "term"))
             if not is_listed:
                 yield f"an answer: {line.strip()}"
-    if re.search(r"(?:no findings|findings\W+none)(?!, without)", out):
+    if re.search(r"(?:no findings|findings\W+none)(?!(?: in \d+ queues)?, without)", out):
         yield "no findings, without what was not looked at"
+    if NEEDS_NONE in words and "those about traffic" not in out:
+        yield "nothing says that traffic was not compared"
 
 
 def test_nothing_certain_is_said_about_an_order_that_is_not_known(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
-from rabbit_chx.rendering import ConsoleOutput, Document
+from rabbit_chx.rendering.document import Document
+from rabbit_chx.rendering.output import ConsoleOutput
 
 
 def console_text(document: Document, width: int = 200, words: Callable[[str], str] = str) -> str:

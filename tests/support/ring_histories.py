@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import shlex
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from rabbit_chx.broker.ring_source import DiagnosticsRing
 from rabbit_chx.cli import main
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.records.ring_records import record_name
+from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
@@ -44,6 +46,8 @@ _EVERYTHING = dict.fromkeys(("configure", "write", "read"), ".*")
 _FIELDS = ("type", "durable", "auto_delete", "internal", "arguments")
 _AMQP_ERRORS = (pika.exceptions.AMQPError, pika.exceptions.StreamLostError)
 _MOST_OPERATIONS = 25
+#: What a user is told whose addresses are those of two brokers.
+TWO_BROKERS = "pass the addresses of one broker"
 
 #: What nothing but the ring itself shows.
 Hidden: TypeAlias = Literal["", "bound and unbound", "temporary", "older export"]
@@ -83,7 +87,7 @@ class RingHistory:
     """A vhost with a ring, and what happens to it.
 
     Args:
-        broker: the broker.
+        nodes: the nodes of the broker.
         name: the name of the vhost, which is made.
         random: what happens.
         folder: a folder for files.
@@ -98,7 +102,7 @@ class RingHistory:
 
     def __init__(
         self,
-        broker: RunningBroker,
+        nodes: Sequence[RunningBroker],
         name: str,
         random: Random,
         folder: Path,
@@ -116,12 +120,13 @@ class RingHistory:
         self._unseen, self._unseen_by_file = _Unseen(), _Unseen()
         self._has_new_record = False
         self._bound_by_services: list[Listed] = []
-        self._move_to(broker)
+        self._nodes = nodes
+        self._move_to(nodes[0])
         self._make_vhost()
-        channel = self.site.channel
-        channel.exchange_declare(_FAN, FANOUT, durable=True)
+        self.site.channel.exchange_declare(_FAN, FANOUT, durable=True)
         for queue in _QUEUES:
-            channel.queue_declare(queue, durable=True)
+            self.ask_anywhere()
+            self.site.channel.queue_declare(queue, durable=True)
         self._declare()
         if random.random() < 0.2:
             self._hold()
@@ -132,6 +137,16 @@ class RingHistory:
     def _move_to(self, broker: RunningBroker) -> None:
         assert broker.management_url is not None
         self.inside, self.api = in_vhost(broker, self.name), Management(broker.management_url)
+
+    def ask_anywhere(self) -> None:
+        """Take the addresses of any nodes of a cluster."""
+        if len(self._nodes) > 1:
+            numbers = self.random.choices(range(len(self._nodes)), k=3)
+            amqp, api, source = (self._nodes[number] for number in numbers)
+            self.site.channel.connection.close()
+            self._move_to(replace(amqp, management_url=api.management_url, ring_via=source.ring_via))
+            self.connect()
+            self.trail.append(f"  asked are nodes {[number + 1 for number in numbers]}")
 
     def _make_vhost(self) -> None:
         self.api.put("vhosts", self.name, body={})
@@ -208,13 +223,17 @@ class RingHistory:
 
     def happen(self) -> bool:
         """Let one thing happen; return True if it was an own one."""
-        doings = _OWN if self.random.random() < 0.4 else _OF_OTHERS
+        self.ask_anywhere()
+        of_others = _OF_OTHERS | (_OF_CLUSTERS if len(self._nodes) > 1 else {})
+        doings = _OWN if self.random.random() < 0.4 else of_others
         (name,) = self.random.choices([*doings], [*doings.values()])
         if name in _OWN:
             self.trail.append(f"own {name}")
             try:
                 getattr(self, f"_{name}")()
             except RabbitChxError as error:
+                if TWO_BROKERS in str(error):
+                    raise
                 self.trail.append(f"  refused: {str(error)[:300]}")
         else:
             self._note_unseen(lambda: self._try(name))
@@ -342,11 +361,22 @@ class RingHistory:
         with self.site.connected() as broker:
             return broker.topology().as_wanted().to_toml()
 
-    def command(self, name: str, *arguments: str, reads: bool) -> tuple[int, str]:
-        """Run a command in this process, and return its exit code and the JSON document or error that it writes."""
+    def command(
+        self, name: str, *arguments: str, reads: bool, management: str = "", source: Sequence[str] = ()
+    ) -> tuple[int, str]:
+        """Run a command in this process, and return its exit code and the JSON document or error that it writes.
+
+        Args:
+            name: the command.
+            arguments: its arguments.
+            reads: whether it reads the ring by `source`.
+            management: another management API.
+            source: another command prefix.
+        """
         assert self.inside.management_url is not None
-        given = ["--url", self.inside.url, "--management-url", self.inside.management_url, "-o", "json"]
-        via = ["--ring-via", shlex.join(self.site.source)] if reads else []
+        api = management or self.inside.management_url
+        given = ["--url", self.inside.url, "--management-url", api, "-o", "json"]
+        via = ["--ring-via", shlex.join(source or self.site.source)] if reads else []
         with redirect_stdout(io.StringIO()) as said, redirect_stderr(io.StringIO()) as error:
             code = main([name, *arguments, *given, *via])
         return code, said.getvalue() or error.getvalue()
@@ -496,6 +526,17 @@ class RingHistory:
     def _delete_record(self) -> None:
         self.site.channel.exchange_delete(self.random.choice([record_name(X), record_name(X), PENDING_APPLY]))
 
+    def _move_queue(self) -> None:
+        """Move a queue to another node, by a policy of mirrors, which releases before 4.0 have."""
+        nodes = sorted(entry["name"] for entry in self.api.get_list("nodes", fields={"name": str}))
+        queue, node = self.random.choice(_QUEUES), self.random.choice(nodes)
+        if Release(self.inside.version).numbers < (4, 0, 0):
+            mirrors = {"ha-mode": "nodes", "ha-params": [node]}
+            body = {"pattern": f"^{queue}$", "apply-to": "queues", "definition": mirrors}
+            self.api.put("policies", self.name, f"move-{queue}", body=body)
+            until(lambda: self.api.get("queues", self.name, queue)["node"] == node, f"{queue} is on {node}")
+            self.trail[-1] += f" {queue} to {node}"
+
     # -- copies
 
     def definitions(self) -> tuple[Any, list[Any]]:
@@ -514,6 +555,21 @@ class RingHistory:
                 body = {name: entry[name] for name in _FIELDS}
                 self.api.put("exchanges", self.name, entry["name"], body=body)
         self.api.request("POST", "definitions", self.name, body=definitions)
+
+    @contextmanager
+    def copied_to(self, broker: RunningBroker) -> Iterator[RingHistory]:
+        """Make the vhost on another broker, too, with the records, and with the ring in another order."""
+        there = RingHistory((broker,), self.name, self.random, self._file.parent, hides=True)
+        definitions, exchanges = self.definitions()
+        others = [each for each in definitions["bindings"] if each["source"] != X]  # no queue of a connection
+        there._import(({**definitions, "bindings": others}, exchanges))
+        there.site.channel.exchange_delete(X)
+        there._declare()
+        places = {place for place, *_ in self._listed()} & {*_QUEUES, ExchangeRef(_FAN)}
+        for place in sorted(places, key=str, reverse=True):
+            there._bind_place(place)
+        yield there
+        there.remove()
 
     def _back_up(self) -> None:
         self._backup = self.definitions()
@@ -566,6 +622,8 @@ def _shown(wanted: Topology) -> str:
     return " ".join(f"{member.destination!s}={member.key}" for member in members)
 
 
+#: What happens to clusters only.
+_OF_CLUSTERS = {"move_queue": 3}
 _OWN = {"apply": 5, "repair": 1, "die": 3, "record": 3, "save": 1, "record_from": 1}
 _OF_OTHERS = {
     "bind": 6,

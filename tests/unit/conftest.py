@@ -17,7 +17,7 @@ from given_report import console_text
 from output_documents import check_document
 
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering import Document
+from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.output import metrics_text
 
 

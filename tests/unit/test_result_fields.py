@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, field
 
-from rabbit_chx.rendering import ConsoleOutput, Data, Document, Lines, MarkdownOutput, Table
+from rabbit_chx.rendering.document import Data, Document, Lines, Table
 from rabbit_chx.rendering.html import HtmlOutput
+from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.result_fields import as_known, shown, to_json
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -74,26 +74,20 @@ def check_rules(objects: FileObjects, release: Release | None) -> None:
         ):
             yield from limit_faults(entry.value, release)
 
-    rules: tuple[tuple[list[FileEntry], tuple[Callable[[FileEntry], _Found], ...]], ...] = (
-        (
-            objects.exchanges,
-            (
-                _name_faults,
-                faults,
-                lambda entry: _ring_faults(entry, release),
-                _slot_faults,
-                lambda entry: _missing_ring_faults(entry, policies),
-            ),
-        ),
-        (objects.queues, (_name_faults, _queue_type_faults, faults)),
-        (objects.policies, (faults,)),
-        (objects.bindings, (lambda entry: _binding_faults(entry.value, types, listing),)),
-    )
-    for entries, of_entry in rules:
-        for entry in entries:
-            for field, value, message, fix in (found for rule in of_entry for found in rule(entry)):
-                path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
-                objects.problems.add(path, value, message, fix)
+    def keep(entry: FileEntry, *found: _Found) -> None:
+        for field, value, message, fix in chain(*found):
+            path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
+            objects.problems.add(path, value, message, fix)
+
+    for entry in objects.exchanges:
+        of_ring = _ring_faults(entry, release), _slot_faults(entry), _missing_ring_faults(entry, policies)
+        keep(entry, _name_faults(entry), faults(entry), *of_ring)
+    for entry in objects.queues:
+        keep(entry, _name_faults(entry), _queue_type_faults(entry), faults(entry))
+    for entry in objects.policies:
+        keep(entry, faults(entry))
+    for entry in objects.bindings:
+        keep(entry, _binding_faults(entry.value, types, listing))
     _check_slot_objects(objects)
     _check_repeated(objects.exchanges, "exchange", ("name",), objects.problems)
     _check_repeated(objects.queues, "queue", ("name",), objects.problems)
@@ -321,25 +315,16 @@ def _check_slot_objects(objects: FileObjects) -> None:
         if exchange.slots is not None:
             names = SlotNames(exchange.name, exchange.slots).exchanges
             exchange_of.update(dict.fromkeys(names, exchange.name))
-    for entries, field, message, fix in (
-        (
-            objects.exchanges,
-            "name",
-            "the slots of {0} create an exchange {1}",
-            "write another name, or remove this entry",
-        ),
-        (
-            objects.bindings,
-            "source",
-            "the slots of {0} create the bindings of {1}",
-            "write `members` of {0} instead",
-        ),
-    ):
-        for entry in entries:
-            name = getattr(entry.value, field)
-            if name in exchange_of:
-                texts = (text.format(exchange_of[name], name) for text in (message, fix))
-                objects.problems.add(f"{entry.path}.{field}", name, *texts)
+    for entry in objects.exchanges:
+        if of := exchange_of.get(name := entry.value.name):
+            message = f"the slots of {of} create an exchange {name}"
+            objects.problems.add(
+                f"{entry.path}.name", name, message, "write another name, or remove this entry"
+            )
+    for entry in objects.bindings:
+        if of := exchange_of.get(source := entry.value.source):
+            message = f"the slots of {of} create the bindings of {source}"
+            objects.problems.add(f"{entry.path}.source", source, message, f"write `members` of {of} instead")
 
 
 def misspellings(topology: ObjectSet) -> Iterator[str]:

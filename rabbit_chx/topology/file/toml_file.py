@@ -110,12 +110,12 @@ def toml_content(
         found = [with_variables(problem, written) for problem in objects.problems.values()]
         raise TopologyError(_with_lines(found, text, document), file=file)
     lists = {name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS}
-    untyped = {entry.value.name for entry in objects.queues if not _has_type(entry.written)}
+    untyped = {
+        entry.value.name
+        for entry in objects.queues
+        if "type" not in entry.written and QUEUE_TYPE not in entry.written.get("arguments", ())
+    }
     return {**lists, **objects.settings}, frozenset(untyped)
-
-
-def _has_type(queue: Mapping[str, Any]) -> bool:
-    return "type" in queue or QUEUE_TYPE in queue.get("arguments", ())
 
 
 def _with_lines(problems: Iterable[Finding], text: str, document: Mapping[str, Any]) -> list[Finding]:

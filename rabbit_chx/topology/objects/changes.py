@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.topology.objects.argument_table import ArgumentTable, ArgumentValue
+from rabbit_chx.topology.objects.argument_table import ArgumentTable, ArgumentValue, plain
 from rabbit_chx.topology.objects.objects import (
     BindingDefinition,
     ExchangeDefinition,
@@ -28,6 +28,15 @@ class FieldChange:
     field: str
     old: ArgumentValue
     new: ArgumentValue
+
+    @property
+    def texts(self) -> list[str]:
+        """The old and the new value in words."""
+        values = plain({"old": self.old, "new": self.new})
+        return [
+            "unset" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
+            for value in (values["old"], values["new"])
+        ]
 
 
 @dataclass(frozen=True, slots=True)

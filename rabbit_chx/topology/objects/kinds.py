@@ -192,10 +192,6 @@ def _is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
 
 
-def _is_share(value: object) -> bool:
-    return is_number(value) and 0 <= value <= 1
-
-
 NAME = Kind("name", name_fault)
 KEY = Kind("string", _key_fault)
 STRING = kind_of("string", lambda value: isinstance(value, str), "a string", "write it in quotes")
@@ -205,7 +201,12 @@ EXCHANGE_NAME = Kind("name", lambda value: None if value == "" else name_fault(v
 #: A table, or a field of policies. A reader of JSON has its own rules for its values.
 OPEN = Kind("any value", lambda _: None)
 NAMES = kind_of("list of names", _is_list_of_names, "a list of names", 'write it as ["orders.*"]')
-SHARE = kind_of("number, 0 to 1", _is_share, "a number from 0 to 1", "write 5% as 0.05")
+SHARE = kind_of(
+    "number, 0 to 1",
+    lambda value: is_number(value) and 0 <= value <= 1,
+    "a number from 0 to 1",
+    "write 5% as 0.05",
+)
 WEIGHT = Kind("integer from 1", _weight_fault)
 TABLE = Kind("table", _table_fault)
 SLOT_LIST = Kind("list of slots", _slots_fault)

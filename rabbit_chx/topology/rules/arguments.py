@@ -18,6 +18,7 @@ from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import delivery_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.checks import similar
+from rabbit_chx.grouping import grouped
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST_COMPARED, Numbers, Release
 from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentValue
@@ -439,12 +440,12 @@ def find_ignored(
     objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
 ) -> Iterator[tuple[list[str], str, str]]:
     """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""
-    alike: dict[tuple[str, IgnoredArgument], list[str]] = {}
-    for declared in objects:
-        if declared.arguments is NO_ARGUMENTS:
-            continue
-        for found in find_ignored_arguments(declared, release):
-            alike.setdefault((declared.kind, found), []).append(declared.name)
+    alike = grouped(
+        ((declared.kind, found), declared.name)
+        for declared in objects
+        if declared.arguments is not NO_ARGUMENTS
+        for found in find_ignored_arguments(declared, release)
+    )
     broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
     for (kind, found), names in alike.items():
         subject = (

@@ -34,6 +34,10 @@ _FEDERATION = "rabbitmq_federation"
 #: ``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
 _SHARD = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
 _FEDERATED = re.compile("federation: .+", re.DOTALL)
+_MQTT = re.compile(r"mqtt-subscription-.*qos[01]|mqtt-will-.+", re.DOTALL)
+_STOMP = re.compile(r"stomp-subscription-[\w-]+", re.ASCII)
+_ALIVE = re.compile("aliveness-test")
+_LINKED_EXCHANGES = "exchanges of federation links"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,6 @@ class _MadeByPlugin:
         plugin: the plugin's name.
         what: the plural of what its objects are, as an operator says it.
         kind: exchange or queue.
-        origin: where the server's sources make it.
         name: the expression that the whole name matches.
         type: the type of an exchange.
         arguments: arguments that it has, among others.
@@ -54,7 +57,6 @@ class _MadeByPlugin:
     plugin: str
     what: str
     kind: ObjectKind
-    origin: str
     name: re.Pattern[str] | None = None
     type: str | None = None
     arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -71,65 +73,23 @@ class _MadeByPlugin:
         )
 
 
-_LINK = "deps/rabbitmq_exchange_federation/src/rabbit_federation_exchange_link.erl"  # before 4.1: deps/rabbitmq_federation
+#: Each row with the place where the server's sources make it; those of federation in
+#: deps/rabbitmq_exchange_federation/src/rabbit_federation_exchange_link.erl, before 4.1 in deps/rabbitmq_federation.
 _TABLE = (
+    # ensure_internal_exchange/2; a fanout exchange if the upstream does not have the plugin
+    _MadeByPlugin(_FEDERATION, _LINKED_EXCHANGES, "exchange", type="x-federation-upstream"),
+    _MadeByPlugin(_FEDERATION, _LINKED_EXCHANGES, "exchange", name=_FEDERATED, arguments=FEDERATION_PURPOSE),
+    # consume_from_upstream_queue/1
     _MadeByPlugin(
-        _FEDERATION,
-        "exchanges of federation links",
-        "exchange",
-        f"{_LINK}, ensure_internal_exchange/2",
-        type="x-federation-upstream",
+        _FEDERATION, "queues of federation links", "queue", name=_FEDERATED, arguments=FEDERATION_PURPOSE
     ),
-    _MadeByPlugin(
-        _FEDERATION,
-        "exchanges of federation links",  # a fanout exchange if the upstream does not have the plugin
-        "exchange",
-        f"{_LINK}, ensure_internal_exchange/2",
-        name=_FEDERATED,
-        arguments=FEDERATION_PURPOSE,
-    ),
-    _MadeByPlugin(
-        _FEDERATION,
-        "queues of federation links",
-        "queue",
-        f"{_LINK}, consume_from_upstream_queue/1",
-        name=_FEDERATED,
-        arguments=FEDERATION_PURPOSE,
-    ),
-    _MadeByPlugin(
-        "rabbitmq_mqtt",  # and rabbitmq_web_mqtt
-        "queues of MQTT clients",
-        "queue",
-        "deps/rabbitmq_mqtt/src/rabbit_mqtt_util.erl, queue_name/2",
-        name=re.compile(r"mqtt-subscription-.*qos[01]", re.DOTALL),
-    ),
-    _MadeByPlugin(
-        "rabbitmq_mqtt",
-        "queues of MQTT clients",
-        "queue",
-        "deps/rabbitmq_mqtt/src/rabbit_mqtt_util.erl, queue_name_bin/2: a delayed will, since 3.13",
-        name=re.compile(r"mqtt-will-.+", re.DOTALL),
-    ),
-    _MadeByPlugin(
-        "rabbitmq_stomp",  # and rabbitmq_web_stomp
-        "queues of STOMP subscriptions",
-        "queue",
-        "deps/rabbitmq_stomp/src/rabbit_stomp_util.erl, subscription_queue_name/3",
-        name=re.compile(r"stomp-subscription-[\w-]+", re.ASCII),
-    ),
-    _MadeByPlugin(
-        "rabbitmq_management",
-        "queues of the aliveness test",
-        "queue",
-        "deps/rabbitmq_management/src/rabbit_mgmt_wm_aliveness_test.erl, to_json/2: old releases",
-        name=re.compile("aliveness-test"),
-        durable=False,
-    ),
+    # and rabbitmq_web_mqtt; deps/rabbitmq_mqtt/src/rabbit_mqtt_util.erl, queue_name/2, and queue_name_bin/2: a delayed will, since 3.13
+    _MadeByPlugin("rabbitmq_mqtt", "queues of MQTT clients", "queue", name=_MQTT),
+    # and rabbitmq_web_stomp; deps/rabbitmq_stomp/src/rabbit_stomp_util.erl, subscription_queue_name/3
+    _MadeByPlugin("rabbitmq_stomp", "queues of STOMP subscriptions", "queue", name=_STOMP),
+    # deps/rabbitmq_management/src/rabbit_mgmt_wm_aliveness_test.erl, to_json/2: old releases
+    _MadeByPlugin("rabbitmq_management", "queues of the aliveness test", "queue", name=_ALIVE, durable=False),
 )
-
-
-def _row_of(made: ExchangeDefinition | QueueDefinition) -> _MadeByPlugin | None:
-    return next((row for row in _TABLE if row.includes(made)), None)
 
 
 def _find_made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
@@ -138,7 +98,8 @@ def _find_made(topology: AnyTopology) -> dict[Destination, _MadeByPlugin]:
     A definitions file of 4.3 has the bindings of a link without its exchange, which counts by its name.
     """
     objects: tuple[ExchangeDefinition | QueueDefinition, ...] = (*topology.exchanges, *topology.queues)
-    found = {made.ref: row for made in objects if (row := _row_of(made)) is not None}
+    # The first row that includes an object counts.
+    found = {made.ref: row for made in objects for row in reversed(_TABLE) if row.includes(made)}
     listed_exchanges = {exchange.name for exchange in topology.exchanges}
     places = [member.destination for exchange in topology.exchanges for member in exchange.ring or ()]
     places += [binding.destination for binding in topology.bindings]
@@ -312,13 +273,12 @@ def without_shards(topology: LiveTopology) -> LiveTopology:
         assert name is not None  # it is a shard
         counts[name.exchange] = counts.get(name.exchange, 0) + 1
 
-    def has_shards(ring: tuple[RingMember, ...] | None) -> bool:
-        return any(member.destination in shards for member in ring or ())
-
     return replace(
         topology,
         exchanges=tuple(
-            replace(exchange, ring=None) if has_shards(exchange.ring) else exchange
+            replace(exchange, ring=None)
+            if any(member.destination in shards for member in exchange.ring or ())
+            else exchange
             for exchange in topology.exchanges
         ),
         queues=tuple(queue for queue in topology.queues if queue.name not in shards),

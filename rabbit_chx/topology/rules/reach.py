@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import HashedOn
@@ -109,22 +110,19 @@ class Reach:
     def __init__(self, live: LiveTopology) -> None:
         self._live = live
         self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
-        self._bound: dict[str, list[Destination]] = {}
-        self._to_all: dict[str, list[Destination]] = {}
-        self._queues = {queue.name for queue in live.queues}
-        self._bindings: dict[str, list[BindingDefinition]] = {}
-        self._into: dict[Destination, list[BindingDefinition]] = {}
-        for binding in (*live.bindings, *_bindings_of_members(live)):
-            self._bindings.setdefault(binding.source, []).append(binding)
-            self._into.setdefault(binding.destination, []).append(binding)
-            self._bound.setdefault(binding.source, []).append(binding.destination)
-            source = self._exchange(binding.source)
-            if source is not None and _passes_all(source.type, binding):
-                self._to_all.setdefault(binding.source, []).append(binding.destination)
-        # A bound queue exists, even if no list shows it.
-        self._queues.update(
-            place for bound in self._bound.values() for place in bound if isinstance(place, str)
+        bindings = (*live.bindings, *_bindings_of_members(live))
+        self._bindings = grouped((binding.source, binding) for binding in bindings)
+        self._bound = grouped((binding.source, binding.destination) for binding in bindings)
+        self._into = grouped((binding.destination, binding) for binding in bindings)
+        self._to_all = grouped(
+            (binding.source, binding.destination)
+            for binding in bindings
+            if (source := self._exchange(binding.source)) is not None and _passes_all(source.type, binding)
         )
+        # A bound queue exists, even if no list shows it.
+        self._queues = {queue.name for queue in live.queues} | {
+            place for place in self._into if isinstance(place, str)
+        }
 
     def exists(self, destination: Destination) -> bool:
         """Return True if a queue or an exchange exists."""

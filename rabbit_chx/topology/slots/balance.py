@@ -346,67 +346,38 @@ class MoveProblem:
 
 def find_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
     """Return the new queue of each slot that moves; None if no solution was found."""
-    return _GreedyPass(problem).moves()
+    loads, slots_of = problem.loads, {queue: list(slots) for queue, slots in problem.slots_of.items()}
+    room = {
+        queue: most - sum(loads[slot] for slot in slots_of[queue]) for queue, most in problem.rooms.items()
+    }
 
+    def excess(queue: _Owner) -> float:
+        if queue is None or queue not in room:
+            return float("inf") if slots_of[queue] else 0.0
+        return -room[queue]
 
-class _GreedyPass:
-    """Moves slots away from queues over their limit, the most overloaded queue first."""
-
-    def __init__(self, problem: MoveProblem) -> None:
-        self._problem = problem
-        self._slots_of = {queue: list(slots) for queue, slots in problem.slots_of.items()}
-        self._room = {
-            queue: room - sum(problem.loads[slot] for slot in self._slots_of[queue])
-            for queue, room in problem.rooms.items()
-        }
-
-    def moves(self) -> dict[ExchangeRef, str] | None:
-        """Return the new queue of each slot that moves; None if a queue stays over its limit."""
-        for _ in range(4 * len(self._problem.loads) + 1):
-            queue = max(self._slots_of, key=self._excess)
-            if self._excess(queue) <= 0:
-                return self._list_moves()
-            if not self._give_away(queue):
-                return None
-        return None
-
-    def _excess(self, queue: _Owner) -> float:
-        if queue is None or queue not in self._room:
-            return float("inf") if self._slots_of[queue] else 0.0
-        return -self._room[queue]
-
-    def _give_away(self, queue: _Owner) -> bool:
-        """Move the lightest slot that is enough, else the heaviest that fits, to the queue with the most room."""
-        loads, excess = self._problem.loads, self._excess(queue)
-        takers = [taker for taker in self._room if taker != queue]
-        if not takers:
-            return False
-        emptiest = max(takers, key=self._room.__getitem__)
-        slots = self._slots_of[queue]
-        fitting = [slot for slot in slots if loads[slot] <= self._room[emptiest]]
-        if queue in self._room:
+    for _ in range(4 * len(loads) + 1):
+        queue = max(slots_of, key=excess)
+        if excess(queue) <= 0:
+            pairs = ((slot, owner) for owner, slots in slots_of.items() for slot in slots)
+            return {
+                slot: owner for slot, owner in pairs if owner is not None and owner != problem.owners[slot]
+            }
+        taker = max((other for other in room if other != queue), key=room.__getitem__, default=None)
+        if taker is None:
+            return None
+        fitting = [slot for slot in slots_of[queue] if loads[slot] <= room[taker]]
+        if queue in room:
             fitting = [slot for slot in fitting if loads[slot] > 0]
         elif not fitting:
-            fitting = slots[:1]  # it must move: its new queue gives others away
+            fitting = slots_of[queue][:1]  # it must move: its new queue gives others away
         if not fitting:
-            return False
-        enough = [slot for slot in fitting if loads[slot] >= excess]
+            return None
+        enough = [slot for slot in fitting if loads[slot] >= excess(queue)]
         slot = min(enough, key=loads.__getitem__) if enough else max(fitting, key=loads.__getitem__)
-        self._move(slot, queue, emptiest)
-        return True
-
-    def _move(self, slot: ExchangeRef, old: _Owner, new: _Owner) -> None:
-        for queue, load in ((old, self._problem.loads[slot]), (new, -self._problem.loads[slot])):
-            if queue in self._room:
-                self._room[queue] += load
-        self._slots_of[old].remove(slot)
-        self._slots_of[new].append(slot)
-
-    def _list_moves(self) -> dict[ExchangeRef, str]:
-        owners = self._problem.owners
-        return {
-            slot: queue
-            for queue, slots in self._slots_of.items()
-            for slot in slots
-            if queue is not None and owners[slot] != queue
-        }
+        if queue is not None and queue in room:
+            room[queue] += loads[slot]
+        room[taker] -= loads[slot]
+        slots_of[queue].remove(slot)
+        slots_of[taker].append(slot)
+    return None

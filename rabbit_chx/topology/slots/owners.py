@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing
+from rabbit_chx.grouping import grouped
+from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
@@ -73,9 +74,7 @@ def number_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMember
 
 def pin_members(owners: Iterable[str]) -> tuple[RingMember, ...]:
     """Return the queues, sorted by name, with the numbers of their slots. `owners` are the queues of the slots, in the order of the slots."""
-    slots_of: dict[str, list[int]] = {}
-    for number, queue in enumerate(owners):
-        slots_of.setdefault(queue, []).append(number)
+    slots_of = grouped((queue, number) for number, queue in enumerate(owners))
     return tuple(
         RingMember(queue, slots=tuple(slots_of[queue])) for queue in sorted(slots_of, key=order_of_name)
     )
@@ -94,9 +93,7 @@ def repair_members(
         bound: its bindings.
         ring: its ring; None if it is not known.
     """
-    by_destination: dict[Destination, list[RingMember]] = {}
-    for member in bound:
-        by_destination.setdefault(member.destination, []).append(member)
+    by_destination = grouped((member.destination, member) for member in bound)
     order = [] if ring is None else [place for place in ring.destinations if place in by_destination]
     silent = [place for place in by_destination if place not in set(order)]
     members = tuple(_choose_member(by_destination[place], ring) for place in (*order, *silent))

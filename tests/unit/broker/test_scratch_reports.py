@@ -35,7 +35,7 @@ def scratch(
 def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the_command_line(
     stored: Stored,
 ) -> None:
-    fix = Fix("run: ", CommandLine("check", "check(live, wanted)", ("t.toml",)))
+    fix = Fix("run: ", CommandLine("check", "check(live, wanted)", ("orders",)))
     stored("verify", scratch(READ, [GHOST, replace(GHOST, fix=fix)]).document(), in_words)
 
 

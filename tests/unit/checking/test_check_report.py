@@ -14,7 +14,7 @@ from given_report import console_text
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
 from rabbit_chx.checking.check_report import CheckReport
-from rabbit_chx.rendering import Document
+from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing
 from rabbit_chx.topology import TopologyCheck

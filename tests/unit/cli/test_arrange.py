@@ -14,7 +14,7 @@ from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.cli.arrange import Balanced, balance_parts
 from rabbit_chx.cli.samples import parse_keys, read_load
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Data, Document, Section
+from rabbit_chx.rendering.document import Data, Document, Section
 from rabbit_chx.topology import balance
 from rabbit_chx.topology.file.toml_file import members_text
 from rabbit_chx.topology.slots.balance import LoadTarget, SlotBalance

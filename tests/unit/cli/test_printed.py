@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ from stored_scenarios import read_scenarios
 import rabbit_chx
 from rabbit_chx import Topology
 from rabbit_chx.cli.app import COMMANDS, app
-from rabbit_chx.cli.printed import in_words, remember_options, to_type, without_passwords
+from rabbit_chx.cli.printed import (
+    exchange_argument,
+    in_words,
+    remember_options,
+    to_type,
+    without_passwords,
+)
+from rabbit_chx.cli.ring_argument import parse_ring
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.topology import check
 
@@ -121,6 +129,33 @@ def test_every_command_of_a_text_is_one_with_all_broker_options(command: Command
     for option, value in OPTIONS:
         assert context.params[option[2:].replace("-", "_")] == value, text
     assert {option.flag for option in command.options} <= options_of(context)
+
+
+#: Names of exchanges that look like other arguments.
+LIKE_OTHERS = [
+    "orders.json", "o.TOML", "a=b", "x/y.toml#z", "/Events/Metrics", "./o", "super-stream:x", "modulus:q=a", "exchange:o", "-", "-#o", "--help",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*LIKE_OTHERS, "a b", "o", "x/y", "a:b"])
+def test_every_command_about_an_exchange_names_that_exchange(name: str) -> None:
+    of_exchanges = 0
+    for _, command in PRINTED:
+        given = parsed([command.name]).command.params
+        taken = next((each for each in given if isinstance(each, click.Argument)), None)
+        if taken is None or "EXCHANGE" not in taken.make_metavar(parsed([command.name])):
+            continue
+        if command.arguments and "--offline" not in {option.flag for option in command.options}:
+            of_exchanges += 1
+            _, *words = shlex.split(in_words(Fix(replace(command, arguments=(name,)))))
+            found = parsed(words).params[str(taken.name)]
+            (exchange,) = found if isinstance(found, tuple) else [found]
+            reads_itself = command.name in ("check", "show")  # which of its arguments are exchanges
+            assert exchange == (exchange_argument(name) if reads_itself else name), words
+    assert of_exchanges > 8
+    ring = parse_ring(exchange_argument(name))
+    assert (ring.is_live, ring.exchange) == (True, name)
+    assert (exchange_argument(name) == name) is (name not in LIKE_OTHERS)
 
 
 def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx.consuming.group_report import stream_group_report
 from rabbit_chx.consuming.stream_status import StreamShare
-from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.rendering.output import ConsoleOutput
 
 
 def test_the_lag_of_a_stream_group_is_the_sum(capsys: pytest.CaptureFixture[str]) -> None:

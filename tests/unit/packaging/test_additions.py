@@ -33,8 +33,8 @@ ADDITIONS = (
     (
         "finding",
         "rabbit_chx/analysis/finding_kinds.py",
-        "CHECK_KINDS = _by_name(",
-        'CHECK_KINDS = _by_name(FindingKind("added-kind", "what was added"),',
+        "CHECK_KINDS: Mapping[str, str] = {",
+        'CHECK_KINDS: Mapping[str, str] = {"added-kind": "what was added",',
     ),
     (
         "option of Spark",

@@ -12,9 +12,10 @@ from tables import PACKAGES
 
 
 def functions_of(package: str) -> Iterator[tuple[str, Callable[..., object]]]:
-    """The functions that a package exports, and the public methods of the classes that it exports."""
+    """The functions that a package exports, and the public methods of the classes that it exports; of a module all that are public."""
     module = import_module(package)
-    for name in module.__all__:
+    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == package]
+    for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
         value = getattr(module, name)
         if inspect.isfunction(value):
             yield name, value
@@ -25,7 +26,11 @@ def functions_of(package: str) -> Iterator[tuple[str, Callable[..., object]]]:
                     yield f"{name}.{method}", member
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "rabbit_chx.rendering"])
+#: The modules of rendering that other packages use.
+RENDERING = [f"rabbit_chx.rendering.{name}" for name in ("document", "output", "progress", "table")]
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, *RENDERING])
 def test_every_argument_is_documented(package: str) -> None:
     """By an entry of its own, or in the text, in backticks."""
     functions = list(functions_of(package))

@@ -22,7 +22,8 @@ def _ring(members: Sequence[RingMember]) -> HashRing:
 
 
 def _moved(figures: MovementCounter, order: Sequence[RingMember]) -> float:
-    return figures.count_moved([member.destination for member in order for _ in range(int(member.key))])
+    places = [member.destination for member in order for _ in range(int(member.key))]
+    return figures.count(figures.number_destinations(places)).moved
 
 
 def _live(members: Sequence[RingMember]) -> LiveRing:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.planning.movement import MovementCounter
-from rabbit_chx.planning.ring_plan import Moment, RingSteps, count_kept_members, find_best_steps
+from rabbit_chx.planning.movement import Moment, MovementCounter
+from rabbit_chx.planning.ring_plan import RingSteps, count_kept_members, find_best_steps
 from rabbit_chx.records.live_rings import LiveRing
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
@@ -43,9 +43,9 @@ def test_fewer_keys_without_a_destination_count_before_fewer_that_move() -> None
 
         rated = 0
 
-        def count_moved_and_lost(self, *_: object, **__: object) -> tuple[float, float]:
+        def count(self, *_: object, **__: object) -> Moment:
             self.rated += 1
-            return (0.5, 0.2) if self.rated <= 4 else (0.6, 0.0)
+            return Moment(0.5, 0.2) if self.rated <= 4 else Moment(0.6, 0.0)
 
     there = _there("a b")
     steps = find_best_steps(there, _members("c d"), (), ScriptedFigures(there.ring.buckets))

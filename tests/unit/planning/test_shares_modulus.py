@@ -15,7 +15,7 @@ from rabbit_chx import Release
 from rabbit_chx.broker.exchange_report import list_moduli, list_report
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Facts
+from rabbit_chx.rendering.document import Facts
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,

@@ -18,7 +18,7 @@ from stored_scenarios import Scenario, read_scenarios, stored_sections, write_se
 
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
-from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
+from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rabbit_chx.rendering import (
+from rabbit_chx.rendering.document import (
     Batch,
     Data,
     Document,

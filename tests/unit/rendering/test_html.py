@@ -7,20 +7,10 @@ import re
 
 import pytest
 
-from rabbit_chx.rendering import (
-    Batch,
-    Block,
-    Document,
-    Facts,
-    HtmlOutput,
-    Line,
-    Lines,
-    Section,
-    Table,
-    TableColumn,
-    Verbatim,
-)
+from rabbit_chx.rendering.document import Batch, Block, Document, Facts, Line, Lines, Section, Table, Verbatim
+from rabbit_chx.rendering.html import HtmlOutput
 from rabbit_chx.rendering.pictures import MOST_BARS, Bar, Bars, Cell, Flows, Grid, Picture, Strip
+from rabbit_chx.rendering.table import TableColumn
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7*7 }}"
 
@@ -170,7 +160,7 @@ def test_a_grid_shows_the_load_as_depth() -> None:
 
 
 def test_incremental_results_have_no_page() -> None:
-    with pytest.raises(TypeError, match="rows does not have a page"):
+    with pytest.raises(TypeError, match="rows has no such form"):
         HtmlOutput(io.StringIO()).show_each(Batch("rows", Table([], [])))
 
 

@@ -8,20 +8,9 @@ from collections.abc import Callable
 import pytest
 from given_report import console_text
 
-from rabbit_chx.rendering import (
-    Batch,
-    Block,
-    ConsoleOutput,
-    Data,
-    Document,
-    Facts,
-    JsonOutput,
-    Line,
-    Lines,
-    Table,
-    TableColumn,
-)
-from rabbit_chx.rendering.table import cell_width
+from rabbit_chx.rendering.document import Batch, Block, Data, Document, Facts, Line, Lines, Table
+from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput
+from rabbit_chx.rendering.table import TableColumn, cell_width
 from rabbit_chx.result_fields import Shown
 
 NARROW = Table([TableColumn("way", numeric=False)], [("short",)])

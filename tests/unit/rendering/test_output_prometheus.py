@@ -12,8 +12,8 @@ from exposition import parsed_exposition
 
 import rabbit_chx
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Batch, Document, Gauge, PrometheusOutput, Table
-from rabbit_chx.rendering.output import metrics_text
+from rabbit_chx.rendering.document import Batch, Document, Gauge, Table
+from rabbit_chx.rendering.output import PrometheusOutput, metrics_text
 
 HOSTILE = 'a "b" \\ c\nd\\n, e="f"} é\U0001f407'
 
@@ -71,5 +71,5 @@ def test_the_text_is_utf_8_whatever_the_encoding_of_the_stream() -> None:
 
 
 def test_results_that_come_one_by_one_have_no_metrics() -> None:
-    with pytest.raises(TypeError, match="does not have metrics"):
+    with pytest.raises(TypeError, match="has no such form"):
         PrometheusOutput(io.StringIO()).show_each(Batch("row", Table((), ())))

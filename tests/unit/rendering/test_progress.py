@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from bounded import until
 
-from rabbit_chx.rendering import CountProgress, progress, reading, sign_of_life
+from rabbit_chx.rendering import progress
+from rabbit_chx.rendering.progress import CountProgress, reading, sign_of_life
 
 
 class Terminal:
@@ -117,7 +118,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
     with sign_of_life("planning"):
         lines = said_until(capsys, "planning").splitlines()
     assert lines[0].startswith("applied: 25%, 30 of 120 after ")
-    assert lines[-1].startswith("planning: at work for ")
+    assert lines[-1].startswith("planning ... ")
 
 
 def test_what_is_short_is_left_alone(
@@ -140,7 +141,7 @@ def test_the_first_line_comes_early_and_the_innermost_work_is_shown(
         said = said_until(capsys, "planning")
         time.sleep(0.2)
     said += capsys.readouterr().err
-    assert said == "planning: at work for 0 s\n"
+    assert said == "planning ... 0 s\n"
 
 
 def test_an_interruption_in_a_message_does_not_block_the_next_one() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -23,6 +25,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import SEEDS, bucket_of_seed
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.nested_map import NestedMap
 
 KEYS = [f"user-{n}" for n in range(3_000)]
@@ -197,6 +200,31 @@ def test_a_guess_on_the_way_makes_the_whole_a_guess() -> None:
     assert unsure.guesses == {"front.1": guess}
     assert unsure.facts()[0] == unsure.ground.text
     assert unsure.summary()["doubt"] == unsure.ground.doubt
+
+
+@pytest.mark.parametrize("kinds", [*itertools.product(["chx", "modulus"], repeat=2)], ids="-".join)
+def test_its_json_has_the_maps_of_all_exchanges(kinds: tuple[str, str]) -> None:
+    front = nested((kinds[0], 3, {"hash-header": "h"}), (kinds[1], 2, {"hash-header": "h"}))
+    first = front.behind[ExchangeRef("front.0")]
+    reached = NestedMap(first.ref, first.outer, first.arguments, None, [NestedMap(FRONT, front.outer, {})])
+    for made in (front, reached):
+        again = key_map_from_json(made.to_json())
+        assert (again, again.ground) == (made, made.ground)
+        assert again.shares() == made.shares()
+        assert [*map(again.destination_for, KEYS)] == [*map(made.destination_for, KEYS)]
+    guess = HashRing.from_bindings([("a", 1), ("b", 1)], provenance="assumed")
+    unsure = NestedMap(FRONT, front.outer, {}, {**front.behind, first.ref: NestedMap(first.ref, guess, {})})
+    assert key_map_from_json(unsure.to_json()).ground.is_assumed
+
+
+@pytest.mark.parametrize(
+    "nested_",
+    [1, {}, {"name": "x", "arguments": {}, "behind": [{}], "sources": []}, {"name": 1, "arguments": 1}],
+)
+def test_damaged_json_is_refused(nested_: object) -> None:
+    written = json.loads(HashRing.from_bindings([("q", 1)]).to_json()) | {"nested": nested_}
+    with pytest.raises(InputError, match="write the JSON again with to_json"):
+        key_map_from_json(json.dumps(written))
 
 
 def test_too_many_residues_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
