@@ -165,7 +165,7 @@ def test_the_management_api_returns_the_bindings_and_the_hashed_field(managed: B
     ):
         managed.declare("x", BINDINGS, arguments={"hash-header": "tenant"})
     with pytest.raises(
-        MismatchError, match=r"exchange x cannot be changed in place .*hash-header 'tenant' -> nothing"
+        MismatchError, match=r"exchange x cannot be changed in place .*hash-header 'tenant' -> unset"
     ):
         managed.declare("x", MORE)
     assert live.ring("x").buckets == more.ring.buckets
