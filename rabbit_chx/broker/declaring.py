@@ -30,7 +30,6 @@ from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.targets import declared
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import make_members
-from rabbit_chx.records.ring_records import record_name
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.ground import AS_LISTED, UNORDERED
@@ -156,7 +155,7 @@ def _declare(
             forget_records(exchange.name, broker)
             apply_changes(made.changes, broker)
     except AccessRefusedError as error:
-        if error.queue != APPLY_LOCK or record_name(exchange.name) in evidence_of(live).records:
+        if error.queue != APPLY_LOCK or exchange.name in evidence_of(live).records:
             raise
         unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
         apply_changes(made.changes, broker)

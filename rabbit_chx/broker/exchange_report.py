@@ -42,7 +42,6 @@ from rabbit_chx.records.live_rings import (
     none_lasts,
     record_command,
 )
-from rabbit_chx.records.pending_apply import history_of
 from rabbit_chx.records.ring_history import RingHistory
 from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
@@ -150,7 +149,7 @@ class ShownExchange:
         bound += [member.binding for member in exchange.ring or ()]
         found, live = find_recorded(topology, name), find_live_ring(topology, exchange, name)
         evidence = evidence_of(topology)
-        history = history_of(name, evidence.kept, live.ring, live.bound, evidence.mark)
+        history = evidence.history(name, live.ring, live.bound)
         return cls(
             name,
             topology.vhost or "/",

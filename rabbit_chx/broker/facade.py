@@ -301,7 +301,7 @@ class Broker:
             MismatchError: an address is that of another broker.
             UnreachableError: the management API does not answer.
         """
-        return LiveExchange.of(self._live, exchange, self.release, self._count)
+        return LiveExchange(self._live, exchange, self.release, self._count)
 
     def _count(self, queue: str) -> QueueCounts:
         """Return the counts of a queue; after this broker is closed over a connection of its own."""
@@ -399,7 +399,7 @@ class Broker:
             NotFoundError: the exchange does not exist.
             UnreachableError: the management API does not answer.
         """
-        return LiveExchange(self._live.api, self._live.vhost, exchange).publish_rates()
+        return LiveExchange(self._live, exchange, self.release).publish_rates()
 
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from rabbit_chx.broker.live_broker import (
     BrokerWays,
     LiveBroker,
-    ManagementApi,
     QueueCounts,
     check_declared_name,
 )
@@ -18,27 +17,24 @@ from rabbit_chx.broker.publish_rates import PublishRates, read_rates_of
 from rabbit_chx.broker.reading import (
     OVERVIEW,
     LiveObjects,
-    RingReader,
     find_ring,
     list_exchanges,
     list_queues,
     name_cluster,
     read_bindings,
+    read_evidence,
     read_homes,
-    read_kept,
     read_mark,
     read_nodes,
     read_policies,
-    read_release,
     read_vhost,
     table_in,
 )
 from rabbit_chx.errors import MismatchError, NotDeterminedError, NotFoundError
-from rabbit_chx.records.evidence import Means
+from rabbit_chx.records.evidence import Evidence, Means
 from rabbit_chx.records.mark import Mark
-from rabbit_chx.records.pending_apply import Kept, history_of
 from rabbit_chx.records.ring_history import RingHistory
-from rabbit_chx.records.ring_records import RingRecord, is_recorded
+from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Binding
 from rabbit_chx.routing.ground import UNORDERED
@@ -70,12 +66,9 @@ class LiveExchange:
     """An exchange of a live broker. Each part is requested on first use, and once: one exchange of a large vhost takes few requests.
 
     Args:
-        api: the management API.
-        vhost: the exchange's vhost.
+        broker: the broker. Its ring source reads the ring if it has one; else the ring is recorded, or assumed from the bindings.
         name: the exchange's name.
-        release: the broker's release; None: it is read.
-        read_rings: reads rings by a ring source, as `LiveBroker.read_rings` does; None: the ring is recorded, or assumed from the bindings.
-        file_record: the record of the ring in a file.
+        release: the broker's release.
         count: counts the messages of a queue over AMQP, which the proof of a record takes.
 
     Attributes:
@@ -89,55 +82,25 @@ class LiveExchange:
 
     def __init__(
         self,
-        api: ManagementApi,
-        vhost: str,
-        name: str,
-        release: Release | None = None,
-        read_rings: RingReader | None = None,
-        *,
-        file_record: RingRecord | None = None,
-        count: Callable[[str], QueueCounts] | None = None,
-    ) -> None:
-        check_declared_name(name, "exchange")
-        self.vhost, self.name = vhost, name
-        self._api, self._release, self._read_rings = api, release, read_rings
-        self._file_record, self._count = file_record, count
-        try:
-            self._entry: dict[str, Any] = api.get(
-                "exchanges", vhost, name, fields={"type": str, "arguments": dict, "policy?": str}
-            )
-        except NotFoundError:
-            raise NotFoundError(
-                f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
-                exchange=name,
-                reply_code=404,
-            ) from None
-        self.type = str(self._entry["type"])
-
-    @classmethod
-    def of(
-        cls,
         broker: BrokerWays,
         name: str,
         release: Release,
         count: Callable[[str], QueueCounts] | None = None,
-    ) -> Self:
-        """Return an exchange of a broker, whose ring source is used if it has one. `count` is what `LiveExchange` has."""
-        read_rings = broker.read_rings if broker.has_source else None
-        return cls(
-            broker.api,
-            broker.vhost,
-            name,
-            release,
-            read_rings,
-            file_record=broker.file_records.get(name),
-            count=count,
-        )
-
-    @cached_property
-    def release(self) -> Release:
-        """The broker's release."""
-        return self._release or read_release(self._api)
+    ) -> None:
+        check_declared_name(name, "exchange")
+        self.vhost, self.name, self.release = broker.vhost, name, release
+        self._broker, self._api, self._count = broker, broker.api, count
+        try:
+            self._entry: dict[str, Any] = self._api.get(
+                "exchanges", self.vhost, name, fields={"type": str, "arguments": dict, "policy?": str}
+            )
+        except NotFoundError:
+            raise NotFoundError(
+                f"there is no exchange {name!r} in vhost {self.vhost!r}: check its name and the vhost of the URL",
+                exchange=name,
+                reply_code=404,
+            ) from None
+        self.type = str(self._entry["type"])
 
     @property
     def _arguments(self) -> Mapping[str, Any]:
@@ -209,17 +172,16 @@ class LiveExchange:
     def ring(self) -> HashRing:
         """The ring by the ring source or the record, or else the ring that the bindings make in their listed order."""
         self.check_type()
-        if self._read_rings is not None:
-            return _ring_by_source(self._read_rings, self.vhost, self.name, self.release)
-        kept = self._kept  # before the bindings
+        if self._broker.has_source:
+            return _ring_by_source(self._broker, self.name, self.release)
+        evidence = self._evidence  # before the bindings
         return find_ring(
             self.name,
             replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED),
             self.members,
-            kept,
-            self._file_record,
-            read_again=lambda: read_kept(self._api, self.vhost, self.name),
-            mark=lambda: self.mark,
+            evidence,
+            file_record=self._broker.file_records.get(self.name),
+            read_again=lambda: read_evidence(self._api, self.vhost, self.name),
         )
 
     @cached_property
@@ -253,25 +215,26 @@ class LiveExchange:
         return mark if mark.holds else replace(mark, policies=self._policies_of_mark)
 
     @cached_property
-    def _kept(self) -> Kept:
-        return read_kept(self._api, self.vhost, self.name)
+    def _evidence(self) -> Evidence:
+        """What the broker keeps of the ring, with the mark if that has to prove a record."""
+        evidence = read_evidence(self._api, self.vhost, self.name)
+        has_records = evidence.records or self.name in self._broker.file_records
+        return replace(evidence, mark=self.mark) if has_records else evidence
 
-    @cached_property
+    @property
     def record(self) -> RingRecord | None:
         """The record of the ring on the broker, if there is one."""
-        record = self._kept.about(self.name)[0]
-        return record if isinstance(record, RingRecord) else None
+        return self._evidence.records.get(self.name)
 
     @cached_property
     def history(self) -> RingHistory:
         """The history of the ring by the record on the broker."""
-        return history_of(self.name, self._kept, self.ring, self.members, self.mark)
+        return self._evidence.history(self.name, self.ring, self.members)
 
     @cached_property
     def is_recorded(self) -> bool:
         """True if the record on the broker proves the ring, so that it is known without a ring source."""
-        record, planned = self._kept.about(self.name)
-        return planned is None and is_recorded(self.ring, record, self.members, self.mark)
+        return self._evidence.proves(self.name, self.ring, self.members)
 
     @cached_property
     def slots(self) -> SlotView:
@@ -350,14 +313,12 @@ class LiveExchange:
 
     def _read_maps(self, names: Sequence[str]) -> dict[str, KeyMap]:
         """Read the maps of other exchanges that hash, with one call of the ring source."""
-        read_rings = self._read_rings
-        if read_rings is not None and names:
-            rings = read_rings(names, self.release)
-            read_rings = lambda wanted, _: {name: rings[name] for name in wanted if name in rings}  # noqa: E731
-        others = (
-            LiveExchange(self._api, self.vhost, name, self.release, read_rings, count=self._count)
-            for name in names
-        )
+        others = [LiveExchange(self._broker, name, self.release, self._count) for name in names]
+        if self._broker.has_source and others:
+            rings = self._broker.read_rings(names, self.release)
+            for each in others:
+                if each.name in rings:
+                    each.ring = rings[each.name]
         return {each.name: each.own_map() for each in others}
 
     def own_map(self) -> KeyMap:
@@ -391,17 +352,17 @@ def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
         RingSourceError: the ring could not be read.
     """
     if broker.has_management or not broker.has_source:
-        return LiveExchange.of(broker, exchange, release, broker.amqp.count).ring
+        return LiveExchange(broker, exchange, release, broker.amqp.count).ring
     check_declared_name(exchange, "exchange")
     broker.amqp.check_exchange(exchange)
-    return _ring_by_source(broker.read_rings, broker.vhost, exchange, release)
+    return _ring_by_source(broker, exchange, release)
 
 
-def _ring_by_source(read_rings: RingReader, vhost: str, exchange: str, release: Release) -> HashRing:
-    ring = read_rings((exchange,), release).get(exchange)
+def _ring_by_source(broker: BrokerWays, exchange: str, release: Release) -> HashRing:
+    ring = broker.read_rings((exchange,), release).get(exchange)
     if ring is None:
         raise MismatchError(
-            f"exchange {exchange!r} in vhost {vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
+            f"exchange {exchange!r} in vhost {broker.vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
             "check the exchange and the ring source",
             exchange=exchange,
         )

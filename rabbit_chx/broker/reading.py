@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from rabbit_chx.broker.live_broker import (
     APPLY_LOCK,
@@ -25,13 +25,12 @@ from rabbit_chx.errors import (
     InputError,
     NotFoundError,
     RabbitChxError,
-    UnreachableError,
 )
 from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
 from rabbit_chx.records.evidence import Evidence, evidence_of
 from rabbit_chx.records.mark import Mark, Stamp, stamp_in
-from rabbit_chx.records.pending_apply import Kept, read_pending
+from rabbit_chx.records.pending_apply import read_pending
 from rabbit_chx.records.ring_records import RingRecord, record_name, records_in, ring_by_record
 from rabbit_chx.routing import (
     HashRing,
@@ -88,8 +87,6 @@ _NODE: Mapping[str, Shape] = {"name": str, "running?": bool, "uptime?": float}
 _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
 
-RingReader: TypeAlias = Callable[[Sequence[str], Release], Mapping[str, HashRing]]
-
 
 def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveTopology:
     """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and the number of parked messages.
@@ -110,11 +107,12 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     api, vhost, overview = broker.api, broker.vhost, broker.overview()
     flags = _read_flags(api)
     release = _release_by(str(overview["rabbitmq_version"]), flags)
-    exchanges, queues = list_exchanges(api, vhost), list_queues(api, vhost)
+    objects, entries = LiveObjects(), list_exchanges(api, vhost)
+    exchanges = objects.read(ExchangeDefinition, [one for one in entries if not is_own(one["name"])])
+    queues = list_queues(api, vhost)
     broker.check_lock_in(queues)
     if refuses_changes and _has(queues, APPLY_LOCK):
         raise LockedError(broker.where)
-    objects = LiveObjects()
     found, operators = _read_objects(broker, exchanges, queues, objects, release)
     of_vhost = read_vhost(api, vhost)
     nodes = read_nodes(api, queues=queues)
@@ -129,9 +127,9 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         left_out=(*(finding.message for finding in oddities), *found.left_out),
         sources_left_out=found.sources_left_out | objects.sources_left_out,
         oddities=oddities,
-        evidence=Evidence(
-            *_kept_in(exchanges),
-            _read_mark_of(topology, operators, queues, broker),
+        evidence=replace(
+            _evidence_in(entries),
+            mark=_read_mark_of(topology, operators, queues, broker),
             is_administrator=bool(of_vhost),
         ),
     )
@@ -155,19 +153,18 @@ def _has(queues: Iterable[Mapping[str, Any]], name: str) -> bool:
 
 def _read_objects(
     broker: LiveBroker,
-    exchanges: Iterable[Mapping[str, Any]],
+    exchanges: Iterable[ExchangeDefinition],
     queues: Iterable[Mapping[str, Any]],
     objects: LiveObjects,
     release: Release,
 ) -> tuple[VhostObjects, list[PolicyDefinition]]:
     """Return the objects of a vhost with these exchanges and queues, and its operator policies."""
-    named = objects.read(ExchangeDefinition, [entry for entry in exchanges if not is_own(entry["name"])])
     bindings = read_bindings(broker.api, broker.vhost, objects)
     others = [entry for entry in queues if entry.get("name") not in OWN_QUEUES]
     found = objects.read(QueueDefinition, others)
     policies, operators = read_policies(broker.api, broker.vhost, objects)
     bound = [binding for of_one in bindings.values() for binding in of_one]
-    return vhost_objects(named, found, bound, policies, release=release), operators
+    return vhost_objects(exchanges, found, bound, policies, release=release), operators
 
 
 def read_policies(
@@ -245,8 +242,8 @@ def _with_rings(topology: LiveTopology, broker: LiveBroker, *, refuses_changes: 
     return replace(topology.with_rings(rings), facts=replace(topology.facts, limits=limits))
 
 
-def read_kept(api: ManagementApi, vhost: str, exchange: str) -> Kept:
-    """Read what a broker keeps of the ring of one exchange."""
+def read_evidence(api: ManagementApi, vhost: str, exchange: str) -> Evidence:
+    """Read what a broker keeps of the ring of one exchange, without the mark."""
     names = (record_name(exchange), PENDING_APPLY)
     query = {
         "page": "1",
@@ -255,32 +252,30 @@ def read_kept(api: ManagementApi, vhost: str, exchange: str) -> Kept:
         "use_regex": "true",
     }
     answer = api.get("exchanges", vhost, query=query, fields={"items": [_EXCHANGE]})
-    return _kept_in([entry for entry in answer["items"] if entry["name"] in names])
+    return _evidence_in([entry for entry in answer["items"] if entry["name"] in names])
 
 
-def _kept_in(exchanges: Sequence[Mapping[str, Any]]) -> Kept:
+def _evidence_in(exchanges: Sequence[Mapping[str, Any]]) -> Evidence:
     """Return what is kept of rings in some exchanges of the management API."""
     pending = (entry.get("arguments") or {} for entry in exchanges if entry["name"] == PENDING_APPLY)
-    return Kept(records_in(exchanges), next(map(read_pending, pending), None))
+    return Evidence(*records_in(exchanges), next(map(read_pending, pending), None))
 
 
 def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, HashRing]:
     """Return the rings that records on the broker or in a file prove; the others remain assumed, with the reason."""
 
     @cache
-    def read_again() -> Kept:
-        return _kept_in(list_exchanges(broker.api, broker.vhost))
+    def read_again() -> Evidence:
+        return _evidence_in(list_exchanges(broker.api, broker.vhost))
 
-    kept = evidence_of(topology).kept
     return {
         exchange.name: find_ring(
             exchange.name,
             topology.rings[exchange.name],
             exchange.ring or (),
-            kept,
-            broker.file_records.get(exchange.name),
+            evidence_of(topology),
+            file_record=broker.file_records.get(exchange.name),
             read_again=read_again,
-            mark=lambda: evidence_of(topology).mark,
         )
         for exchange in topology.exchanges
         if exchange.name in topology.rings  # a member may have a key that is no weight
@@ -291,11 +286,10 @@ def find_ring(
     exchange: str,
     assumed: HashRing,
     bound: Sequence[RingMember],
-    kept: Kept,
-    file_record: RingRecord | None,
+    evidence: Evidence,
     *,
-    read_again: Callable[[], Kept],
-    mark: Callable[[], Mark],
+    file_record: RingRecord | None,
+    read_again: Callable[[], Evidence],
 ) -> HashRing:
     """Return the ring of an exchange that no ring source reads.
 
@@ -303,24 +297,30 @@ def find_ring(
         exchange: the exchange's name.
         assumed: the ring that its bindings make as listed.
         bound: the bindings, as the broker lists them.
-        kept: what the broker keeps, read before the bindings.
+        evidence: what the broker keeps, read before the bindings.
         file_record: the record in a file, in the place of that on the broker.
         read_again: reads what the broker keeps again: an apply may have replaced the record between the lists.
-        mark: returns the mark of the vhost.
     """
-    record, planned = kept.about(exchange)
-    if (record or planned) and (record, planned) != read_again().about(exchange):
+    about = evidence.about(exchange)
+    if any(about) and about != read_again().about(exchange):
         return replace(assumed, ground=_CHANGES)
-    if planned is not None:
-        doubt = f"{kept.pending} has not ended; applying its file again repeats it"
+    if evidence.steps_of(exchange) is not None:
+        doubt = f"{evidence.pending} has not ended; applying its file again repeats it"
         return replace(assumed, ground=Ground("assumed", doubt))
-    if file_record is None:
-        return assumed if record is None else ring_by_record(record, assumed, bound, mark())
-    found = ring_by_record(file_record, assumed, bound, mark())
-    known = found if record is None else ring_by_record(record, assumed, bound, mark())
-    if not (found.ground.is_certain and known.ground.is_certain) or known.buckets == found.buckets:
-        return found
-    doubt = f"the record of {file_record.about} and that on the broker yield different rings"
+    stored = evidence.records.get(exchange)
+    found = [
+        ring_by_record(record, assumed, bound, evidence.mark)
+        for record in (file_record, stored)
+        if record is not None
+    ]
+    if not found:
+        name = record_name(exchange)
+        fault = evidence.damaged.get(name)
+        ignored = Ground("assumed", f"the record {name} is ignored: {fault}")
+        return replace(assumed, ground=ignored) if fault else assumed
+    if not all(ring.ground.is_certain for ring in found) or found[0].buckets == found[-1].buckets:
+        return found[0]
+    doubt = f"the record of {file_record and file_record.about} and that on the broker yield different rings"
     return replace(assumed, ground=Ground("assumed", doubt))
 
 
@@ -336,11 +336,11 @@ def read_mark(
     stamp = stamp_in(table_in(entry, "arguments"), cluster, vhost, node if isinstance(node, str) else None)
     mark = Mark(stamp, nodes=_nodes_of([entry]), persistent=entry.get("messages_persistent"))
     if count is None:
-        return replace(mark, doubt="there is no connection over AMQP")
+        return replace(mark, fault=InputError("there is no connection over AMQP"))
     try:
         return replace(mark, messages=count(MARK).messages)
     except RabbitChxError as error:
-        return replace(mark, doubt=str(error), is_down=isinstance(error, UnreachableError))
+        return replace(mark, fault=error)
 
 
 def read_homes(api: ManagementApi, vhost: str) -> dict[str, frozenset[str]]:

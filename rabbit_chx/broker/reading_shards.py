@@ -26,7 +26,7 @@ def read_sharded_exchange(
         NotFoundError: the exchange does not exist.
         MismatchError: no policy shards it, and it has no shards.
     """
-    exchange = LiveExchange.of(broker, name, release)
+    exchange = LiveExchange(broker, name, release)
     policy, shards = exchange.policy_definition, _read_shards(broker.api, exchange)
     is_sharded = SHARDS_PER_NODE in policy
     if not is_sharded and not shards:

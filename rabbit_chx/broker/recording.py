@@ -34,18 +34,14 @@ from rabbit_chx.errors import (
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.resuming import digest_of
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.records.live_rings import find_live_ring, find_recorded
+from rabbit_chx.records.live_rings import find_live_ring
 from rabbit_chx.records.mark import BOTH_MESSAGES, Mark, mark_arguments
 from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps, pending_arguments
 from rabbit_chx.records.ring_records import (
     RingRecord,
-    beginning,
-    doubt_since,
-    following,
     make_record,
     record_arguments,
     record_name,
-    why_void,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
@@ -134,9 +130,10 @@ class _Store:
     """
 
     def __init__(self, live: LiveTopology, broker: LiveBroker) -> None:
-        self.mark = evidence_of(live).mark
+        evidence = evidence_of(live)
+        self.mark = evidence.mark
         self._live, self._broker = live, broker
-        self._names = {*evidence_of(live).records}
+        self._names = {*map(record_name, evidence.records), *evidence.damaged}
 
     def has(self, exchange: str) -> bool:
         """Return True if the broker has a record of an exchange."""
@@ -178,12 +175,12 @@ class _Store:
         """
         if self.mark.holds:
             return
-        if self.mark.doubt:
+        if self.mark.fault is not None:
             raise MismatchError(
-                f"the messages of the queue {MARK} cannot be counted: {self.mark.doubt}", queue=MARK
+                f"the messages of the queue {MARK} cannot be counted: {self.mark.fault}", queue=MARK
             )
         broker, policies = self._broker, self.mark.policies
-        broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed().stamp)))
+        broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
         made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
         self.mark = replace(made, nodes={**self.mark.nodes, **made.nodes}, policies=policies, persistent=None)
         if not self.mark.holds:
@@ -194,65 +191,25 @@ class _Store:
             )
 
 
-def _exchange(
-    name: str, arguments: Mapping[str, object] | None = None, *, durable: bool = True
-) -> ExchangeDefinition:
-    return ExchangeDefinition(name, "fanout", durable, internal=True, arguments=arguments or {})
+def _exchange(name: str, arguments: Mapping[str, object] | None = None) -> ExchangeDefinition:
+    return ExchangeDefinition(name, "fanout", internal=True, arguments=arguments or {})
 
 
 def record_of(exchange: LiveExchange) -> RingRecord:
     """Return the record of the ring of an exchange, for a file. Nothing is stored."""
     place = {destination: number for number, destination in enumerate(exchange.ring.destinations)}
     ordered = sorted(exchange.members, key=lambda member: place.get(member.destination, len(place)))
-    record = make_record(exchange.name, exchange.ring, ordered)
-    return replace(
-        record, written=time_text(datetime.now(UTC)), writer=name_writer(), stamp=exchange.mark.stamp_now
-    )
+    return _sign(make_record(exchange.name, exchange.ring, ordered), exchange.mark)
 
 
-def _sign(record: RingRecord, mark: Mark) -> RingRecord:
-    """Return a record with the time, the writer and the stamp of the broker."""
-    stamp = mark.stamp_now
-    queues = (MARK, *(member.destination for member in record.members))
-    if not record.ring.release.follows(RESTART_KEEPS) and mark.strangers(queues):
+def _sign(record: RingRecord, mark: Mark, writer: str | None = None) -> RingRecord:
+    """Return a record with the time, the writer (None: this program) and the stamp of the broker."""
+    writer = name_writer() if writer is None else writer
+    own = replace(record.rings[-1], written=time_text(datetime.now(UTC)), writer=writer)
+    stamp, queues = mark.stamp_now, (MARK, *(member.destination for member in record.members))
+    if not own.release.follows(RESTART_KEEPS) and mark.strangers(queues):
         stamp = replace(stamp, start=None)
-    return replace(record, written=time_text(datetime.now(UTC)), writer=name_writer(), stamp=stamp)
-
-
-def _begin_record(name: str, live: LiveTopology, mark: Mark) -> RingRecord:
-    """Return the record of a ring before an apply, with the history of the record that the apply will store."""
-    found = find_live_ring(live, live.exchange(name), name)
-    record, former = _sign(make_record(name, found.ring, found.bound), mark), _find_former(name, live)
-    record = replace(record, ring=replace(record.ring, ground=found.ring.ground))
-    if former is None:
-        return record
-    return beginning(record, former, doubt_since(former, found.ring, found.bound, evidence_of(live).mark))
-
-
-def _end_record(record: RingRecord, begun: RingRecord | None, live: LiveTopology, mark: Mark) -> RingRecord:
-    """Return a record with its history: that which an apply has begun, or that of the former record."""
-    signed, former = _sign(record, mark), _find_former(record.exchange, live)
-    if begun is not None:
-        return replace(
-            signed, origin=begun.origin, began=begun.began, past=begun.past, number=begun.number + 1
-        )
-    if former is None:
-        return signed
-    return following(signed, former, doubt_since(former, record.ring, record.members, evidence_of(live).mark))
-
-
-def _find_former(name: str, live: LiveTopology) -> RingRecord | None:
-    """Return the former record of a ring, or what an apply that has not ended keeps of it."""
-    record, planned = evidence_of(live).kept.about(name)
-    if planned is not None:
-        return planned.record
-    return record if isinstance(record, RingRecord) else None
-
-
-def make_record_of(live: LiveTopology, name: str) -> RingRecord:
-    """Return the record of the ring of a live topology, without time and writer."""
-    live_ring = find_live_ring(live, live.exchange(name), name)
-    return make_record(name, live_ring.ring, live_ring.bound)
+    return replace(record, rings=(own,), stamp=stamp)
 
 
 def name_writer() -> str:
@@ -301,18 +258,20 @@ class RingKeeper:
         has_records = any(map(self._store.has, changing))
         if self._plan.changes:
             try:
-                if not self._plan.resumes:
+                is_new = not self._plan.resumes
+                if is_new:
                     self._drop_plan()
                 if self._records:
                     self._try_names(changing)
                     if changing:
                         self._store.make_mark()
-                    self._keep_plan(note)
+                    if is_new:
+                        self._keep_plan(note)
             except _NOT_STORED as error:
-                is_spoilt = isinstance(error, MismatchError) and not self._store.mark.doubt
-                if has_records and not is_spoilt:
+                fault = self._store.mark.fault
+                if has_records and (fault is not None or isinstance(error, AccessRefusedError)):
                     unchanged = f"{error}; the records of {listed(changing)} cannot be updated, so nothing was changed"
-                    if self._store.mark.is_down:
+                    if isinstance(fault, UnreachableError):
                         raise UnreachableError(unchanged, queue=MARK) from None
                     raise AccessRefusedError(
                         f"{unchanged}: let a user apply the plan who has {_NEEDED}",
@@ -337,9 +296,7 @@ class RingKeeper:
         )
 
     def _keep_plan(self, note: Callable[[str], None]) -> None:
-        """Store what a second run needs to repeat the plan, unless this one repeats another."""
-        if self._plan.resumes:
-            return
+        """Store what a second run needs to repeat the plan."""
         self._pending = _pending_of(self._plan, self._live, self._store.mark)
         arguments = pending_arguments(self._pending, self._live.facts.limits.frame_max)
         if arguments is None:
@@ -369,8 +326,8 @@ class RingKeeper:
         try:
             self._store.locate_queues()
             self._store.delete(_orphans(self._plan, self._live))
-            for name in _recordable(self._plan, self._live):
-                if self._finish(name):
+            for name, change in self._plan.rings.items():
+                if change.is_ring and self._finish(name):
                     recorded.add(name)
             if self._pending is not None or evidence_of(self._live).pending is not None:
                 self._drop_plan()
@@ -380,21 +337,26 @@ class RingKeeper:
 
     def _finish(self, name: str, *, is_early: bool = False) -> bool:
         """Store the record of a ring after the plan; return whether it has one."""
-        if _is_gone(self._plan, name):
+        change, planned = self._plan.rings[name], self._planned(name)
+        if change.way == "deleted" or change.ring_after is None:
             self._store.delete([name])
-        record = _record_after(self._plan, self._live, self._pending, name) if self._records else None
-        if record is None or _is_gone(self._plan, name):
             return False
-        if why := why_unrecordable(record, self._plan.wanted, self._live):
+        record = _record_after(self._plan, self._live, planned, name) if self._records else None
+        if record is None:
+            return False
+        if why := why_unrecordable(name, record.members, self._plan.wanted, self._live):
             self.notes.append(f"the order of the ring of {name} is not recorded on the broker: {why}")
             self._store.delete([name])
             return False
-        planned = None if self._pending is None else self._pending.rings.get(name)
-        if planned is None and has_record(self._live, record):
+        evidence = evidence_of(self._live)
+        if planned is None and evidence.proves(name, record.ring, record.members):
             return True
         self._store.make_mark()
-        begun = None if planned is None else planned.record
-        final = _end_record(record, begun, self._live, self._store.mark)
+        record = _sign(record, self._store.mark)
+        if planned is None or self._pending is None:
+            final = evidence.following(record, record.ring)
+        else:
+            final = planned.followed_by(record, self._pending.written)
         if self._store.store(replace(final, number=final.number - is_early)):
             return True
         frame_max = self._broker.amqp.frame_max
@@ -402,6 +364,9 @@ class RingKeeper:
             f"the record of the ring of {name} does not fit into a frame of {frame_max:,} bytes (frame_max), so the broker does not keep its order"
         )
         return False
+
+    def _planned(self, name: str) -> PlannedSteps | None:
+        return None if self._pending is None else self._pending.rings.get(name)
 
     def finish_after_refusal(self, *, is_unchanged: bool) -> None:
         """Store the records of the rings of which all steps are done, or none, after the broker has refused a change.
@@ -416,8 +381,8 @@ class RingKeeper:
                 )
                 if steps and done == steps:
                     self._finish(name, is_early=True)
-                former = evidence_of(self._live).records.get(record_name(name))
-                if not done and isinstance(former, RingRecord) and planned.record is not None:
+                former = evidence_of(self._live).records.get(name)
+                if not done and former is not None:
                     self._store.store(replace(former, number=planned.record.number))
             if is_unchanged and not self._plan.resumes:
                 self._drop_plan()
@@ -431,42 +396,39 @@ def _steps_of(name: str, changes: Iterable[PlannedChange]) -> Iterator[PlannedCh
             yield change
 
 
+#: The ways of a plan that make a ring whatever it was.
+_MADE = ("new", "replaced", "reset")
+
+
 def _list_changing(plan: Plan) -> list[str]:
     """Return the exchanges whose rings a plan changes, also those that it makes without members."""
-    names = [
-        change.binding.source if change.ring else change.name
-        for change in plan.changes
-        if change.ring or (change.action in ("create", "replace") and _has_ring(change.wanted))
-    ]
-    return list(dict.fromkeys(names))
+    rings = ((name, change) for name, change in plan.rings.items() if change.is_ring)
+    return [name for name, change in rings if change.steps or change.way in _MADE]
 
 
 def _pending_of(plan: Plan, live: LiveTopology, mark: Mark) -> PendingApply:
     """Return what a broker keeps of a plan until it is applied."""
-    changing = _list_changing(plan)
-    rings = {
-        name: PlannedSteps(
-            _begin_record(name, live, mark) if ring.is_ring else None,
-            tuple((step.action == "bind", step.binding.member) for step in ring.steps),
-            0 if ring.ring is None else len(ring.ring.early),
-            tuple(ring.moments),
-            {
-                "way": ring.way,
-                "unknown": ring.movement.unknown,
-                "transient_share": ring.movement.transient_share,
-            },
-        )
-        for name, ring in plan.rings.items()
-        if ring.is_moving or name in changing
+    rings, evidence = {}, evidence_of(live)
+    for name in _list_changing(plan):
+        change, found = plan.rings[name], find_live_ring(live, live.exchange(name), name)
+        record = _sign(make_record(name, found.ring, found.bound), mark, writer="")
+        before = evidence.following(record, found.ring)
+        steps = tuple((step.action == "bind", step.binding.member) for step in change.steps)
+        early = 0 if change.ring is None else len(change.ring.early)
+        rings[name] = PlannedSteps(before, steps, early, change.way)
+    movements = {
+        name: (change.moments, change.movement.unknown, change.movement.transient_share)
+        for name, change in plan.rings.items()
+        if change.is_moving or name in rings
     }
     return PendingApply(
-        (live.cluster, live.vhost),
-        digest_of(plan.wanted),
+        digest_of(plan.wanted, live),
         plan.checksum,
         time_text(datetime.now(UTC)),
         name_writer(),
         tuple(map(str, plan.changes)),
         rings,
+        movements,
     )
 
 
@@ -485,54 +447,27 @@ def _why_not_kept(plan: Plan, live: LiveTopology) -> str:
     return f"{len(plan.changes):,} changes do not fit into a frame of {live.facts.limits.frame_max:,} bytes (frame_max): {_NOT_REPEATED}"
 
 
-def _has_ring(subject: object) -> bool:
-    return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
-
-
-def _is_gone(plan: Plan, name: str) -> bool:
-    """Return True if an exchange does not have a ring after a plan."""
-    return any(
-        change.action in ("delete", "replace")
-        and (change.kind, change.name) == ("exchange", name)
-        and not _has_ring(change.wanted)
-        for change in plan.changes
-    )
-
-
-#: The ways of a plan that make a ring whatever it was.
-_MADE = ("new", "replaced", "reset")
-
-
 def _record_after(
-    plan: Plan, live: LiveTopology, pending: PendingApply | None, name: str
+    plan: Plan, live: LiveTopology, planned: PlannedSteps | None, name: str
 ) -> RingRecord | None:
-    """Return the record of a ring after a plan; None if the ring is not certain."""
-    exchange, change = live.exchange(name), plan.rings.get(name)
-    live_ring = find_live_ring(live, exchange, name)
-    planned = None if pending is None else pending.rings.get(name)
-    is_made = any(
-        (done.action, done.kind, done.name) in (("create", "exchange", name), ("replace", "exchange", name))
-        for done in plan.changes
-    )
-    if plan.resumes and planned is not None and planned.record is not None:
-        is_made = is_made or planned.about["way"] in _MADE or planned.record.ring.ground.is_certain
-    elif change is not None and (change.steps or change.way in _MADE):
-        is_made = is_made or change.way in _MADE or change.before.ground.is_certain
-    if not (is_made or live_ring.ring.ground.is_certain):
+    """Return the record of a ring after a plan; None if the ring is not certain. `planned`: its steps, if an earlier run began them."""
+    change, exchange = plan.rings[name], live.exchange(name)
+    found = find_live_ring(live, exchange, name)
+    way, before = (planned.way, planned.before) if planned else (change.way, change.before)
+    is_made = way in _MADE or ((planned or change.steps) and before.ground.is_certain)
+    if change.ring_after is None or not (is_made or found.ring.ground.is_certain):
         return None
-    after = None if change is None else change.ring_after
-    if change is None or not change.steps or after is None:
-        return make_record(name, after or live_ring.ring, live_ring.bound)
+    if not change.steps:
+        return make_record(name, change.ring_after, found.bound)
     wanted = plan.wanted.exchange(name)
-    known = [*live_ring.bound, *(planned.record.members if planned and planned.record else ())]
-    members = {member.binding: member for member in known} | {
-        member.binding: member for member in (wanted.ring if wanted and wanted.ring else ())
-    }
-    made = [members.get(binding, RingMember(*binding)) for binding in after.bindings or ()]
-    return replace(make_record(name, after, made), origin=live_ring.ring.provenance)
+    known = [*found.bound, *(planned.record.members if planned else ()), *((wanted and wanted.ring) or ())]
+    members = {member.binding: member for member in known}
+    bindings = change.ring_after.bindings or ()
+    made = [members.get(binding, RingMember(*binding)) for binding in bindings]
+    return replace(make_record(name, change.ring_after, made), origin=before.provenance)
 
 
-def why_unrecordable(record: RingRecord, *topologies: ObjectSet) -> str:
+def why_unrecordable(exchange: str, members: Iterable[RingMember], *topologies: ObjectSet) -> str:
     """Return why no record of a ring can last: what the broker deletes by itself comes back at another place; empty if one can.
 
     `topologies` have the exchange and its members, the first of them as they are to be.
@@ -540,58 +475,30 @@ def why_unrecordable(record: RingRecord, *topologies: ObjectSet) -> str:
     named_by: dict[object, ExchangeDefinition | QueueDefinition] = {}
     for side in reversed(topologies):
         named_by |= {one.ref: one for one in side.exchanges} | {one.ref: one for one in side.queues}
-    for place in (ExchangeRef(record.exchange), *(member.destination for member in record.members)):
+    for place in (ExchangeRef(exchange), *(member.destination for member in members)):
         named = named_by.get(place)
         if named is not None and named.why_transient:
             return f"{named.kind} {named.name} {named.why_transient}, and comes back at another place of the ring"
     return ""
 
 
-def _recordable(plan: Plan, live: LiveTopology) -> list[str]:
-    """Return the exchanges of a plan that have rings, and the other ones with a record that their live ring confirms.
-
-    A record of another order stays: it is what shows that a restart, or another program, has changed the ring.
-    """
-    planned = [name for name, change in plan.rings.items() if change.is_ring]
-    others = {
-        record.exchange for record in evidence_of(live).records.values() if isinstance(record, RingRecord)
-    }
-    return [
-        *planned,
-        *(name for name in sorted(others & live.rings.keys() - {*planned}) if _is_confirmed(live, name)),
-    ]
-
-
-def _is_confirmed(live: LiveTopology, name: str) -> bool:
-    found = find_recorded(live, name)
-    return found is not None and found.ring.buckets == live.rings[name].buckets
-
-
 def _orphans(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges that have records, and neither exist nor are made by the plan: records that an ended apply has left."""
-    exchanges = {
-        record.exchange for record in evidence_of(live).records.values() if isinstance(record, RingRecord)
-    }
     existing = {exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE}
-    return sorted(exchanges - existing - plan.rings.keys())
-
-
-def has_record(live: LiveTopology, record: RingRecord) -> bool:
-    """Return True if the broker has this record, and it proves the ring."""
-    stored, planned = evidence_of(live).kept.about(record.exchange)
-    if planned is not None or not isinstance(stored, RingRecord) or not stored.has_same_ring(record):
-        return False
-    return not why_void(stored, record.members, record.ring.release, evidence_of(live).mark)
+    return sorted(evidence_of(live).records.keys() - existing - plan.rings.keys())
 
 
 def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges whose records an application of an empty plan stores or deletes."""
-    found = [*_orphans(plan, live), *([PENDING_APPLY] if evidence_of(live).pending else [])]
-    for name in _recordable(plan, live):
-        record = _record_after(plan, live, evidence_of(live).pending, name)
-        is_kept = record_name(name) in evidence_of(live).records
-        if record and (
-            is_kept if why_unrecordable(record, plan.wanted, live) else not has_record(live, record)
+    evidence = evidence_of(live)
+    found = [*_orphans(plan, live), *([PENDING_APPLY] if evidence.pending else [])]
+    for name, change in plan.rings.items():
+        planned = evidence.steps_of(name) if plan.resumes else None
+        record = _record_after(plan, live, planned, name) if change.is_ring else None
+        if record is not None and (
+            name in evidence.records
+            if why_unrecordable(name, record.members, plan.wanted, live)
+            else not evidence.proves(name, record.ring, record.members)
         ):
             found.append(name)
     return found
@@ -611,8 +518,36 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
         AccessRefusedError: the user may not declare the exchanges or the mark.
         MismatchError: the mark does not keep its messages.
     """
+    records = {}
     with locked(broker):
-        return _record(expected, read_topology(broker), broker)
+        live = read_topology(broker)
+        store = _Store(live, broker)
+        for name, ring in expected.items():
+            found = find_live_ring(live, live.exchange(name), name)
+            if why := why_unrecordable(name, found.bound, live):
+                store.delete([name])
+                raise InputError(
+                    f"no record of the ring of {name} would last, and none is kept: {why}", exchange=name
+                )
+            if not ring.ground.is_certain:
+                raise InputError(
+                    f"the ring of {name} is {ring.provenance}, so it is not recorded: read it", exchange=name
+                )
+            if ring.provenance == "observed" and _has_bindings_of(live, name, ring):
+                live = live.with_rings({name: ring})
+                found = find_live_ring(live, live.exchange(name), name)
+            if live.rings.get(name) != ring:
+                raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
+            store.make_mark()
+            record = _sign(make_record(name, found.ring, found.bound), store.mark)
+            record = evidence_of(live).following(record, record.ring)
+            if not store.store(record):
+                raise InputError(
+                    f"the record of the ring of {name} does not fit into a frame of {broker.amqp.frame_max:,} bytes: use fewer members, or raise frame_max in the broker's configuration",
+                    exchange=name,
+                )
+            records[name] = record
+    return records
 
 
 def forget_records(exchange: str, broker: LiveBroker) -> None:
@@ -624,35 +559,6 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
         AccessRefusedError: the user may not delete it.
     """
     _Store(read_topology(broker), broker).delete([exchange])
-
-
-def _record(
-    expected: Mapping[str, HashRing], live: LiveTopology, broker: LiveBroker
-) -> dict[str, RingRecord]:
-    store, records = _Store(live, broker), {}
-    for name, ring in expected.items():
-        if why := why_unrecordable(make_record_of(live, name), live):
-            store.delete([name])
-            raise InputError(
-                f"no record of the ring of {name} would last, and none is kept: {why}", exchange=name
-            )
-        if not ring.ground.is_certain:
-            raise InputError(
-                f"the ring of {name} is {ring.provenance}, so it is not recorded: read it", exchange=name
-            )
-        if ring.provenance == "observed" and _has_bindings_of(live, name, ring):
-            live = live.with_rings({name: ring})
-        if live.rings.get(name) != ring:
-            raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
-        store.make_mark()
-        record = _end_record(make_record_of(live, name), None, live, store.mark)
-        if not store.store(record):
-            raise InputError(
-                f"the record of the ring of {name} does not fit into a frame of {broker.amqp.frame_max:,} bytes: use fewer members, or raise frame_max in the broker's configuration",
-                exchange=name,
-            )
-        records[name] = record
-    return records
 
 
 def _has_bindings_of(live: LiveTopology, name: str, ring: HashRing) -> bool:

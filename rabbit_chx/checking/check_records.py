@@ -17,7 +17,7 @@ from rabbit_chx.records.live_rings import (
     record_here,
 )
 from rabbit_chx.records.mark import has_restarted
-from rabbit_chx.records.ring_records import RingRecord, changes_since, record_name, why_void
+from rabbit_chx.records.ring_records import changes_since, why_void
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
@@ -82,8 +82,7 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
         return ""
     if not ring.ground.is_certain:
         return "no record to compare it with"
-    record = evidence_of(live).records.get(record_name(name))
-    if isinstance(record, RingRecord):
+    if (record := evidence_of(live).records.get(name)) is not None:
         why = why_void(record, live_ring.bound, ring.release, evidence_of(live).mark)
         return f"its record does not prove it ({why}), so it is compared with nothing; the command record replaces it"
     if ring.release.follows(RESTART_KEEPS):

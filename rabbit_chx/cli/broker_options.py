@@ -119,7 +119,7 @@ class BrokerAddresses:
             self.settings.masked_url, vhost, cluster, version, management=management, source=self.ring_source
         )
         release = read_release(ways.api, str(ways.overview()["rabbitmq_version"]))
-        return LiveExchange.of(ways, name, release)
+        return LiveExchange(ways, name, release)
 
     def broker(self) -> Broker:
         """Return a `Broker` with all options; it is not yet open."""

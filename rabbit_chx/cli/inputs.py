@@ -234,12 +234,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     stamp = Stamp(
         *(of if isinstance(of := document.get(name), str) else None for name in ("cluster", "vhost"))
     )
-    return replace(
-        make_record(document["exchange"], ring, bound),
-        written="an unknown time",
-        writer=name,
-        stamp=stamp,
-    )
+    return make_record(document["exchange"], ring, bound, written="an unknown time", writer=name, stamp=stamp)
 
 
 def _text_of(path: str, what: str, content: bytes | None = None) -> str:

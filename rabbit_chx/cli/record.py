@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from rabbit_chx.broker.recording import has_record, make_record_of, why_unrecordable
+from rabbit_chx.broker.recording import why_unrecordable
 from rabbit_chx.checking.check import certain_ring
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
@@ -28,9 +28,9 @@ from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.records.live_rings import live_hash_exchange, none_lasts
-from rabbit_chx.records.ring_records import RingRecord, limits_of, record_name
+from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange, none_lasts
+from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.rendering.document import Data, Document, Table
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import Shown
@@ -38,7 +38,7 @@ from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
-    from rabbit_chx.topology import LiveTopology
+    from rabbit_chx.topology import LiveTopology, RingMember
 
 _RECORDED = {
     "exchange": Shown("exchange"),
@@ -105,25 +105,22 @@ def record(
                 live = with_observed_ring(live, name, pairs)
             except NotDeterminedError as error:
                 raise evidence.to_continue(error, name, pairs) from None
-        _refuse_passing(opened, live, hashing)
+        bound = {name: find_live_ring(live, live.exchange(name), name).bound for name in hashing}
+        _refuse_passing(opened, live, bound)
         means = evidence_of(live).means
         remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}
-        made = {name: make_record_of(live, name) for name in rings}
-        stored = {
-            name: record
-            for name in rings
-            if isinstance(record := evidence_of(live).records.get(record_name(name)), RingRecord)
-        }
-        new = {name: ring for name, ring in rings.items() if not has_record(live, made[name])}
+        known = evidence_of(live)
+        stored = known.records
+        new = {name: ring for name, ring in rings.items() if not known.proves(name, ring, bound[name])}
         for name in new.keys() & stored.keys():
-            if stored[name].ring.buckets != made[name].ring.buckets:
+            if stored[name].ring.buckets != rings[name].buckets:
                 refused = _refuse(name, stored[name], yes=evidence.yes)
                 if refused is not None:
                     return Outcome(None, code=refused)
         written = opened.record(new)
-    for limit in limits_of(written.values(), evidence_of(live).mark):
-        say(limit)
+    if policies := known.mark.policies:
+        say(none_lasts(Means(voids=policies)))
     records = {**{name: stored[name] for name in rings if name not in new}, **written}
     rows = [
         (name, kept.origin, len(kept.members), kept.written, kept.writer, name in new)
@@ -133,11 +130,10 @@ def record(
     return Outcome(Document("records", [Data({"vhost": at.settings.vhost}), table]))
 
 
-def _refuse_passing(opened: Broker, live: LiveTopology, names: Iterable[str]) -> None:
+def _refuse_passing(opened: Broker, live: LiveTopology, bound: Mapping[str, tuple[RingMember, ...]]) -> None:
     """Refuse rings of which no record lasts, after what is stored of them is deleted."""
-    rings = {name: live.rings[name] for name in names if why_unrecordable(make_record_of(live, name), live)}
-    if rings:
-        opened.record(rings)
+    if names := [name for name, members in bound.items() if why_unrecordable(name, members, live)]:
+        opened.record({name: live.rings[name] for name in names})
 
 
 def _refuse(name: str, stored: RingRecord, *, yes: bool) -> ExitCode | None:

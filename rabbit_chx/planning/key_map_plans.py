@@ -90,7 +90,7 @@ def _members_after(
     """Return the members of a ring after the plan; None if the plan does not concern the ring."""
     if exchange is not None and exchange.ring is not None:
         return exchange.ring
-    _, planned = evidence_of(compared.live).kept.about(live.exchange)
+    planned = evidence_of(compared.live).steps_of(live.exchange)
     if compared.pending is not None and planned is not None:
         return members_after(planned)
     deleted, replaced = compared.deleted_refs, compared.replaced_refs

@@ -26,7 +26,6 @@ from rabbit_chx.planning.resuming import covers, find_pending, what_is_given_up
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingSteps
 from rabbit_chx.planning.shares import count_shares
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.records.pending_apply import PlannedSteps
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -77,15 +76,13 @@ def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
     compared, bindings, steps = _decide(compared)
     changes = order_changes(compared, bindings, steps)
     checksum = _checksum_of(compared, changes, steps)
-    pending = compared.pending
-    repeated: Mapping[str, PlannedSteps] = {}
-    resumes = ""
+    pending, repeated, resumes = compared.pending, None, ""
     if pending is not None and covers(pending, changes, steps):
         has_ended = pending.has_ended(evidence_of(compared.live).records)
         if not (changes and has_ended):
             checksum = pending.checksum
             resumes = "" if has_ended else str(pending)
-            repeated = pending.rings if changes else {}
+            repeated = pending if changes else None
     rings = count_shares(compared, changes, steps, repeated, propose=propose)
     refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
     unclear = tuple(possibly_denied_features(compared.live, changes))

@@ -7,7 +7,8 @@ bindings, and `ModulusHashExchange` contains the order of the bindings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, starmap
 from typing import NamedTuple
 
 from rabbit_chx.planning.comparison import Comparison, find_super_streams
@@ -20,7 +21,6 @@ from rabbit_chx.planning.proposals import (
     proposals_of,
     slots_as_written,
 )
-from rabbit_chx.planning.resuming import as_planned, movement_as_planned
 from rabbit_chx.planning.ring_plan import (
     KeyMapPlan,
     Movement,
@@ -29,7 +29,7 @@ from rabbit_chx.planning.ring_plan import (
     apply_steps,
 )
 from rabbit_chx.records.live_rings import LiveRing, find_live_ring, make_ring, may_have_publishers
-from rabbit_chx.records.pending_apply import PlannedSteps
+from rabbit_chx.records.pending_apply import PendingApply
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Provenance
@@ -72,7 +72,7 @@ def count_shares(
     compared: Comparison,
     changes: Sequence[PlannedChange],
     rings: Mapping[str, RingSteps],
-    resumed: Mapping[str, PlannedSteps],
+    repeated: PendingApply | None,
     *,
     propose: bool,
 ) -> dict[str, KeyMapPlan]:
@@ -82,7 +82,7 @@ def count_shares(
         compared: the two sides.
         changes: all changes of the plan, in order.
         rings: the steps of each ring, of `plan_rings`.
-        resumed: what the first run planned for each key map; empty if the plan repeats none.
+        repeated: the apply that the plan repeats, if any: its keys move from before the first run.
         propose: True: search alternatives that move fewer keys. Otherwise only rings over their limit have proposals.
     """
     counted = {name: _count_ring(name, ring, changes, compared) for name, ring in rings.items()}
@@ -96,11 +96,13 @@ def count_shares(
     for name, (before, after, movement, slots) in counted.items():
         ring, limit = rings.get(name), _find_limit(name, compared, before)
         proposals: tuple[RingProposal, ...] = ()
-        if (planned := resumed.get(name)) is not None:
+        if repeated is not None and name in repeated.movements:
+            pairs, unknown, transient = repeated.movements[name]
             has_flows = movement.has_flows and slots is None
-            movement = movement_as_planned(planned, has_flows=has_flows)  # noqa: PLW2901
-            ring = None if ring is None else as_planned(ring, planned)
-            before = before if ring is None else ring.before  # noqa: PLW2901
+            movement = Movement(tuple(starmap(Moment, pairs)), unknown, transient, has_flows)  # noqa: PLW2901
+            if ring is not None and name in repeated.rings:
+                before, way = repeated.rings[name].before, repeated.rings[name].way  # noqa: PLW2901
+                ring = replace(ring, before=before, way=way)
         elif ring is None:
             proposals = tuple(_propose_for_modulus(name, before, after, movement))
         elif propose or movement.exceeds(limit, before):
@@ -152,7 +154,7 @@ def _count_ring(
         is_rehashed = bool(lost and has_keys) and _is_rehashed(name, compared)
         moved = 1.0 if is_rehashed else _by_queue(ring, pair)[0].share_moved(_by_queue(ring, pair)[1])
         movement = Movement((Moment(lost, lost), Moment(moved, 0.0)), has_flows=not is_rehashed)
-    elif pair is not None:
+    elif pair is not None and ring.way != "repeated":  # the first run has counted those
         live_ring = find_live_ring(live, live.exchange(name), name)
         movement = Movement(_moments_by_queue(ring, live_ring, pair[0], changes))
     share = _find_transient(name, ring, compared)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rabbit_chx.records.mark import Mark
-from rabbit_chx.records.pending_apply import Kept, PendingApply
-from rabbit_chx.records.ring_records import Records
+from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps
+from rabbit_chx.records.ring_history import RingHistory
+from rabbit_chx.records.ring_records import RingRecord, doubt_since, record_name, why_void
+from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects.objects import RingMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,15 @@ class Evidence:
     """What shows the order of the rings of a broker.
 
     Attributes:
-        records: the records of rings, by the names of the exchanges that contain them.
+        records: the records of rings, by the exchanges that they are about.
+        damaged: what is wrong with the records that cannot be read, by their names.
         pending: the apply that has begun and not ended.
         mark: the mark of the vhost, which proves the records.
         is_administrator: True if the user has the tag ``administrator``, which tracing takes.
     """
 
-    records: Records = field(default_factory=dict, hash=False)
+    records: Mapping[str, RingRecord] = field(default_factory=dict, hash=False)
+    damaged: Mapping[str, str] = field(default_factory=dict, hash=False)
     pending: PendingApply | None = None
     mark: Mark = field(default_factory=Mark)
     is_administrator: bool = False
@@ -44,10 +50,43 @@ class Evidence:
         """How the user may learn the order of a ring."""
         return Means(self.is_administrator, "" if self.mark.holds else self.mark.policies)
 
-    @property
-    def kept(self) -> Kept:
-        """What the broker keeps of rings."""
-        return Kept(self.records, self.pending)
+    def steps_of(self, exchange: str) -> PlannedSteps | None:
+        """Return the steps of a ring that may not all be done; None if it has none, or a record that was stored since the begin."""
+        planned = None if self.pending is None else self.pending.rings.get(exchange)
+        record = self.records.get(exchange)
+        is_over = planned and record and record.number >= planned.record.number
+        return None if is_over else planned
+
+    def about(self, exchange: str) -> tuple[object, ...]:
+        """Return what is kept of a ring: to see whether it changes."""
+        name = record_name(exchange)
+        return self.records.get(exchange), self.damaged.get(name), self.steps_of(exchange)
+
+    def proves(self, exchange: str, ring: HashRing, bound: Iterable[RingMember]) -> bool:
+        """Return True if the record of an exchange proves its ring, so that it is known without a ring source."""
+        record = self.records.get(exchange)
+        if record is None or self.steps_of(exchange) is not None or record.ring.buckets != ring.buckets:
+            return False
+        return not why_void(record, bound, ring.release, self.mark)
+
+    def following(self, record: RingRecord, ring: HashRing) -> RingRecord:
+        """Return a new record of a ring, as far as that is known, behind the former one, or behind what an apply that has not ended keeps."""
+        former, planned = self.records.get(record.exchange), self.steps_of(record.exchange)
+        if planned is not None:
+            return planned.followed_by(record)
+        if former is None:
+            return record
+        doubt = doubt_since(former, ring, record.members, self.mark)
+        return record.behind(former.rings, "" if doubt else record.written, former.number + 1)
+
+    def history(self, exchange: str, ring: HashRing, bound: Iterable[RingMember]) -> RingHistory:
+        """Return the history of a ring, as far as it is known now: `bound` are the bindings that the broker lists."""
+        record, planned = self.records.get(exchange), self.steps_of(exchange)
+        if planned is not None:
+            return RingHistory(planned.known, ring, f"{self.pending} has not ended")
+        if record is None:
+            return RingHistory((), ring, "no record of it is on the broker")
+        return RingHistory(record.rings, ring, doubt_since(record, ring, bound, self.mark))
 
 
 def evidence_of(live: LiveTopology) -> Evidence:

@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rabbit_chx.checks import similar
-from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.records.mark import has_restarted
-from rabbit_chx.records.ring_records import RingRecord, changes_since, is_recorded, record_name
+from rabbit_chx.records.mark import why_foreign
+from rabbit_chx.records.ring_records import RingRecord, changes_since
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import AS_LISTED
@@ -95,14 +95,9 @@ def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name
 
 def record_here(live: LiveTopology, name: str) -> RingRecord | None:
     """Return the record of a ring if it was written on this broker, also if that has restarted since."""
-    record = evidence_of(live).records.get(record_name(name))
-    if not isinstance(record, RingRecord):
-        return None
-    try:
-        has_restarted(record.stamp, evidence_of(live).mark)
-    except NotDeterminedError:
-        return None
-    return record
+    evidence = evidence_of(live)
+    record = evidence.records.get(name)
+    return None if record is None or why_foreign(record.stamp, evidence.mark) else record
 
 
 def find_recorded(live: LiveTopology, name: str) -> RingRecord | None:
@@ -114,17 +109,10 @@ def find_recorded(live: LiveTopology, name: str) -> RingRecord | None:
 
 def read_without_record(live: LiveTopology) -> list[str]:
     """Return the exchanges whose rings were read, and that no record on the broker fits."""
-    found = []
-    for name, ring in live.rings.items():
-        bound = find_live_ring(live, live.exchange(name), name).bound
-        record = evidence_of(live).records.get(record_name(name))
-        if (
-            ring.provenance == "read"
-            and bound
-            and not is_recorded(ring, record, bound, evidence_of(live).mark)
-        ):
-            found.append(name)
-    return found
+    read = {name: ring for name, ring in live.rings.items() if ring.provenance == "read"}
+    bound = {name: find_live_ring(live, live.exchange(name), name).bound for name in read}
+    proves = evidence_of(live).proves
+    return [name for name, ring in read.items() if bound[name] and not proves(name, ring, bound[name])]
 
 
 def record_command(*names: str, **options: str) -> CommandLine:

@@ -13,7 +13,7 @@ messages  what they show
 ========  ==================================================================
 
 Of two messages, one has to be transient: other programs can publish to the queue, or move its messages and make them persistent. A stamp is
-what a record has of the mark when it is written. `has_restarted` compares both.
+what a record has of the mark when it is written. `why_foreign` and `has_restarted` compare both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rabbit_chx.errors import NotDeterminedError
+from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.topology.objects.own_names import MARK
 
 _IDENTITY, _START = "rabbit-chx-identity", "rabbit-chx-start"
@@ -59,19 +59,17 @@ class Mark:
         stamp: the cluster, the vhost, and the arguments of the queue; without identity if the queue does not exist.
         messages: the number of its messages, by a passive declaration; None if the broker does not count them.
         persistent: how many of them are persistent, by the last statistics of the broker; None if it has none.
-        doubt: why the broker does not count them.
-        is_down: whether that is because no node of the queue is up.
+        fault: why the broker does not count them; UnreachableError if no node of the queue is up.
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
     """
 
     stamp: Stamp = Stamp()
     messages: int | None = None
-    doubt: str = ""
+    fault: RabbitChxError | None = None
     policies: str = ""
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
     persistent: int | None = None
-    is_down: bool = False
 
     @property
     def holds(self) -> bool:
@@ -93,15 +91,10 @@ class Mark:
         named = (queue for queue in queues if isinstance(queue, str))
         return sorted(queue for queue in named if len(home) != 1 or self.nodes.get(queue) != home)
 
-    def renewed(self) -> Mark:
-        """Return the mark with a new start, and with a new identity unless it is the same broker as before."""
+    def renewed(self) -> Stamp:
+        """Return the stamp of the mark when it is made again: with a new start, and a new identity unless it is the same broker as before."""
         identity = self.stamp_now.identity or secrets.token_hex(8)
-        return replace(
-            self,
-            stamp=replace(self.stamp, identity=identity, start=secrets.token_hex(8)),
-            messages=None,
-            persistent=None,
-        )
+        return replace(self.stamp, identity=identity, start=secrets.token_hex(8))
 
 
 def mark_arguments(stamp: Stamp) -> dict[str, Any]:
@@ -111,32 +104,26 @@ def mark_arguments(stamp: Stamp) -> dict[str, Any]:
 
 def stamp_in(arguments: Mapping[str, Any], cluster: str | None, vhost: str, node: str | None = None) -> Stamp:
     """Return the stamp in the arguments of the queue, which is on a node."""
-    identity, start = arguments.get(_IDENTITY), arguments.get(_START)
-    return Stamp(
-        cluster,
-        vhost,
-        identity if isinstance(identity, str) else None,
-        start if isinstance(start, str) else None,
-        node,
-    )
+    found = (arguments.get(name) for name in (_IDENTITY, _START))
+    identity, start = (text if isinstance(text, str) else None for text in found)
+    return Stamp(cluster, vhost, identity, start, node)
 
 
 def has_restarted(stamp: Stamp, mark: Mark) -> bool:
-    """Return True if the node of the mark has started again since a record was written, or may have.
-
-    Raises:
-        NotDeterminedError: the record says nothing about this broker.
-    """
-    if reason := next(_faults(stamp, mark), ""):
-        raise NotDeterminedError(reason)
+    """Return True if the node of the mark has started again since a record of this broker was written, or may have."""
     return not mark.holds or stamp.identity is None or stamp.start != mark.stamp.start
 
 
-def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
-    """Yield why a record says nothing about this broker. One without an identity, of a file, is compared by cluster and vhost alone.
+def why_foreign(stamp: Stamp, mark: Mark) -> str:
+    """Return why a record says nothing about this broker; empty if it does.
 
-    The identity is that of one broker, and nodes of a cluster without a name report several.
+    One without an identity, of a file, is compared by cluster and vhost alone. The identity is that of one broker, and nodes of a cluster
+    without a name report several.
     """
+    return next(_faults(stamp, mark), "")
+
+
+def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
     now = mark.stamp
     for what in ("cluster", "vhost") if stamp.identity is None else ("vhost",):
         written, here = getattr(stamp, what), getattr(now, what)
@@ -158,7 +145,7 @@ def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
 def _message_faults(mark: Mark) -> Iterator[str]:
     """Yield why the messages of a mark show nothing."""
     if mark.messages is None:
-        yield f"the messages of the queue {MARK} cannot be counted: {mark.doubt}"
+        yield f"the messages of the queue {MARK} cannot be counted: {mark.fault}"
     elif mark.messages == 0:
         yield f"the queue {MARK} is empty{_because(mark)}: it was imported, copied or purged"
     elif mark.messages > BOTH_MESSAGES:

@@ -1,6 +1,6 @@
 """The history of a ring: what its last records say of their times. Values, without I/O.
 
-A record keeps the rings of the former ones (:mod:`rabbit_chx.records.ring_records`), in the order in which they were stored. A ring lasted
+A record has its ring behind those of the former ones (:mod:`rabbit_chx.records.ring_records`), in the order in which they were stored. A ring lasted
 from the time at which its record was written until the next change began. If that time is not known, because another program, a restart or an
 apply that ended early changed the ring, nothing is known of the time until the next record. The times are those of the writers' clocks: they
 are compared only where they rise from record to record.
@@ -26,7 +26,7 @@ MOST_RECORDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class PastRing:
+class DatedRing:
     """The ring of a record.
 
     Attributes:
@@ -53,7 +53,7 @@ class PastRing:
         """The time and the writer, in words."""
         return f"{self.written} by {self.writer}" if self.writer else self.written
 
-    def repeats(self, former: PastRing) -> bool:
+    def repeats(self, former: DatedRing) -> bool:
         """Return True if the former ring lasted until it was written, and is the same."""
         same = (self.buckets, self.release) == (former.buckets, former.release)
         return same and self.began == self.written
@@ -67,11 +67,11 @@ class PastRing:
         return ""
 
 
-def with_next(past: Sequence[PastRing], *rings: PastRing) -> tuple[PastRing, ...]:
-    """Return a history with further rings, without those that say nothing new and those that are too old."""
-    for ring in rings:
-        past = past if past and ring.repeats(past[-1]) else (*past, ring)
-    return tuple(past[-MOST_RECORDS + 1 :])
+def extended(rings: Sequence[DatedRing], ring: DatedRing) -> tuple[DatedRing, ...]:
+    """Return a history with a further ring, without its last one if that says nothing new, and without those that are too old."""
+    if len(rings) > 1 and rings[-1].repeats(rings[-2]):
+        rings = rings[:-1]
+    return (*rings, ring)[-MOST_RECORDS:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class RingAtTime:
     """The ring of a time. It is assumed, with the reason, if the records do not determine it."""
 
     moment: datetime
-    record: PastRing | None
+    record: DatedRing | None
     ring: HashRing
 
     @property
@@ -109,7 +109,7 @@ class RingHistory:
         doubt: why the last of the rings may not be there any more; empty if it is.
     """
 
-    rings: tuple[PastRing, ...]
+    rings: tuple[DatedRing, ...]
     now: HashRing
     doubt: str
 
@@ -135,22 +135,19 @@ class RingHistory:
             return f"its records begin at {self.rings[0].written}"
         return following[0].doubt_before(moment) if following else self.doubt
 
-    def _rises(self, ring: PastRing) -> bool:
+    def _rises(self, ring: DatedRing) -> bool:
         """Return True if the record of a ring is not older than those before it, nor newer than those after it."""
-        place = self.rings.index(ring)
-        times = [_time(each.written) for each in self.rings]
-        return all(time <= times[place] for time in times[:place]) and all(
-            time >= times[place] for time in times[place:]
-        )
+        place, times = self.rings.index(ring), [_time(each.written) for each in self.rings]
+        return max(times[: place + 1]) == times[place] == min(times[place:])
 
-    def changes(self) -> list[tuple[PastRing, float | None]]:
+    def changes(self) -> list[tuple[DatedRing, float | None]]:
         """Return each ring with the exact share of the keys that moved since the former one, the newest first."""
         moved = [None, *(_share_moved(*pair) for pair in pairwise(self.rings))]
         return list(zip(self.rings, moved, strict=False))[::-1]
 
 
 @lru_cache(maxsize=256)  # a page shows them again and again
-def _share_moved(before: PastRing, after: PastRing) -> float:
+def _share_moved(before: DatedRing, after: DatedRing) -> float:
     return 0.0 if before.buckets == after.buckets else before.ring.share_moved(after.ring)
 
 
@@ -161,51 +158,30 @@ def _time(text: str) -> datetime:
 # -- in a record: of each ring the runs of buckets that the next one does not have
 
 
-def past_to_json(past: Sequence[PastRing], buckets: Sequence[Place]) -> list[dict[str, Any]]:
-    """Return the history of a ring with these buckets."""
-    found, after = [], _runs(buckets)
-    for ring in reversed(past):
-        runs = _runs(ring.buckets)
+def rings_to_json(rings: Sequence[DatedRing]) -> list[Any]:
+    """Return a history, the newest ring first."""
+    found, after = list[Any](), list[Any]()
+    for ring in reversed(rings):
+        runs = [[place_to_json(place), len(list(run))] for place, run in groupby(ring.buckets)]
         head = _common(runs, after)
         tail = _common(runs[head:][::-1], after[head:][::-1])
-        found.append(
-            {
-                "written": ring.written,
-                "writer": ring.writer,
-                "began": ring.began,
-                "release": [ring.release.version, ring.release.store if ring.release.store_known else None],
-                "kept": [head, tail],
-                "runs": runs[head : len(runs) - tail],
-            }
-        )
+        release = [ring.release.version, ring.release.store if ring.release.store_known else None]
+        changed = runs[head : len(runs) - tail]
+        found.append([ring.written, ring.writer, ring.began, release, head, tail, changed])
         after = runs
     return found
 
 
-def past_from_json(found: Sequence[Any], buckets: Sequence[Place]) -> tuple[PastRing, ...]:
-    """Return the history of a ring with these buckets, as `past_to_json` has it."""
-    past, after = [], _runs(buckets)
-    for entry in found:
-        head, tail = entry["kept"]
-        after = [*after[:head], *entry["runs"], *after[len(after) - tail :]]
-        version, store = entry["release"]
+def rings_from_json(found: Sequence[Any]) -> tuple[DatedRing, ...]:
+    """Return a history, as `rings_to_json` has it."""
+    rings, runs = list[DatedRing](), list[Any]()
+    for written, writer, began, release, head, tail, changed in found:
+        runs = [*runs[:head], *changed, *runs[len(runs) - tail :]]
         places: list[Place] = []
-        for place, count in after:
+        for place, count in runs:
             places += [None if place is None else destination_from_json(place)] * count
-        past.append(
-            PastRing(
-                str(entry["written"]),
-                str(entry["writer"]),
-                tuple(places),
-                Release(version, store),
-                str(entry["began"]),
-            )
-        )
-    return tuple(reversed(past))
-
-
-def _runs(buckets: Sequence[Place]) -> list[list[Any]]:
-    return [[place_to_json(place), len(list(run))] for place, run in groupby(buckets)]
+        rings.append(DatedRing(str(written), str(writer), tuple(places), Release(*release), str(began)))
+    return tuple(reversed(rings))
 
 
 def _common(runs: Sequence[object], others: Sequence[object]) -> int:

@@ -1,6 +1,6 @@
 """The record of a ring: the order of its bindings, which the broker keeps in the arguments of an exchange. Values, without I/O.
 
-The management API lists bindings without their order. So `live/recording.py` stores the order beside them. A record proves the ring while the
+The management API lists bindings without their order. So `broker/recording.py` stores the order beside them. A record proves the ring while the
 broker lists exactly its bindings, with their arguments, on the broker of its mark (:mod:`rabbit_chx.records.mark`). Bindings that differ
 prove nothing: no rule of a release leads from them to one ring, since other bindings may have come and gone in between. Before an apply changes
 a ring, its record is deleted, and `pending_apply.py` keeps it until the apply ends.
@@ -16,16 +16,20 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any, TypeAlias
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 from rabbit_chx.amqp.frames import FRAME_MAX
-from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.records.mark import Mark, Stamp, has_restarted
-from rabbit_chx.records.ring_history import PastRing, past_from_json, past_to_json, with_next
+from rabbit_chx.errors import InputError
+from rabbit_chx.records.mark import Mark, Stamp, has_restarted, why_foreign
+from rabbit_chx.records.ring_history import (
+    DatedRing,
+    extended,
+    rings_from_json,
+    rings_to_json,
+)
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_binding, place_to_json
+from rabbit_chx.routing.bindings import destination_from_json, order_of_binding, place_to_json
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.objects.argument_table import plain
@@ -33,7 +37,7 @@ from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.objects.own_names import MARK, RECORD_PREFIX
 from rabbit_chx.words import listed
 
-_FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 3
+_FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 4
 _MOST_NAME_BYTES = 255
 #: Longer contents are compressed.
 _MOST_PLAIN_CHARACTERS = 60_000
@@ -47,59 +51,47 @@ class RingRecord:
 
     Attributes:
         exchange: the name of the exchange.
-        ring: the ring. Its ground is `recorded`, or that of the ring before an apply.
         members: all bindings, in the order of the ring as far as they have buckets.
+        rings: its ring, behind those of the former records, the oldest first.
+        end_known: what `HashRing` says of its end.
         origin: the provenance of the order.
-        written: the time, in ISO 8601 and UTC.
-        writer: the user, the host and the program.
         stamp: the broker when the record was written.
-        began: the time at which the ring of the former record began to change; empty if that is not known.
-        past: the rings of the former records, the oldest first.
         number: how many records of the ring the broker has been given; an apply counts twice.
     """
 
     exchange: str
-    ring: HashRing
     members: tuple[RingMember, ...]
+    rings: tuple[DatedRing, ...]
+    end_known: bool = True
     origin: Provenance = "read"
-    written: str = ""
-    writer: str = ""
     stamp: Stamp = field(default_factory=Stamp)
-    began: str = ""
-    past: tuple[PastRing, ...] = ()
     number: int = 1
 
     @property
-    def history(self) -> tuple[PastRing, ...]:
-        """Its ring after those of the former records."""
-        own = PastRing(self.written, self.writer, self.ring.buckets, self.ring.release, self.began)
-        return (*self.past, own)
+    def ring(self) -> HashRing:
+        """The ring."""
+        last, bindings = self.rings[-1], dict.fromkeys(member.binding for member in self.members)
+        return HashRing(last.buckets, last.release, Ground("recorded"), tuple(bindings), self.end_known)
+
+    @property
+    def written(self) -> str:
+        """The time at which it was written, in ISO 8601 and UTC."""
+        return self.rings[-1].written
+
+    @property
+    def writer(self) -> str:
+        """The user, the host and the program."""
+        return self.rings[-1].writer
 
     @property
     def about(self) -> str:
         """The time and the writer, in words."""
-        return f"{self.written} by {self.writer}"
+        return self.rings[-1].about
 
-    def has_same_ring(self, other: RingRecord) -> bool:
-        """Return True if another record has the same ring."""
-        return (
-            self.exchange == other.exchange
-            and self.ring == other.ring
-            and self.ring.end_known == other.ring.end_known
-            and Counter(self.members) == Counter(other.members)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRecord:
-    """An exchange with the name of a record and other contents. `problem` names what is wrong."""
-
-    name: str
-    problem: str
-
-
-#: What the broker keeps as the record of each ring, by the name of its exchange.
-Records: TypeAlias = Mapping[str, RingRecord | DamagedRecord]
+    def behind(self, rings: Sequence[DatedRing], began: str, number: int) -> RingRecord:
+        """Return the record of that number behind former rings; the last of these `began` to change then, or at a time that is not known."""
+        own = replace(self.rings[-1], began=began)
+        return replace(self, rings=extended(rings, own), number=number)
 
 
 def record_name(exchange: str) -> str:
@@ -122,27 +114,22 @@ def why_void(record: RingRecord, bound: Iterable[RingMember], release: Release, 
         release: the broker's release.
         mark: the mark of the vhost.
     """
-    try:
-        is_restarted = has_restarted(record.stamp, mark)
-    except NotDeterminedError as error:
-        return str(error)
-    return next(_doubts(record, tuple(bound), release, mark, is_restarted=is_restarted), "")
+    return next(_doubts(record, tuple(bound), release, mark), "")
 
 
-def _doubts(
-    record: RingRecord, bound: Sequence[RingMember], release: Release, mark: Mark, *, is_restarted: bool
-) -> Iterator[str]:
-    """Yield why a record of this broker does not prove a ring."""
-    before = record.ring.release
+def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, mark: Mark) -> Iterator[str]:
+    if foreign := why_foreign(record.stamp, mark):
+        yield foreign
+    before, is_restarted = record.ring.release, has_restarted(record.stamp, mark)
+    keeps = release.follows(RESTART_KEEPS) and before.follows(RESTART_KEEPS)
     if not release.store_known:
         yield "the metadata store is not known, because the user may not list feature flags, and Mnesia changes the order at a restart"
-    keeps = release.follows(RESTART_KEEPS) and before.follows(RESTART_KEEPS)
     if not keeps and release != before:
         yield f"it is of RabbitMQ {before}, and this is {release}, which made the ring again"
-    if not keeps and is_restarted and None in (record.stamp.identity, record.stamp.start):
-        yield "nothing shows that the broker has not restarted since, and a restart on Mnesia changes the order"
     if not keeps and is_restarted:
-        yield "the broker has restarted since, and a restart on Mnesia changes the order"
+        is_seen = None not in (record.stamp.identity, record.stamp.start)
+        seen = "the broker has restarted" if is_seen else "nothing shows that the broker has not restarted"
+        yield f"{seen} since, and a restart on Mnesia changes the order"
     if changes := changes_since(record, bound):
         yield f"other software has {changes} since"
     if not keeps and (strangers := mark.strangers([MARK, *(member.destination for member in bound)])):
@@ -151,7 +138,7 @@ def _doubts(
             "and is not seen"
         )
     silent = {member.destination for member in bound} - {*record.ring.buckets}
-    if keeps and is_restarted and silent:
+    if is_restarted and silent:
         named = listed(sorted(map(str, silent)))
         yield f"the broker has restarted since, and {named} is bound without buckets, which a restart adds"
 
@@ -175,19 +162,15 @@ def _show_members(members: Iterable[RingMember]) -> str:
 
 
 def ring_by_record(
-    record: RingRecord | DamagedRecord, assumed: HashRing, bound: Iterable[RingMember], mark: Mark
+    record: RingRecord, assumed: HashRing, bound: Iterable[RingMember], mark: Mark
 ) -> HashRing:
     """Return the ring that a record proves, or a likely one with the reason: that of the record as far as its members are bound."""
-    if isinstance(record, DamagedRecord):
-        doubt = f"the record {record.name} is ignored: {record.problem}"
-        return replace(assumed, ground=Ground("assumed", doubt))
     bound = tuple(bound)
     void = why_void(record, bound, assumed.release, mark)
     if not void:
-        return replace(record.ring, release=assumed.release, ground=Ground("recorded"))
-    likely = likely_ring(record, assumed, bound)
+        return replace(record.ring, release=assumed.release)
     doubt = f"the record of {record.about} does not determine it: {void}"
-    return replace(likely, ground=Ground("assumed", doubt))
+    return replace(likely_ring(record, assumed, bound), ground=Ground("assumed", doubt))
 
 
 def likely_ring(record: RingRecord, assumed: HashRing, bound: Iterable[RingMember]) -> HashRing:
@@ -201,42 +184,12 @@ def likely_ring(record: RingRecord, assumed: HashRing, bound: Iterable[RingMembe
         return assumed
 
 
-def is_recorded(
-    ring: HashRing, record: RingRecord | DamagedRecord | None, bound: Iterable[RingMember], mark: Mark
-) -> bool:
-    """Return True if the record of an exchange proves its ring, so that it is known without a ring source."""
-    if record is None:
-        return False
-    proven = ring_by_record(record, replace(ring, ground=Ground("assumed")), bound, mark)
-    return proven.ground.is_certain and proven.buckets == ring.buckets
-
-
 def doubt_since(record: RingRecord, ring: HashRing, bound: Iterable[RingMember], mark: Mark) -> str:
     """Return why the ring of a record may not have lasted until now; empty if it has. `ring` is that of now, as far as it is known."""
     doubt = why_void(record, bound, ring.release, mark)
     if not doubt and ring.ground.is_certain and ring.buckets != record.ring.buckets:
         return f"the order was changed since {record.written}, and not by this program"
     return doubt
-
-
-def following(record: RingRecord, former: RingRecord, doubt: str) -> RingRecord:
-    """Return a record with the history of the former one. `doubt`: why the ring of that may not have lasted until now; empty if it has."""
-    past = with_next(former.past, former.history[-1])
-    return replace(record, began="" if doubt else record.written, past=past, number=former.number + 1)
-
-
-def beginning(record: RingRecord, former: RingRecord, doubt: str) -> RingRecord:
-    """Return the record of a ring before an apply, with the history of what the apply will store. A ring that was read is part of it."""
-    if doubt and record.ring.ground.is_certain:
-        former, doubt = replace(following(record, former, doubt), writer=""), ""
-    return following(record, former, doubt)
-
-
-def limits_of(records: Iterable[RingRecord], mark: Mark) -> Iterator[str]:
-    """Yield what will make new records void although the release keeps rings."""
-    for record in records:
-        if mark.policies:
-            yield f"{mark.policies} takes messages of the queue {MARK} away, which makes the record of {record.exchange} void"
 
 
 # -- the record as arguments of an exchange
@@ -249,9 +202,9 @@ def record_arguments(record: RingRecord, frame_max: int = FRAME_MAX) -> dict[str
     """
     head = {"exchange": record.exchange, "written": record.written, "writer": record.writer}
     while (arguments := seal(_FORMAT, _FORMAT_VERSION, head, record_content(record), frame_max)) is None:
-        if not record.past:
+        if len(record.rings) == 1:
             return None
-        record = replace(record, past=record.past[1:])
+        record = replace(record, rings=record.rings[1:])
     return arguments
 
 
@@ -298,7 +251,6 @@ def unseal(format_: str, version: int, noun: str, arguments: Mapping[str, Any]) 
 
 def record_content(record: RingRecord) -> dict[str, Any]:
     """Return a record as JSON."""
-    ring, stamp = record.ring, record.stamp
     return {
         "exchange": record.exchange,
         "members": [
@@ -309,20 +261,10 @@ def record_content(record: RingRecord) -> dict[str, Any]:
             ]
             for member in record.members
         ],
-        "buckets": [[place_to_json(place), len(list(run))] for place, run in groupby(ring.buckets)],
-        "end_known": ring.end_known,
-        "release": [ring.release.version, ring.release.store if ring.release.store_known else None],
+        "rings": rings_to_json(record.rings),
+        "end_known": record.end_known,
         "origin": record.origin,
-        "ground": ring.ground.origin,
-        "written": record.written,
-        "writer": record.writer,
-        "cluster": stamp.cluster,
-        "vhost": stamp.vhost,
-        "identity": stamp.identity,
-        "start": stamp.start,
-        "node": stamp.node,
-        "began": record.began,
-        "past": past_to_json(record.past, ring.buckets),
+        "stamp": astuple(record.stamp),
         "number": record.number,
     }
 
@@ -350,63 +292,69 @@ def record_in(content: Any) -> RingRecord:
         RingMember(destination_from_json(place), str(key), *arguments)
         for place, key, *arguments in content["members"]
     )
-    version, store = content["release"]
-    buckets: list[Place] = []
-    for place, count in content["buckets"]:
-        buckets += [None if place is None else destination_from_json(place)] * count
     origin = content["origin"]
     if origin not in PROVENANCES:
         raise InputError(f"the provenance {origin!r:.40} of its order is unknown: update rabbit-chx")
-    return RingRecord(
+    record = RingRecord(
         str(content["exchange"]),
-        HashRing(
-            tuple(buckets),
-            Release(version, store),
-            Ground(content["ground"]),
-            tuple(dict.fromkeys(member.binding for member in members)),
-            content["end_known"] is True,
-        ),
         members,
+        rings_from_json(content["rings"]),
+        content["end_known"] is True,
         origin,
-        str(content["written"]),
-        str(content["writer"]),
-        Stamp(*(content[name] for name in ("cluster", "vhost", "identity", "start", "node"))),
-        str(content["began"]),
-        past_from_json(content["past"], buckets),
+        Stamp(*content["stamp"]),
         int(content["number"]),
     )
+    _ = record.ring  # refuses buckets and bindings of other types
+    return record
 
 
-def records_in(exchanges: Iterable[Mapping[str, Any]]) -> dict[str, RingRecord | DamagedRecord]:
-    """Return the records among the exchanges that the management API lists, by their names."""
-    records: dict[str, RingRecord | DamagedRecord] = {}
+def records_in(exchanges: Iterable[Mapping[str, Any]]) -> tuple[dict[str, RingRecord], dict[str, str]]:
+    """Return the records among the exchanges that the management API lists, by the exchanges that they are about.
+
+    Return also what is wrong with those that cannot be read, by their own names.
+    """
+    records, damaged = dict[str, RingRecord](), dict[str, str]()
     for entry in exchanges:
         name = entry["name"]
         if not isinstance(name, str) or not name.startswith(RECORD_PREFIX):
             continue
         try:
-            record = read_record(entry.get("arguments") or {})
+            record = _read_named(name, entry.get("arguments") or {})
         except InputError as error:
-            records[name] = DamagedRecord(name, str(error))
+            damaged[name] = str(error)
         else:
-            if name != record_name(record.exchange):
-                records[name] = DamagedRecord(name, f"it is the record of exchange {record.exchange!r}")
-            elif record.stamp.identity is None:
-                records[name] = DamagedRecord(name, f"it does not name the queue {MARK} that proves it")
-            else:
-                records[name] = record
-    return records
+            records[record.exchange] = record
+    return records, damaged
 
 
-def make_record(exchange: str, ring: HashRing, bound: Iterable[RingMember]) -> RingRecord:
-    """Return the record of a ring that is certain, without time, writer and stamp.
+def _read_named(name: str, arguments: Mapping[str, Any]) -> RingRecord:
+    record = read_record(arguments)
+    if name != record_name(record.exchange):
+        raise InputError(f"it is the record of exchange {record.exchange!r}")
+    if record.stamp.identity is None:
+        raise InputError(f"it does not name the queue {MARK} that proves it")
+    return record
+
+
+def make_record(
+    exchange: str,
+    ring: HashRing,
+    bound: Iterable[RingMember],
+    *,
+    written: str = "",
+    writer: str = "",
+    stamp: Stamp | None = None,
+) -> RingRecord:
+    """Return the record of a ring, without former rings.
 
     Args:
         exchange: the exchange's name.
         ring: the ring.
         bound: its bindings, in ring order as far as they have buckets.
+        written: the time.
+        writer: who writes it.
+        stamp: the broker.
     """
     members = tuple(replace(member, slots=None) for member in bound)
-    bindings = tuple(dict.fromkeys(member.binding for member in members))
-    recorded = HashRing(ring.buckets, ring.release, Ground("recorded"), bindings, ring.end_known)
-    return RingRecord(exchange, recorded, members, ring.provenance)
+    own = DatedRing(written, writer, ring.buckets, ring.release)
+    return RingRecord(exchange, members, (own,), ring.end_known, ring.provenance, stamp or Stamp())

@@ -20,7 +20,7 @@ from fuzzing import told
 from rabbit_chx.broker.live_broker import QueueCounts
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.reading import OVERVIEW, read_bindings, read_consumer_tags, read_topology
+from rabbit_chx.broker.reading import OVERVIEW, read_bindings, read_consumer_tags, read_release, read_topology
 from rabbit_chx.broker.reading_shards import read_sharded_exchange
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.planning.plan import plan
@@ -89,7 +89,7 @@ def read_all(broker: Any) -> None:
 
 def read_exchange(name: str) -> Callable[[Any], None]:
     def read(broker: Any) -> None:
-        exchange = LiveExchange(broker.api, "/", name, count=broker.count)
+        exchange = LiveExchange(broker, name, read_release(broker.api), broker.count)
         exchange.key_map()
         exchange.mirror()
         assert exchange.alternate is None or isinstance(exchange.alternate, str)
@@ -99,7 +99,7 @@ def read_exchange(name: str) -> Callable[[Any], None]:
 
 
 def read_shards(broker: Any) -> None:
-    release = LiveExchange(broker.api, "/", "images").release
+    release = read_release(broker.api)
     assert read_sharded_exchange(broker, "images", release, counts=True).shards
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.broker import reading_shards
+from rabbit_chx.broker import live_exchange, reading_shards
 from rabbit_chx.broker.live_exchange import LiveExchange, read_ring
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.records.mark import Stamp
@@ -46,6 +46,9 @@ class Api:
             f"exchanges v {name} bindings source": [entry for entry in bindings if entry["source"] == name],
             f"exchanges v {name} bindings destination": [],
             "exchanges v": [exchange, SLOT],
+            "overview": {},
+            "policies v": [],
+            "operator-policies v": [],
             "bindings v": [*bindings],
             "policies v park": {"definition": {"alternate-exchange": "parking"}},
             "queues v": [{"name": "q1", "message_stats": {"publish_details": {"rate": 2}}}, {"name": "q2"}],
@@ -63,8 +66,10 @@ class Api:
     get_list = get
 
 
-def live(api: Any, name: str = "orders", **how: Any) -> LiveExchange:
-    return LiveExchange(api, "v", name, RELEASE, **how)
+def live(api: Any, name: str = "orders", read_rings: Any = None) -> LiveExchange:
+    ways: Any = SimpleNamespace(api=api, vhost="v", has_source=read_rings is not None, file_records={})
+    ways.read_rings = read_rings
+    return LiveExchange(ways, name, RELEASE)
 
 
 def test_an_exchange_of_queues_takes_a_request_for_each_part() -> None:
@@ -156,7 +161,7 @@ def test_a_ring_is_read_over_amqp_alone_only_by_a_source(
     monkeypatch: pytest.MonkeyPatch, sides: tuple[bool, bool]
 ) -> None:
     ring = HashRing.from_buckets(["q1"], RELEASE)
-    monkeypatch.setattr(LiveExchange, "of", lambda *_: SimpleNamespace(ring=ring))
+    monkeypatch.setattr(live_exchange, "LiveExchange", lambda *_: SimpleNamespace(ring=ring))
     broker: Any = SimpleNamespace(
         has_management=sides[0], has_source=sides[1], amqp=SimpleNamespace(count=None)
     )
@@ -167,7 +172,7 @@ def test_shards_that_no_policy_makes_any_more_are_read(monkeypatch: pytest.Monke
     names = shard_names("images", ["rabbit@a"], 2)
     exchange = SimpleNamespace(name="images", vhost="v", type="x-modulus-hash", policy_definition={})
     exchange.bindings = [(names[1], "7"), ("other", "")]
-    monkeypatch.setattr(LiveExchange, "of", lambda *_: exchange)
+    monkeypatch.setattr(reading_shards, "LiveExchange", lambda *_: exchange)
     monkeypatch.setattr(reading_shards, "read_nodes", lambda _: {})
     listed = {"items": [{"name": names[0], "type": "quorum"}], "page_count": 1}
     broker: Any = SimpleNamespace(api=SimpleNamespace(get=lambda *_, **__: listed))

@@ -12,12 +12,12 @@ HERE = Mark(Stamp("rabbit@one", "/", "m", "s"), 2)
 
 def test_a_mark_that_is_made_again_keeps_its_identity_only_after_a_restart() -> None:
     """So records from before are those of the same broker, which has restarted since; after an import they are void."""
-    restarted = replace(HERE, messages=1).renewed().stamp
+    restarted = replace(HERE, messages=1).renewed()
     assert (restarted.identity, restarted.cluster, restarted.vhost) == ("m", "rabbit@one", "/")
     assert restarted.start != HERE.stamp.start
     for messages in (0, 3, None):
-        assert replace(HERE, messages=messages).renewed().stamp.identity != "m"
-    assert Mark(Stamp("rabbit@one", "/")).renewed().stamp.identity is not None
+        assert replace(HERE, messages=messages).renewed().identity != "m"
+    assert Mark(Stamp("rabbit@one", "/")).renewed().identity is not None
 
 
 def test_a_stamp_has_what_the_mark_proves() -> None:
@@ -32,7 +32,7 @@ def test_a_stamp_has_what_the_mark_proves() -> None:
 def test_two_persistent_messages_are_those_of_others() -> None:
     """One of the own messages is transient. Statistics may be older than both messages."""
     assert [replace(HERE, persistent=count).holds for count in (None, 0, 1, 2)] == [True, True, True, False]
-    assert replace(HERE, persistent=2).renewed().stamp.identity != "m"
+    assert replace(HERE, persistent=2).renewed().identity != "m"
 
 
 def test_queues_on_other_nodes_are_strangers() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
@@ -12,19 +11,15 @@ from itertools import starmap
 import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, Release
+from rabbit_chx.records.evidence import Evidence
 from rabbit_chx.records.mark import BOTH_MESSAGES, Mark, Stamp
-from rabbit_chx.records.pending_apply import Kept, PendingApply, PlannedSteps, history_of
-from rabbit_chx.records.ring_history import MOST_RECORDS, PastRing, RingHistory
+from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps, pending_arguments, read_pending
+from rabbit_chx.records.ring_history import MOST_RECORDS, DatedRing, RingHistory
 from rabbit_chx.records.ring_records import (
-    DamagedRecord,
     RingRecord,
-    beginning,
-    doubt_since,
-    following,
     make_record,
     read_record,
     record_arguments,
-    record_name,
     ring_by_record,
 )
 from rabbit_chx.routing import Binding
@@ -61,11 +56,15 @@ class Life:
 
     def history(self) -> RingHistory:
         """Return what a program without a ring source reads."""
-        live, records = replace(self.ring, ground=UNORDERED), dict[str, RingRecord | DamagedRecord]()
+        live, evidence = replace(self.ring, ground=UNORDERED), self.evidence()
         if self.record is not None:
             live = ring_by_record(self.record, live, self.bound, self.mark)
-            records[record_name("x")] = self.record
-        return history_of("x", Kept(records, self.pending), live, self.bound, self.mark)
+        return evidence.history("x", live, self.bound)
+
+    def evidence(self) -> Evidence:
+        """Return what a broker keeps of the ring."""
+        records = {} if self.record is None else {"x": self.record}
+        return Evidence(records, pending=self.pending, mark=self.mark)
 
     def step(self) -> tuple[bool, Binding]:
         bound = self.ring.bindings or ()
@@ -76,51 +75,47 @@ class Life:
     def change(self, is_bind: bool, binding: Binding) -> None:  # noqa: FBT001
         self.ring = self.ring.bind(*binding) if is_bind else self.ring.unbind(*binding)
 
-    def _made(self) -> RingRecord:
+    def _made(self, writer: str = "us") -> RingRecord:
         """Return a record of the ring, which was read."""
         time = time_text(START + timedelta(minutes=len(self.truth)))
-        made = make_record("x", replace(self.ring, ground=Ground("read")), self.bound)
-        return replace(made, written=time, writer="us", stamp=self.mark.stamp_now)
+        read = replace(self.ring, ground=Ground("read"))
+        return make_record("x", read, self.bound, written=time, writer=writer, stamp=self.mark.stamp_now)
 
-    def _after_former(
-        self, record: RingRecord, follow: Callable[[RingRecord, RingRecord, str], RingRecord] = following
-    ) -> RingRecord:
-        if self.pending is not None:
-            former = self.pending.rings["x"].record
-            assert former is not None
-            return follow(record, former, "an apply has not ended")
-        if self.record is None:
-            return record
-        doubt = doubt_since(self.record, replace(self.ring, ground=Ground("read")), self.bound, self.mark)
-        return follow(record, self.record, doubt)
-
-    def store(self, begun: RingRecord | None = None) -> None:
+    def store(self) -> None:
         """Store a record of the ring; it is what its JSON says."""
-        record = self._after_former(self._made())
-        if begun is not None:
-            record = replace(self._made(), began=begun.began, past=begun.past, number=begun.number + 1)
+        record = self.evidence().following(self._made(), self._made().ring)
+        self._keep(record)
+
+    def _keep(self, record: RingRecord) -> None:
         if not self.mark.holds:
-            self.mark = replace(self.mark.renewed(), messages=BOTH_MESSAGES)
+            self.mark = replace(self.mark, stamp=self.mark.renewed(), messages=BOTH_MESSAGES)
         self.record = read_record(record_arguments(replace(record, stamp=self.mark.stamp_now)) or {})
         self.pending = None
 
-    def begin(self, *steps: tuple[bool, Binding]) -> RingRecord:
-        """Begin an apply, in the place of the record."""
-        begun = self._after_former(self._made(), beginning)
-        rings = {"x": PlannedSteps(begun, steps, 0, (), {})}
-        self.pending, self.record = PendingApply((None, None), "", "", begun.written, "us", (), rings), None
-        return begun
+    def begin(self, *steps: tuple[bool, Binding]) -> PendingApply:
+        """Begin an apply, in the place of the record; it is what its JSON says."""
+        made = self._made(writer="")
+        before = self.evidence().following(made, made.ring)
+        rings = {"x": PlannedSteps(before, steps, 0, "by-order")}
+        pending = PendingApply("", "", made.written, "us", (), rings, {"x": (((0.5, 0.1),), "", 0.0)})
+        self.pending, self.record = read_pending(pending_arguments(pending, 131_072) or {}), None
+        assert self.pending == pending
+        return pending
+
+    def end(self, pending: PendingApply) -> None:
+        """End an apply."""
+        self._keep(pending.rings["x"].followed_by(self._made(), pending.written))
 
     def live(self, event: str) -> None:
         """Let something happen, and note the ring."""
         if event in ("apply", "killed apply"):
             step = self.step()
-            begun = self.begin(step)
+            pending = self.begin(step)
             if event == "apply" or self._random.random() < 0.5:
                 self.change(*step)
             self.truth.append(None)
             if event == "apply":
-                self.store(begun)
+                self.end(pending)
         elif event == "record":
             self.store()
         elif event == "other":
@@ -186,7 +181,8 @@ def test_a_time_that_is_not_determined_has_its_reason() -> None:
         unknown, unknown, f"an apply of us changed the ring from {minute[3]} to {minute[4]}", "",
     ]  # fmt: skip
     assert doubts(lived("record", "other"))[1:] == [changed] * 2
-    killed = doubts(lived("record", "killed apply"))[1:]
+    known, *killed = doubts(lived("record", "killed apply"))[1:]
+    assert not known
     assert all(doubt.endswith("by us has not ended") for doubt in killed)
     after = f"it was changed before {minute[4]}, and the time is not known"
     assert doubts(lived("record", "killed apply", "record"))[1:] == [after] * 3 + [""]
@@ -199,7 +195,7 @@ def test_a_clock_that_was_wrong_once_makes_the_times_beside_it_unknown() -> None
     for wrong in (-60, 60):
         minutes = [0, 10 + wrong, 20, 30, 40]
         rings = tuple(
-            PastRing(time_text(START + timedelta(minutes=minute)), "u", (f"q{n}",), KHEPRI, "-" if n else "")
+            DatedRing(time_text(START + timedelta(minutes=minute)), "u", (f"q{n}",), KHEPRI, "-" if n else "")
             for n, minute in enumerate(minutes)
         )
         rings = tuple(replace(ring, began=ring.written) if ring.began else ring for ring in rings)
@@ -232,16 +228,16 @@ def test_a_history_never_makes_a_record_too_large(members: int) -> None:
     places = [ExchangeRef(f"orders.slot.{n:05}") if n % 2 else f"orders.queue.{n:05}" for n in range(members)]
     random_ = random.Random(1)  # noqa: S311
     past = tuple(
-        PastRing(f"2026-11-22T00:0{n}:00Z", "u", tuple(random_.sample(places, members)), KHEPRI)
+        DatedRing(f"2026-11-22T00:0{n}:00Z", "u", tuple(random_.sample(places, members)), KHEPRI)
         for n in range(9)
     )
     ring = HashRing.from_buckets(places, KHEPRI)
-    record = replace(make_record("x", ring, map(RingMember, places)), past=past)
-    alone = record_arguments(replace(record, past=()))
+    alone = record_arguments(record := make_record("x", ring, map(RingMember, places)))
+    record = replace(record, rings=(*past, *record.rings))
     arguments = record_arguments(record)
     assert (arguments is None) == (alone is None)
     if arguments is not None:
-        kept = read_record(arguments).past
+        kept = read_record(arguments).rings[:-1]
         assert kept == past[len(past) - len(kept) :]
         assert len(arguments["content"]) < 131_072
 
@@ -251,12 +247,12 @@ def test_what_a_change_keeps_is_stored_once() -> None:
     ring = HashRing.from_bindings([(f"orders.{n}", 1) for n in range(1_000)], KHEPRI)
     past = []
     for n in range(9):
-        past.append(PastRing(f"2026-11-22T00:0{n}:00Z", "u", ring.buckets, KHEPRI))
+        past.append(DatedRing(f"2026-11-22T00:0{n}:00Z", "u", ring.buckets, KHEPRI))
         ring = ring.unbind(f"orders.{n * 100}")
     record = make_record("x", ring, starmap(RingMember, ring.bindings or ()))
-    with_past = record_arguments(replace(record, past=tuple(past)))
+    with_past = record_arguments(replace(record, rings=(*past, *record.rings)))
     alone = record_arguments(record)
     assert with_past is not None
     assert alone is not None
     assert len(with_past["content"]) - len(alone["content"]) < 2_500
-    assert read_record(with_past).past == tuple(past)
+    assert read_record(with_past).rings[:-1] == tuple(past)
