@@ -236,7 +236,7 @@ class WriteOptions:
     )
     version: int | None = option(
         whole(1, MAX_VERSION),
-        "number of the batch, from 1; increases with each batch, and is the same if the batch is repeated; in `foreachBatch` the batch id plus 1",
+        "number of the batch, from 1 to 2,147,483,647; increases with each batch, and is the same if the batch is repeated; in `foreachBatch` the batch id plus 1",
         only="exactly-once",
     )
     verify: str = option(

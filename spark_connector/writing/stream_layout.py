@@ -218,7 +218,7 @@ def check_version(stream: str, version: int, last_id: int) -> None:
     if last_id >> ROW_BITS > version:
         raise InputError(
             f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would confirm those of version "
-            f"{version} and drop them: pass a higher version for new rows, or set onStaleVersion to skip to leave old ones out",
+            f"{version} and drop them: pass another appId for late rows; onStaleVersion=skip leaves them out",
             queue=stream,
         )
 

@@ -180,7 +180,7 @@ def killed_at_each_operation(
             after = live.topology()
             assert not plan(new, after).changes
             assert {ring.provenance for ring in after.rings.values()} == {"recorded"}
-        site.check_done(new)
+    site.check_done(new)
 
 
 WAYS = ("stop_app", "restart", "kill")

@@ -109,7 +109,7 @@ class Judge:
         if history.truth() is None:
             return
         with history.copied_to(elsewhere) as copy:
-            before = [each.definitions() for each in (history, copy)]
+            before = [(each.definitions(), each.truth()) for each in (history, copy)]
             management = str(copy.inside.management_url) if "management" in mix else ""
             source = copy.site.source if "source" in mix else ()
             code, said = history.command(*words, reads=bool(source), management=management, source=source)
@@ -119,7 +119,7 @@ class Judge:
                 self.wrong.append(
                     "\n".join([f"{words} with {mix} of another broker: {code} {said}", *history.trail])
                 )
-            assert [each.definitions() for each in (history, copy)] == before, command
+            assert [(each.definitions(), each.truth()) for each in (history, copy)] == before, command
 
     def _blame(self, history: RingHistory, what: str) -> None:
         kind = history.hidden

@@ -70,7 +70,10 @@ def test_a_name_that_looks_like_two_values_is_refused(ran: Ran, words: tuple[str
 
 
 @pytest.mark.parametrize("name", ["/Events/Metrics", "a=b", "orders.json"])
-@pytest.mark.parametrize("words", [("route", "k"), ("compare",), ("check",), ("show",)])
+@pytest.mark.parametrize(
+    "words",
+    [("route", "k"), ("compare",), ("check",), ("show",), ("export",), ("record",), ("repair", "--dry-run")],
+)
 def test_a_refused_ring_names_the_exchange_that_looks_like_it(
     ran: Ran, name: str, words: tuple[str, ...], modelled: ModelledCommands
 ) -> None:
