@@ -17,10 +17,7 @@ from rabbit_chx.checking.check_records import (
     record_findings,
     why_order_unknown,
 )
-from rabbit_chx.checking.check_rings import (
-    link_findings,
-    live_ring_findings,
-)
+from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings
 from rabbit_chx.checking.check_slots import slot_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.checking.dead_letters import DeadLetters
@@ -41,7 +38,6 @@ from rabbit_chx.planning.comparison import (
     list_partitions,
 )
 from rabbit_chx.planning.diff import compare, diff_ring
-from rabbit_chx.planning.movement import shares_moved_without
 from rabbit_chx.planning.refusals import check_certain, vhost_refusals
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
@@ -462,22 +458,13 @@ def _find_wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]
 
 def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
-    live, release, transient, links = context.live, context.release, context.transient, context.links
+    live, release = context.live, context.release
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
     key_map = ModulusHashExchange(name, ascending_bindings(number_bindings(bound, release)), release, "read")
-    shares = key_map.shares()
-    exchange = live.exchange(name)
-    if exchange is not None and exchange.durable:
-        gone = [place for place in shares if place in transient and place not in links]
-        for place, share in shares_moved_without(key_map, gone).items():
-            message = f"{place!s} {transient[place]}; {percent(share)} of all keys move then"
-            fix = f"replace {place!s} by a durable queue"
-            yield Finding(
-                "transient-destination", message, fix, exchange=name, destination=place, share=share
-            )
-    yield from link_findings(name, {place: share for place, share in shares.items() if place in links})
-    queues = {place: share for place, share in shares.items() if isinstance(place, str)}
+    if (exchange := live.exchange(name)) is not None:
+        yield from passing_findings(exchange, key_map, context)
+    queues = {place: share for place, share in key_map.shares().items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
     yield from ignored_argument_findings(name, queues, live)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rabbit_chx.analysis import Finding, ring_findings
-from rabbit_chx.checking.checked_exchange import CheckedExchange
+from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.planning.movement import shares_moved_without
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import GHOSTS_SINCE
+from rabbit_chx.topology.objects.objects import ExchangeDefinition
 from rabbit_chx.words import percent, plural
 
 _MOST_PLACES = 5
@@ -46,29 +48,38 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
         elif finding.kind == "second-binding" and not checked.needs_repair:
             fix = Fix(f"list {place!s} once, and ", checked.apply_command)
         yield replace(finding, message=message, fix=fix, exchange=checked.name)
-    if checked.exchange.durable:
-        yield from _find_transient_places(checked)
-    yield from link_findings(
-        checked.name,
-        {place: share for place, share in checked.shares.items() if place in checked.context.links},
-    )
+    yield from passing_findings(checked.exchange, checked.ring, checked.context)
 
 
-def link_findings(exchange: str, links: Mapping[Place, float]) -> Iterator[Finding]:
-    """Yield the federation links among the destinations of an exchange that hashes, each with its share of the keys."""
-    for place, share in links.items():
+def passing_findings(
+    exchange: ExchangeDefinition, key_map: KeyMap, context: CheckContext
+) -> Iterator[Finding]:
+    """Yield the destinations of a durable exchange that hashes which the broker deletes by itself, and the federation links."""
+    name, shares, links, transient = exchange.name, key_map.shares(), context.links, context.transient
+    places = dict.fromkeys(key_map.destinations) if exchange.durable else ()
+    passing = [place for place in places if place in transient and place not in links]
+    for place, share in shares_moved_without(key_map, passing).items():
+        why, fix = transient[place], f"replace {place!s} by a durable queue"
+        message = f"{place!s} {why}; {percent(share)} of all keys move then"
+        if key_map.hashing.has_order:
+            fix += ", in a ring of durable queues"
+            if context.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
+                lost = percent(shares.get(place, 0.0))
+                message += (
+                    f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
+                )
+        yield Finding("transient-destination", message, fix, exchange=name, destination=place, share=share)
+    for place, share in ((place, share) for place, share in shares.items() if place in links):
         message = (
             f"a federation link takes {percent(share)} of the keys: {place!s} sends them to its downstream, so that no queue here gets "
             "them, and the downstream gets no others"
         )
         fix = Fix(
-            f"for all messages on both sides, publish to a fanout exchange that is bound to {exchange}, federate that one, and take {exchange} "
+            f"for all messages on both sides, publish to a fanout exchange that is bound to {name}, federate that one, and take {name} "
             "out of the federation policy of the downstream; if this share is intended, ",
-            CommandLine(
-                "check", "leave this finding out", (exchange,), (Argument("ignore", FEDERATION_LINK),)
-            ),
+            CommandLine("check", "leave this finding out", (name,), (Argument("ignore", FEDERATION_LINK),)),
         )
-        yield Finding(FEDERATION_LINK, message, fix, exchange=exchange, destination=place, share=share)
+        yield Finding(FEDERATION_LINK, message, fix, exchange=name, destination=place, share=share)
 
 
 def _unroutable_finding(checked: CheckedExchange) -> Finding:
@@ -121,20 +132,3 @@ def _find_filters(checked: CheckedExchange) -> Iterator[Finding]:
         fix = f"bind a queue to {name} that gets all messages, or use a fanout exchange"
         is_counted = found.alternate is not None and not checked.context.reach.leads_nowhere(found.alternate)
         yield checked.finding("unroutable-share", message, fix, found.place, 0.0 if is_counted else None)
-
-
-def _find_transient_places(checked: CheckedExchange) -> Iterator[Finding]:
-    ring = checked.ring
-    transient = [
-        place
-        for place in ring.destinations
-        if place in checked.context.transient and place not in checked.context.links
-    ]
-    for place, share in shares_moved_without(ring, transient).items():
-        why = checked.context.transient[place]
-        message = f"{place!s} {why}; {percent(share)} of all keys move then"
-        if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
-            lost = percent(checked.shares[place])
-            message += f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
-        fix = f"replace {place!s} by a durable queue, in a ring of durable queues"
-        yield checked.finding("transient-destination", message, fix, place, share)

@@ -160,6 +160,12 @@ def _obstacle_as_json(obstacle: Finding) -> dict[str, object]:
     }
 
 
+def _ring_as_json(ring: KeyMapPlan, order: RingProposal) -> dict[str, object]:
+    sides = (("before", ring), ("after", order))
+    moves = {side: {"moved": one.moved, "moved_at_worst": one.moved_at_worst} for side, one in sides}
+    return {"exchange": ring.exchange, **moves}
+
+
 def result_text(made: SlotBalance) -> str:
     """Return the result of a balance in words."""
     if not made.moves:
@@ -225,7 +231,9 @@ def arrange(
     for name in pinned:
         say(f"{name}: each member lists its slots")
     _report_unwritten(done, members)
-    written = [(plan.rings[name], order) for name, order in better.items() if name not in done.unwritten]
+    written = [
+        _ring_as_json(plan.rings[name], order) for name, order in better.items() if name not in done.unwritten
+    ]
     if write:
         if done.text != given.text:
             _replace(Path(file), done.text)
@@ -233,14 +241,7 @@ def arrange(
     code = ExitCode.DONE if is_known and not done.unwritten else ExitCode.PARTLY
     text = None if write else done.text
     fields: dict[str, object] = {
-        "rings": [
-            {"exchange": ring.exchange}
-            | {
-                side: {"moved": one.moved, "moved_at_worst": one.moved_at_worst}
-                for side, one in (("before", ring), ("after", order))
-            }
-            for ring, order in written
-        ],
+        "rings": written,
         "pinned": pinned,
         "determined": is_known,
         "text": text,

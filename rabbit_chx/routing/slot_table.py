@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rabbit_chx.checks import is_whole
@@ -71,7 +73,7 @@ class SlotTable(KeyMap):
             raise InputError(
                 f"{owners!r:.60} is not a mapping of slots to queues: pass a mapping of ExchangeRef to queue"
             )
-        owners, others = dict(owners), frozenset(other_exchanges)
+        owners, others = MappingProxyType(dict(owners)), frozenset(other_exchanges)
         exchanges = {place: None for place in ring.destinations if isinstance(place, ExchangeRef)}
         for slot, queue in owners.items():
             if not isinstance(slot, ExchangeRef):
@@ -87,6 +89,10 @@ class SlotTable(KeyMap):
         slots = {place: owners.get(place) for place in exchanges if place not in others}
         KeyMap.__init__(self, ring.buckets, ring.hashing, ring.ground, slots)
         set_fields(self, ring=ring, owners=owners, other_exchanges=others, owners_assumed=owners_assumed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = partial(SlotTable, owners_assumed=self.owners_assumed)
+        return make, (self.ring, dict(self.owners), self.other_exchanges)
 
     def __repr__(self) -> str:
         return (
