@@ -45,6 +45,7 @@ from rabbit_chx.records.ring_records import (
     make_record,
     record_arguments,
     record_name,
+    unseen_restarts,
     why_void,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing
@@ -185,7 +186,8 @@ class _Store:
         broker, policies = self._broker, self.mark.policies
         broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed().stamp)))
         made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
-        self.mark = replace(made, nodes={**self.mark.nodes, **made.nodes}, policies=policies, persistent=None)
+        nodes, cluster = {**self.mark.nodes, **made.nodes}, self.mark.cluster
+        self.mark = replace(made, nodes=nodes, cluster=cluster, policies=policies, persistent=None)
         if not self.mark.holds:
             because = f", because of {policies}" if policies else ""
             raise MismatchError(
@@ -213,8 +215,7 @@ def record_of(exchange: LiveExchange) -> RingRecord:
 def _sign(record: RingRecord, mark: Mark) -> RingRecord:
     """Return a record with the time, the writer and the stamp of the broker."""
     stamp = mark.stamp_now
-    queues = (MARK, *(member.destination for member in record.members))
-    if not record.ring.release.follows(RESTART_KEEPS) and mark.strangers(queues):
+    if unseen_restarts(record.members, record.ring.release, mark):
         stamp = replace(stamp, start=None)
     return replace(record, written=time_text(datetime.now(UTC)), writer=name_writer(), stamp=stamp)
 

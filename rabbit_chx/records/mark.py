@@ -63,6 +63,7 @@ class Mark:
         is_down: whether that is because no node of the queue is up.
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
+        cluster: the nodes of the cluster; empty if the user may not list them.
     """
 
     stamp: Stamp = Stamp()
@@ -72,6 +73,7 @@ class Mark:
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
     persistent: int | None = None
     is_down: bool = False
+    cluster: frozenset[str] = frozenset()
 
     @property
     def holds(self) -> bool:
