@@ -6,7 +6,8 @@ Short strings are names, routing keys, binding keys and message ids of at most 2
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address
 from typing import Any, Final, TypeGuard
 
 from rabbit_chx.errors import InputError
@@ -83,11 +84,26 @@ def short_string(text: str | bytes, what: str, *, exchange: str | None = None) -
     return data
 
 
+def check_column(name: str, values: object) -> None:
+    """Raise an InputError for a single value in the place of a column."""
+    if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
+        raise InputError(f"{name} is a single {type(values).__name__}: pass a list of them")
+
+
 def check_name(name: object, kind: str) -> None:
     """Raise an InputError for an invalid name of a queue or an exchange."""
     if not isinstance(name, str) or not name:
         raise InputError(f"{name!r} names no {kind}: pass its name as non-empty text")
     short_string(name, f"the {kind} name")
+
+
+def is_ipv6(text: str) -> bool:
+    """Return whether a text is an IPv6 address."""
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def too_long(what: str, size: int) -> str:

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 #: The password of a URL in any text, which may be cut off. ``user:password@`` is what messages ask for, and ``***`` no password.
 _PASSWORD = re.compile(
@@ -78,6 +78,11 @@ class RabbitChxError(Exception):
         self.exchange = exchange
         self.queue = queue
         self.reply_code = reply_code
+
+    def reworded(self, message: str, **about: Any) -> Self:
+        """Return an error of this type with another `message`; `about` are the attributes that differ."""
+        same = {"exchange": self.exchange, "queue": self.queue, "reply_code": self.reply_code}
+        return type(self)(message, **same | about)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own __reduce__ forgets keyword arguments; Spark pickles what a task raises.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from selectors import EVENT_READ, DefaultSelector
 
 _PIECE = 1 << 16
@@ -17,7 +18,7 @@ class OutputTooLongError(Exception):
 
 
 def run_program(
-    words: Sequence[str], timeout_s: float, most_bytes: int
+    words: Sequence[str], timeout_s: float, most_bytes: int, *, with_children: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program without a shell and without input; return its exit code and what it printed.
 
@@ -25,6 +26,7 @@ def run_program(
         words: the program and its arguments.
         timeout_s: the time limit in seconds, after which it is killed.
         most_bytes: the most that it may print, after which it is killed.
+        with_children: whether its own programs are killed with it. Then none of them has a terminal.
 
     Raises:
         subprocess.TimeoutExpired: it has not ended in time.
@@ -34,11 +36,15 @@ def run_program(
     """
     end, pipe = time.monotonic() + timeout_s, subprocess.PIPE
     with (
-        subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as program,  # noqa: S603  # the user's
+        subprocess.Popen(  # noqa: S603  # the user's
+            words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=with_children
+        ) as program,
         DefaultSelector() as selector,
         ExitStack() as block,
     ):
         block.callback(program.kill)  # which does nothing to one that has ended
+        if with_children:
+            block.callback(_kill_group, program.pid)
         printed = bytearray(), bytearray()
         for stream, output in zip((program.stdout, program.stderr), printed, strict=True):
             assert stream is not None  # both are pipes
@@ -55,3 +61,8 @@ def run_program(
                 raise OutputTooLongError
         code = program.wait(max(0.0, end - time.monotonic()))
     return subprocess.CompletedProcess(words, code, *map(bytes, printed))
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

@@ -119,9 +119,7 @@ def check_columns(file: str, columns: Iterable[str], names: Sequence[str]) -> No
     """Raise an InputError unless each column is one of the names, once."""
     for name in columns:
         if name not in names:
-            raise InputError(
-                f"{file} does not contain the column {name!r}: it has {shown_names(names) or 'no columns'}"
-            )
+            raise InputError(f"{file} has no column {name!r}: it has {shown_names(names) or 'no columns'}")
         if names.count(name) > 1:
             raise InputError(f"{file} contains several columns {name!r}: name each differently")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 #: What a secret in the output of a program, or in its command line, may look like: the password of a URL, the value of a variable or an
@@ -37,6 +37,11 @@ def listed(texts: Sequence[str], most: int = 10, separator: Literal[",", ";"] = 
     more = len(texts) - most
     rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""
     return f"{separator} ".join(texts[:most]) + rest
+
+
+def with_counts(text: str, counts: Iterable[tuple[int, str]]) -> str:
+    """Return a text with what there is more than 0 of, such as ``3 of 4 rows confirmed, 1 unknown``."""
+    return ", ".join([text, *(f"{count:,} {what}" for count, what in counts if count)])
 
 
 def outline(text: str) -> str:

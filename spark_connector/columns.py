@@ -201,9 +201,7 @@ class MessageColumns:
                 )
             for role in roles:
                 if role in positions:
-                    raise InputError(
-                        f"column {field.name!r}: there is a second column for the {role}: drop one"
-                    )
+                    raise InputError(f"column {field.name!r}: there is a second column {role}: drop one")
                 _check_type(field, KNOWN_COLUMNS[role])
                 positions[role] = position
         keyless = options.queue or options.routing_key is not None
@@ -254,9 +252,7 @@ def _find_named_columns(schema: StructType, options: WriteOptions) -> dict[str, 
             continue
         found = [at for at, field in enumerate(schema.fields) if field.name.lower() == name.lower()]
         if not found:
-            raise InputError(
-                f"column {name!r} is missing, which {option} names: add it, or leave the option out"
-            )
+            raise InputError(f"column {name!r} is missing, which {option} names: add it, or leave it out")
         field = schema.fields[found[-1]]
         if option == "orderBy":
             check_order_type(field)

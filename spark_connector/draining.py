@@ -114,9 +114,7 @@ def drain(
                     _write(write, frame)
                 work.acknowledge(taken)
         except BaseException as cause:
-            cause.add_note(
-                f"drain: before this, {work.report(began)}. All other messages are in their queues"
-            )
+            cause.add_note(f"drain: before this, {work.report(began)}. All others are in their queues")
             raise
         return work.report(began)
 

@@ -127,9 +127,7 @@ def value_for(value: Any) -> Amqp10Value:
     if "proton" in kind.__module__.split("."):
         type_ = _OF_PROTON.get(kind.__name__)
     if type_ is None:
-        raise InputError(
-            f"there is nothing in AMQP 1.0 for {shown(value)} ({kind.__name__}): pass an Amqp10Value"
-        )
+        raise InputError(f"AMQP 1.0 has nothing for {shown(value)} ({kind.__name__}): pass an Amqp10Value")
     return Amqp10Value(type_, value)
 
 
@@ -156,22 +154,13 @@ def _value_of(type_: str, value: Any) -> Any:
         return None
     if type_ in INTEGER_RANGES_10:
         return _integer(type_, value)
-    return _READERS[type_](type_, value)
+    if not isinstance(value, _SINGLE_TYPES.get(type_, object)):
+        raise _mismatch(type_, value)
+    return _READERS[type_](type_, value) if type_ in _READERS else value
 
 
 def _bytes(type_: str, value: Any) -> bytes:
     return bytes_of(bytes(value) if isinstance(value, bytearray) else value, f"a value of type {type_}")
-
-
-def _null(type_: str, value: Any) -> None:
-    if value is not None:
-        raise _mismatch(type_, value)
-
-
-def _boolean(type_: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _mismatch(type_, value)
-    return value
 
 
 def _uuid(type_: str, value: Any) -> bytes:
@@ -203,9 +192,8 @@ def _mismatch(type_: str, value: object) -> InputError:
     return InputError(f"{shown(value)} ({type(value).__name__}) is not of the AMQP 1.0 type {type_}")
 
 
+_SINGLE_TYPES: dict[str, type] = {"null": type(None), "boolean": bool}
 _READERS: dict[str, Callable[[str, Any], Any]] = {
-    "null": _null,
-    "boolean": _boolean,
     "float": _float,
     "double": _float,
     "uuid": _uuid,

@@ -57,9 +57,7 @@ def exchange_type_remedy(type_: str) -> str:
     provider = _PROVIDERS.get(type_)
     if provider is None:
         meant = similar(type_, EXCHANGE_TYPES, 0.85)
-        return (
-            f"did you mean {meant}?" if meant else "correct it, or install and enable the plugin that has it"
-        )
+        return f"did you mean {meant}?" if meant else "correct it, or install and enable its plugin"
     if provider.plugin is None:
         return f"update to RabbitMQ {'.'.join(map(str, (provider.since or ())[:2]))} or later"
     enable = f"rabbitmq-plugins enable {provider.plugin} on every node"

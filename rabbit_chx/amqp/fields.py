@@ -129,15 +129,10 @@ def _with_type(value: Any) -> tuple[type, Any]:
 
 
 def _value_of(type_: str, value: Any) -> Any:
-    if type_ in INTEGER_RANGES:
-        return _integer(type_, value)
-    return _READERS[type_](value)
-
-
-def _integer(type_: str, value: Any) -> int:
-    if not is_whole(value):
-        raise InputError(f"a field of type {type_} holds an int, not {value!r:.60}")
-    return integer_in(INTEGER_RANGES[type_], type_, value)
+    fits, held, read = (is_whole, "an int", None) if type_ in INTEGER_RANGES else _READERS[type_]
+    if not fits(value):
+        raise InputError(f"a field of type {type_} holds {held}, not {value!r:.60}")
+    return read(value) if read is not None else integer_in(INTEGER_RANGES[type_], type_, value)
 
 
 def integer_in(allowed: range, type_: str, value: int) -> int:
@@ -155,15 +150,7 @@ def _longstr(value: Any) -> bytes:
     return data
 
 
-def _bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"a field of type bool holds True or False, not {value!r:.60}")
-    return value
-
-
 def _double(value: Any) -> float:
-    if not is_number(value):
-        raise InputError(f"a field of type double or float holds a float, not {value!r:.60}")
     try:
         number = float(value)
     except OverflowError:
@@ -194,17 +181,6 @@ def _decimal(value: Any) -> tuple[int, int]:
                 "0; what a client sends as -1 the server reads as 4294967295"
             )
     return int(value[0]), int(value[1])
-
-
-def _void(value: Any) -> None:
-    if value is not None:
-        raise InputError(f"a field of type void holds nothing, not {value!r:.60}: pass None")
-
-
-def _array(value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise InputError(f"a field of type array holds a list, not {value!r:.60}")
-    return tuple(map(_element, value))
 
 
 def _table(value: Any) -> tuple[tuple[bytes, Any], ...]:
@@ -238,14 +214,23 @@ def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple
     return [(name, value) for name, value in pairs]
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "longstr": _longstr,
-    "binary": _longstr,
-    "bool": _bool,
-    "double": _double,
-    "float": _float,
-    "decimal": _decimal,
-    "void": _void,
-    "array": _array,
-    "table": _table,
+def _is_any(_value: Any) -> bool:
+    return True
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+#: Of each type: whether a value can be one, what it holds, and what reads it.
+_READERS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
+    "longstr": (_is_any, "", _longstr),
+    "binary": (_is_any, "", _longstr),
+    "bool": (lambda value: isinstance(value, bool), "True or False", bool),
+    "double": (is_number, "a float", _double),
+    "float": (is_number, "a float", _float),
+    "decimal": (_is_any, "", _decimal),
+    "void": (lambda value: value is None, "nothing", lambda _: None),
+    "array": (_is_sequence, "a list", lambda value: tuple(map(_element, value))),
+    "table": (_is_any, "", _table),
 }

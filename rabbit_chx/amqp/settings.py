@@ -8,7 +8,6 @@ differ: pika refuses ``cacertfile``, aio-pika ignores ``cacertfile`` and ``verif
 from __future__ import annotations
 
 import base64
-import ipaddress
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
-from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_number, similar, too_long
+from rabbit_chx.checks import MAX_SHORTSTR, check_whole, is_ipv6, is_number, similar, too_long
 from rabbit_chx.errors import InputError, UriError
 
 _Given = TypeVar("_Given")
@@ -27,7 +26,8 @@ AuthMechanism = Literal["PLAIN", "EXTERNAL"]
 #: The protocol of a connection: AMQP 0-9-1, or the stream protocol.
 Protocol = Literal["amqp", "stream"]
 
-_SCHEMES = {"amqp": ("amqp", "amqps"), "stream": ("rabbitmq-stream", "rabbitmq-stream+tls")}
+#: The schemes of each protocol, without and with TLS.
+SCHEMES = {"amqp": ("amqp", "amqps"), "stream": ("rabbitmq-stream", "rabbitmq-stream+tls")}
 
 #: RabbitMQ 4.1 and later close a connection with smaller frames, without a reason (4,096 is the minimum of AMQP).
 _MIN_FRAME_MAX = 8192
@@ -209,12 +209,28 @@ class ConnectionSettings:
         """Return the settings of the AMQP URI `text`; `parse_uri` documents the rules and errors."""
         return parse_uri(text)
 
+    @classmethod
+    def of(cls, target: str | ConnectionSettings) -> ConnectionSettings:
+        """Return a `target` that is settings as it is, or the settings of an AMQP URI."""
+        return target if isinstance(target, ConnectionSettings) else parse_uri(target)
+
+    def by(self, protocol: Protocol) -> ConnectionSettings:
+        """Return the settings of a connection to the same host by a `protocol`: if it is another one, at its default port."""
+        if self.protocol == protocol:
+            return self
+        return replace(self, protocol=protocol, port=default_port(protocol, tls=self.tls is not None))
+
     @property
     def masked_url(self) -> str:
         """The address with ``***`` for the password, for messages and logs."""
-        scheme = _SCHEMES[self.protocol][self.tls is not None]
+        scheme = SCHEMES[self.protocol][self.tls is not None]
         address = _mask_address(scheme, self.username, self.host, self.port)
         return f"{address}/{quote(self.vhost, safe='')}"
+
+
+def default_port(protocol: Protocol, *, tls: bool) -> int:
+    """Return the port of a protocol, if no other is configured."""
+    return _PORTS[SCHEMES[protocol][tls]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,13 +297,11 @@ _PARAMETER = re.compile(rf"\w{{1,{_LONGEST_PARAMETER}}}")
 _ENCODE = (
     "percent-encode what is special in a user name, password or vhost: '@' %40, '/' %2F, '?' %3F, '#' %23"
 )
-_AMQP = ("amqp", "amqps")
-_STREAMS = ("rabbitmq-stream", "rabbitmq-stream+tls")
 _HTTP = ("http", "https")
 #: The default port of each scheme; the HTTP library has its own.
 _PORTS = {"amqp": 5672, "amqps": 5671, "rabbitmq-stream": 5552, "rabbitmq-stream+tls": 5551}
 #: The TLS variant of each scheme.
-_WITH_TLS = dict([_AMQP, _STREAMS, _HTTP])
+_WITH_TLS = dict([*SCHEMES.values(), _HTTP])
 
 _CONNECTION_PARAMETERS = ("auth_mechanism", "heartbeat", "connection_timeout", "channel_max", "frame_max")
 TLS_PARAMETERS = (
@@ -321,10 +335,7 @@ def parse_uri(text: str) -> ConnectionSettings:
     customize_hostname_check    amqps: https, which is Python's check in any case
     ==========================  ====================================================================
     """
-    settings, problem = _attempt(lambda: _settings(text, _AMQP))
-    if settings is None:  # raised outside of the frames and contexts that contain the password
-        raise UriError(f"AMQP URI: {problem}")
-    return settings
+    return _parsed("AMQP URI", UriError, lambda: _settings(text, SCHEMES["amqp"]))
 
 
 def parse_stream_uri(text: str) -> ConnectionSettings:
@@ -332,20 +343,13 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
 
     The rules are those of `parse_uri`. The default port is 5552, or 5551 with TLS. The port of an AMQP URI is ignored.
     """
-    settings, problem = _attempt(lambda: _settings(text, _STREAMS + _AMQP))
-    if settings is None:
-        raise UriError(f"stream URI: {problem}")
-    if settings.protocol == "amqp":
-        return replace(settings, protocol="stream", port=5551 if settings.tls else 5552)
-    return settings
+    schemes = SCHEMES["stream"] + SCHEMES["amqp"]
+    return _parsed("stream URI", UriError, lambda: _settings(text, schemes)).by("stream")
 
 
 def parse_management_url(text: str) -> ManagementUrl:
     """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`."""
-    url, problem = _attempt(lambda: _management_url(text))
-    if url is None:
-        raise InputError(f"management URL: {problem}")
-    return url
+    return _parsed("management URL", InputError, lambda: _management_url(text))
 
 
 def with_path(text: str, path: str) -> str:
@@ -363,11 +367,15 @@ def _fail(problem: str) -> NoReturn:
     raise _UrlError(problem)
 
 
-def _attempt(parse: Callable[[], _T]) -> tuple[_T | None, str]:
+def _parsed(what: str, kind: type[InputError], parse: Callable[[], _T]) -> _T:
+    """Return a parsed URL. Its error is raised outside of the frames and contexts that contain the password."""
     try:
-        return parse(), ""
+        return parse()
     except (_UrlError, InputError) as error:
-        return None, str(error)
+        problem = str(error)
+    finally:
+        del parse
+    raise kind(f"{what}: {problem}")
 
 
 def _settings(text: str, schemes: Sequence[str]) -> ConnectionSettings:
@@ -375,7 +383,7 @@ def _settings(text: str, schemes: Sequence[str]) -> ConnectionSettings:
     if "/" in url.path:
         _fail("a '/' inside the vhost (or the password) must be written %2F")
     values: dict[str, Any] = {
-        "protocol": "amqp" if url.scheme in _AMQP else "stream",
+        "protocol": "amqp" if url.scheme in SCHEMES["amqp"] else "stream",
         "host": url.host or "localhost",
         "port": url.port or _PORTS[url.scheme],
         "vhost": _decode("vhost", url.path) or "/",
@@ -477,7 +485,7 @@ def _address(text: str) -> tuple[str, int | None]:
 def _host(text: str) -> str:
     host = _decode("host", text.removeprefix("[").removesuffix("]"))
     if text.startswith("["):
-        if not _is_ipv6(host) or _NOT_IN_URLS.search(host):
+        if not is_ipv6(host) or _NOT_IN_URLS.search(host):
             _fail("the text in brackets is not an IPv6 address")
     elif host and not _HOST_NAME.fullmatch(host):
         _fail("the host name holds characters that no host name has")
@@ -486,14 +494,6 @@ def _host(text: str) -> str:
     except UnicodeError:
         _fail("a part of the host name between dots is empty, or longer than 63 characters")
     return host
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 # -- parameters

@@ -21,24 +21,15 @@ import sys
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.frames import ControlBytes
+from rabbit_chx.connection import failures
 from rabbit_chx.connection.client_settings import server_name, tls_context
-from rabbit_chx.connection.failures import (
-    disconnect_error,
-    handshake_failure,
-    handshake_timeout,
-    heartbeat_error,
-    interruption,
-    reply_timeout_error,
-    start_thread,
-    tls_error,
-    unreachable,
-    use_after_close_error,
-)
 from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.connection.tokens import log_in
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
@@ -48,7 +39,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_CLOSE_S = 5.0
 #: The pause between two looks for a token that is due.
 RENEWAL_S = 0.1
 _REPLY_S = 60.0
@@ -59,7 +49,108 @@ _INT = struct.Struct("i")
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
-class Connection:
+class ServedConnection(ABC):
+    """A connection with a thread that serves it while its user is busy, for heartbeats and new tokens.
+
+    Args:
+        settings: the address and the login.
+        lock: held by its users while they use the connection; None for a new lock.
+
+    Attributes:
+        where: the address without its password.
+    """
+
+    where: str
+    #: The time that `close` waits for the reply, in seconds.
+    close_s: ClassVar[float] = 5.0
+    _transport: Transport
+
+    def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
+        self._password = settings.password
+        self._lock = lock or threading.RLock()
+        self._closed = threading.Event()
+        log_in(settings, self._open)
+        # With a weak reference, so that a connection that nobody closes can be collected.
+        self._keeper = threading.Thread(
+            target=_keep_alive,
+            args=(weakref.ref(self), self._closed),
+            name="rabbit_chx heartbeat",
+            daemon=True,
+        )
+
+    def _start_keeper(self) -> None:
+        try:
+            failures.start_thread(self._keeper, self.where)
+        except UnreachableError:
+            self._transport.close()
+            raise
+
+    @abstractmethod
+    def _open(self, settings: ConnectionSettings) -> None:
+        """Connect and log in."""
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Send a heartbeat and a token that are due, and receive."""
+
+    @abstractmethod
+    def _say_goodbye(self, within_s: float) -> None:
+        """Tell the broker that the connection ends, unless it is lost, and wait for the reply for a limited time."""
+
+    @abstractmethod
+    def _fail(self, error: RabbitChxError) -> None:
+        """Keep the error that ends the connection; the first one counts."""
+
+    @property
+    @abstractmethod
+    def next_beat_s(self) -> float:
+        """The seconds until the thread serves the connection again."""
+
+    def close(self, within_s: float | None = None) -> None:
+        """Close the connection; wait for the reply for `close_s`, or another time. Further calls do nothing."""
+        if self._closed.is_set():
+            return
+        within_s = self.close_s if within_s is None else within_s
+        self._closed.set()
+        with self._lock:
+            try:
+                self._say_goodbye(within_s)
+            except RabbitChxError as cause:
+                _log.debug("%s: closing: %s", self.where, cause)
+            finally:
+                self._transport.close()
+                self._fail(failures.use_after_close_error(self.where))
+        # A finalizer may run in the thread itself.
+        if self._keeper.is_alive() and self._keeper is not threading.current_thread():
+            self._keeper.join(within_s)
+
+    def keep_alive(self) -> bool:
+        """Serve the connection, unless its user does; return whether it still works."""
+        if not self._lock.acquire(blocking=False):
+            return True
+        try:
+            if not self._closed.is_set():
+                self._serve()
+        except Exception as cause:  # noqa: BLE001  # the next call of the user raises it
+            _log.debug("%s: no more heartbeats: %s", self.where, cause)
+            return False
+        finally:
+            self._lock.release()
+        return True
+
+
+def _keep_alive(connection_ref: weakref.ref[ServedConnection], closed: threading.Event) -> None:
+    """Serve a connection now and then, until it is closed, lost or collected."""
+    wait_s = 0.0
+    while not closed.wait(wait_s):
+        connection = connection_ref()
+        if connection is None or (wait_s and not connection.keep_alive()):
+            return
+        wait_s = connection.next_beat_s
+        del connection
+
+
+class Connection(ServedConnection):
     """An open connection with a confirming channel. A thread sends heartbeats while the caller is busy, for example waiting for input.
 
     Args:
@@ -81,26 +172,13 @@ class Connection:
         lock: threading.RLock | None = None,
         waker: Waker | None = None,
     ) -> None:
-        self._password = settings.password
         self._waker = waker
-        self._lock = lock or threading.RLock()
-        self._closed = threading.Event()
-        log_in(settings, self._open) if self._password.is_token else self._open(settings)
-        # With a weak reference, so that a connection that nobody closes can be collected.
-        self._keeper = threading.Thread(
-            target=_keep_alive,
-            args=(weakref.ref(self), self._closed),
-            name="rabbit_chx heartbeat",
-            daemon=True,
-        )
+        super().__init__(settings, lock)
         if waker is None and (self.session.heartbeat_s or self._password.is_token):
-            try:
-                start_thread(self._keeper, settings.masked_url)
-            except UnreachableError:
-                self._transport.close()
-                raise
+            self._start_keeper()
 
     def _open(self, settings: ConnectionSettings) -> None:
+        self.where = settings.masked_url
         self.session = Session(settings)
         self._control_bytes = 0  # sent since the last byte of a message
         self._out: deque[memoryview] = deque()
@@ -117,11 +195,11 @@ class Connection:
         while self.session.phase is not Phase.READY:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise handshake_timeout(settings)
+                raise failures.handshake_timeout(settings)
             try:
                 self.poll(left_s)
             except ConnectionLostError as cause:
-                raise handshake_failure(settings, cause) from None
+                raise failures.handshake_failure(settings, cause) from None
 
     # -- for the caller
 
@@ -153,11 +231,11 @@ class Connection:
                     self._exchange(wait_s)
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > session.longest_silence_s:
-                    session.fail(heartbeat_error(session.where, silence_s))
+                    session.fail(failures.heartbeat_error(session.where, silence_s))
             except RabbitChxError as cause:
                 session.fail(cause)
             except BaseException as cause:
-                session.failure = interruption(session.where, cause)
+                session.failure = failures.interruption(session.where, cause)
                 raise
         if session.failure is not None:
             raise session.failure
@@ -171,28 +249,19 @@ class Connection:
             while session.reply is None:
                 self.poll(_LONGEST_WAIT_S)
                 if time.monotonic() > deadline:
-                    raise reply_timeout_error(session.where, method.name, _REPLY_S)
+                    raise failures.reply_timeout_error(session.where, method.name, _REPLY_S)
             return session.reply
 
-    def close(self, within_s: float = _CLOSE_S) -> None:
-        """Send connection.close, wait for the reply for at most `within_s` seconds, and close the socket; further calls do nothing."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        with self._lock:
-            try:
-                if not isinstance(self.session.failure, UnreachableError):
-                    self._send_close(time.monotonic() + within_s)
-            except RabbitChxError as cause:
-                _log.debug("%s: closing: %s", self.session.where, cause)
-            finally:
-                self.session.fail(use_after_close_error(self.session.where))
-                self._transport.close()
-        # A finalizer may run in the thread itself.
-        if self._keeper.is_alive() and self._keeper is not threading.current_thread():
-            self._keeper.join(within_s)
+    def _fail(self, error: RabbitChxError) -> None:
+        self.session.fail(error)
 
-    def _send_close(self, deadline: float) -> None:
+    def _serve(self) -> None:
+        self.poll(0)
+
+    def _say_goodbye(self, within_s: float) -> None:
+        if isinstance(self.session.failure, UnreachableError):
+            return
+        deadline = time.monotonic() + within_s
         self.session.close()
         while self._out or self.session.output or self.session.phase is not Phase.CLOSED:
             left_s = deadline - time.monotonic()
@@ -242,36 +311,11 @@ class Connection:
         if heartbeat_s and not self._out and time.monotonic() - self._last_sent > heartbeat_s / 2:
             self.session.heartbeat()
 
-    def keep_alive(self) -> bool:
-        """Poll, unless the caller does; return whether the connection still works."""
-        if not self._lock.acquire(blocking=False):
-            return True  # the caller polls
-        try:
-            if not self._closed.is_set():
-                self.poll(0)
-        except Exception as cause:  # noqa: BLE001  # the next call of the caller raises it
-            _log.debug("%s: no more heartbeats: %s", self.session.where, cause)
-            return False
-        finally:
-            self._lock.release()
-        return True
-
     @property
     def next_beat_s(self) -> float:
         """The seconds until the next heartbeat or token may be due."""
         renewal_s = max(self.session.secret.renew_at - time.monotonic(), RENEWAL_S)
         return min((self.session.heartbeat_s or 60) / 4, renewal_s)
-
-
-def _keep_alive(connection_ref: weakref.ref[Connection], closed: threading.Event) -> None:
-    """Poll a connection now and then, until it is closed, lost or collected."""
-    wait_s = 0.0
-    while not closed.wait(wait_s):
-        connection = connection_ref()
-        if connection is None or (wait_s and not connection.keep_alive()):
-            return
-        wait_s = connection.next_beat_s
-        del connection
 
 
 class Transport:
@@ -315,9 +359,9 @@ class Transport:
         except OSError as cause:
             if isinstance(cause, TimeoutError) and cause.errno is None:
                 return b""  # with an errno it is ETIMEDOUT of the network
-            raise disconnect_error(self._where, cause) from None
+            raise failures.disconnect_error(self._where, cause) from None
         if not data:
-            raise disconnect_error(self._where)
+            raise failures.disconnect_error(self._where)
         return data
 
     def send(self, data: memoryview) -> int:
@@ -328,7 +372,7 @@ class Transport:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError as cause:
-            raise disconnect_error(self._where, cause) from None
+            raise failures.disconnect_error(self._where, cause) from None
 
     @property
     def bytes_not_taken(self) -> int:
@@ -400,28 +444,22 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
                 sock.close()
         else:
             return sock
-    raise unreachable(settings, problem)
+    raise failures.unreachable(settings, problem)
 
 
 def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any, ...]]:
     """Resolve the host name. The resolver has no timeout, so it runs in a thread, which may outlive the wait."""
-    addresses: list[tuple[Any, ...]] = []
-    problems: list[Exception] = []
-
-    def resolve() -> None:
-        try:
-            addresses.extend(socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as cause:
-            problems.append(cause)
-
-    resolver = threading.Thread(target=resolve, name="rabbit_chx resolver", daemon=True)
-    start_thread(resolver, settings.masked_url)
-    resolver.join(max(deadline - time.monotonic(), 0.001))
-    if problems:
-        raise unreachable(settings, problems[0])
-    if not addresses:
-        raise unreachable(settings, socket.gaierror("the resolver has not answered in time"))
-    return addresses
+    resolve = partial(socket.getaddrinfo, settings.host, settings.port, type=socket.SOCK_STREAM)
+    problem: Exception
+    try:
+        return failures.call_in_thread(resolve, settings.masked_url).result(
+            max(deadline - time.monotonic(), 0.001)
+        )
+    except TimeoutError:
+        problem = socket.gaierror("the resolver has not answered in time")
+    except (OSError, UnicodeError) as cause:
+        problem = cause
+    raise failures.unreachable(settings, problem)
 
 
 def _wrap(
@@ -435,7 +473,7 @@ def _wrap(
     try:
         return context.wrap_socket(sock, server_hostname=server_name(settings.host, tls))
     except OSError as cause:
-        raise tls_error(settings, cause) from None
+        raise failures.tls_error(settings, cause) from None
 
 
 def bytes_not_taken(sock: socket.socket) -> int:

@@ -54,7 +54,7 @@ def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
 
         connection = await aio_pika.connect_robust(**aio_pika_arguments(url))
     """
-    settings = ConnectionSettings.from_uri(target) if isinstance(target, str) else target
+    settings = ConnectionSettings.of(target)
     _refuse_what_it_ignores(settings)
     arguments: dict[str, Any] = {
         "host": settings.host,
@@ -85,6 +85,4 @@ def _refuse_what_it_ignores(settings: ConnectionSettings) -> None:
     }
     for setting, value in ignored.items():
         if value:
-            raise InputError(
-                f"{settings.masked_url}: aio-pika cannot follow {setting}: leave it out of the URL"
-            )
+            raise InputError(f"{settings.masked_url}: aio-pika cannot follow {setting}: leave it out")

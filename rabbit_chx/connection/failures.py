@@ -11,10 +11,13 @@ import errno
 import re
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rabbit_chx.amqp.replies import IF_RIGHT
+from rabbit_chx.amqp.settings import SCHEMES
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -27,9 +30,9 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    import threading
-
     from rabbit_chx.amqp import ConnectionSettings
+
+_T = TypeVar("_T")
 
 #: OpenSSL's text when the peer rejects our certificate. With TLS 1.3 it arrives after the handshake.
 _OUR_CERTIFICATE = re.compile(
@@ -48,7 +51,6 @@ _NEEDS = {
     "amqp": "",
     "stream": "; streams need RabbitMQ 3.9 with the plugin rabbitmq_stream (rabbitmq-plugins enable rabbitmq_stream)",
 }
-_TLS_SCHEMES = {"amqp": "amqps", "stream": "rabbitmq-stream+tls"}
 
 #: The codes with which the broker closes a connection whose new token it refuses: rabbitmq-server v4.3.6, rabbit_reader.erl,
 #: ``connection.update_secret``.
@@ -128,7 +130,7 @@ def no_token(name: str, waited_s: float) -> str:
 
 def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
     """Return the error for a peer that closes during the handshake: a starting broker behind a proxy, or another protocol."""
-    tls = "" if settings.tls else f"; a port that speaks TLS needs {_TLS_SCHEMES[settings.protocol]}://"
+    tls = "" if settings.tls else f"; a port that speaks TLS needs {SCHEMES[settings.protocol][1]}://"
     return UnreachableError(
         f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, closes connections like this: try again "
         f"in a moment. Else: is {_PROTOCOLS[settings.protocol]} spoken there? Check the port{tls}"
@@ -144,9 +146,7 @@ def unreachable(
     if isinstance(cause, ssl.SSLError):
         return tls_error(settings, cause, words)
     if isinstance(cause, (socket.gaierror, UnicodeError)):
-        return UnreachableError(
-            f"{where}: the host name cannot be resolved ({words or cause}): check the host in the URL"
-        )
+        return UnreachableError(f"{where}: the host cannot be resolved ({words or cause}): check the URL")
     if isinstance(cause, TimeoutError):
         return BrokerTimeoutError(
             f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
@@ -269,9 +269,7 @@ def invalid_bytes(where: str, cause: Exception) -> ConnectionLostError:
 
 def reply_timeout_error(where: str, method: str, waited_s: float) -> BrokerTimeoutError:
     """Return the error for a method without a reply in time."""
-    return BrokerTimeoutError(
-        f"{where}: no answer to {method} within {waited_s:g} s: look at the broker's log"
-    )
+    return BrokerTimeoutError(f"{where}: no answer to {method} within {waited_s:g} s: see the broker's log")
 
 
 def start_thread(thread: threading.Thread, where: str) -> None:
@@ -282,6 +280,21 @@ def start_thread(thread: threading.Thread, where: str) -> None:
         raise UnreachableError(
             f"{where}: the system starts no further thread ({cause}): end some, or raise the limit of processes (ulimit -u, pids of a container)"
         ) from None
+
+
+def call_in_thread(function: Callable[[], _T], where: str) -> Future[_T]:
+    """Call a function in a thread that does not keep the process alive, unlike one of an executor; the errors are those of `start_thread`."""
+    result: Future[_T] = Future()
+    result.set_running_or_notify_cancel()  # the function goes on after a cancelled wait
+
+    def call() -> None:
+        try:
+            result.set_result(function())
+        except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
+            result.set_exception(error)
+
+    start_thread(threading.Thread(target=call, name=f"rabbit_chx {where}", daemon=True), where)
+    return result
 
 
 def unknown_outcome(cause: RabbitChxError, what: str = "the message") -> UnknownOutcomeError:
@@ -308,9 +321,7 @@ def raise_if_cancelled(error: BaseException) -> None:
 
 def interruption(where: str, cause: BaseException) -> InterruptedLinkError:
     """Return the error for calls after an interruption such as Ctrl-C."""
-    return InterruptedLinkError(
-        f"{where}: given up after an interruption ({type(cause).__name__}): open a new one"
-    )
+    return InterruptedLinkError(f"{where}: interrupted ({type(cause).__name__}): open a new one")
 
 
 def use_after_close_error(where: str) -> InputError:

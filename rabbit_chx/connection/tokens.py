@@ -244,9 +244,7 @@ class TokenSecret(Secret):
                 text = f"{self.name}: no token ({problem}): check the {self._kind} and its server"
                 self._set(_problem=(UnreachableError, text))
                 if now < self._token.expires_at:
-                    _log.warning(
-                        "%s: no new token (%s); trying again in %g s", self._source, problem, pause_s
-                    )
+                    _log.warning("%s: no new token (%s); again in %g s", self._source, problem, pause_s)
             token = replace(self._token, renew_at=now + pause_s)
             self._set(_token=token, _call=None, _failures=self._failures + 1)
             call.set_result(None)

@@ -397,8 +397,7 @@ class GroupConnection(ConsumingConnection):
         try:
             await self.declare_passively(queue)
         except AccessRefusedError as refused:  # the broker names only one of the permissions
-            explained = f"{refused}. A group needs the permission read on its queues"
-            raise AccessRefusedError(explained, queue=queue, reply_code=refused.reply_code) from None
+            raise refused.reworded(f"{refused}. A group needs the permission read on its queues") from None
         arguments = dict(expected)
         for _ in range(_MAX_ARGUMENTS):
             try:
@@ -543,7 +542,7 @@ class _Writer:
         )
         if not await wait_unless_blocked(publishing, _REPLY_S, self.is_blocked):
             raise ConnectionLostError(
-                f"{self._where}: no confirm from {queue!r} within {_REPLY_S:g} s", queue=queue
+                f"{self._where}: {queue!r} confirmed nothing for {_REPLY_S:g} s", queue=queue
             )
         async with _expect_reply(self._where, queue):
             await publishing
@@ -562,11 +561,8 @@ def _journal_refusal(refusal: BrokerRefusedError, journal: str) -> BrokerRefused
     needs = ""
     if isinstance(refusal, AccessRefusedError):
         needs = ": the user needs the permissions read on it and write on the default exchange, and configure where it is not declared yet"
-    return type(refusal)(
-        f"{refusal}. The group's journal is the stream {journal!r}{needs}. {WITHOUT_JOURNAL}",
-        queue=journal,
-        reply_code=refusal.reply_code,
-    )
+    words = f"{refusal}. The group's journal is the stream {journal!r}{needs}. {WITHOUT_JOURNAL}"
+    return refusal.reworded(words, queue=journal)
 
 
 def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:

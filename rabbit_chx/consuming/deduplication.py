@@ -230,6 +230,4 @@ def _refuse_awaitable(result: object) -> None:
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise InputError(
-            "the effect is an async function, and was not run: pass a plain function, or await run_if_new_async"
-        )
+        raise InputError("the effect is async, and was not run: pass a plain one, or await run_if_new_async")

@@ -197,9 +197,7 @@ class Group(ABC):
     async def _run_once(self, handle: Callable[[Any], Awaitable[None]]) -> None:
         """Run until `stop`, then leave; an InputError unless the group is open and does not run yet."""
         if self._connection is None:
-            raise InputError(
-                f"the group is not open: use it as 'async with {type(self).__name__}(...) as group:'"
-            )
+            raise InputError(f"the group is not open: use 'async with {type(self).__name__}(...) as group:'")
         self._guard.check_in_loop()
         if self._is_running:
             raise InputError("the group runs already: call run once")
@@ -363,7 +361,8 @@ class ConsumerGroup(Group):
 
     @takes(QueueGroupOptions)
     def __init__(self, options: QueueGroupOptions) -> None:
-        (self._settings,) = with_credentials([read_secretly(_settings, options.url)], options.credentials)
+        settings = read_secretly(ConnectionSettings.of, options.url)
+        (self._settings,) = with_credentials([settings], options.credentials)
         check_options(options)
         journal, queues = options.journal, options.queues
         if journal is not None and _AMAZON_MQ.search(self._settings.host):
@@ -526,14 +525,6 @@ def check_async(name: str, function: object) -> None:
     call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that is callable
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
         raise InputError(f"{name} is {function!r:.100}, which is not async: write async def")
-
-
-def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
-    if isinstance(url, ConnectionSettings):
-        return url
-    if not isinstance(url, str):
-        raise InputError(f"url is of type {type(url).__name__}: pass an AMQP URI, such as amqp://localhost")
-    return ConnectionSettings.from_uri(url)
 
 
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:

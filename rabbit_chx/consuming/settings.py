@@ -100,9 +100,7 @@ class GroupTiming:
         for name, value in vars(self).items():
             check_seconds(name, value, zero=False)
         if self.gone_s <= self.alive_s:
-            raise InputError(
-                f"gone_s is {self.gone_s:g}, and alive_s {self.alive_s:g}: gone_s must be longer than alive_s"
-            )
+            raise InputError(f"gone_s is {self.gone_s:g}, and must be longer than alive_s, {self.alive_s:g}")
 
 
 @documented()

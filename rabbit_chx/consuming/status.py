@@ -215,65 +215,61 @@ def group_findings(
 
 
 def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
-    """Yield the findings about single queues. In a message, ``{}`` is the names of the queues and the verb: see `_finding`."""
+    """Yield the findings about single queues. In a message, ``{}`` is the names of the queues and the verb: see `_findings`."""
     existing = [queue for queue in status.queues if queue.type is not None]
-    if missing := [queue for queue in status.queues if queue.type is None]:
-        yield _finding(
-            "missing-queue",
-            missing,
-            "{} bound, but not listed: it was just deleted, or this user may not see it",
-            "list the queues of the vhost: rabbitmqctl list_queues -p VHOST name",
-        )
-    if dead := [queue for queue in status.nobody_active if not queue.unacked]:
-        yield _finding(
-            "nobody-active",
-            dead,
-            "{} consumers and none of them active, so nothing is handled",
-            "members of a ConsumerGroup notice this and consume again; cancel and consume again with other consumers",
-        )
-    if stalled := [queue for queue in status.nobody_active if queue.unacked]:
-        count = sum(queue.unacked or 0 for queue in stalled)
-        yield _finding(
-            "nobody-active",
-            stalled,
-            f"{{}} consumers and none of them active: the broker waits until the one that was active acks what it holds "
-            f"({count:,} messages)",
-            "if this lasts, look for a handler that hangs; if there is none, the broker waits for a consumer that is dead: restart the "
-            "node that leads the queue",
-        )
-    if unread := [queue for queue in existing if queue.count == 0]:
-        waiting = sum(queue.ready or 0 for queue in unread)
-        yield _finding(
-            "no-consumer",
-            unread,
-            f"{{}} no consumer, and {waiting:,} messages wait",
-            "start a consumer; if a group consumes the exchange, a member of it that consumes all of its queues",
-        )
+    yield from _findings(
+        "missing-queue",
+        [queue for queue in status.queues if queue.type is None],
+        "{} bound, but not listed: it was just deleted, or this user may not see it",
+        "list the queues of the vhost: rabbitmqctl list_queues -p VHOST name",
+    )
+    yield from _findings(
+        "nobody-active",
+        [queue for queue in status.nobody_active if not queue.unacked],
+        "{} consumers and none of them active, so nothing is handled",
+        "members of a ConsumerGroup notice this and consume again; cancel and consume again with other consumers",
+    )
+    stalled = [queue for queue in status.nobody_active if queue.unacked]
+    yield from _findings(
+        "nobody-active",
+        stalled,
+        f"{{}} consumers and none of them active: the broker waits until the one that was active acks what it holds "
+        f"({sum(queue.unacked or 0 for queue in stalled):,} messages)",
+        "if this lasts, look for a handler that hangs; if there is none, the broker waits for a consumer that is dead: restart the "
+        "node that leads the queue",
+    )
+    unread = [queue for queue in existing if queue.count == 0]
+    yield from _findings(
+        "no-consumer",
+        unread,
+        f"{{}} no consumer, and {sum(queue.ready or 0 for queue in unread):,} messages wait",
+        "start a consumer; if a group consumes the exchange, a member of it that consumes all of its queues",
+    )
 
 
 def _group_findings(status: GroupStatus) -> Iterator[Finding]:
     """Yield what is a fault in a group only, about single queues."""
     existing = [queue for queue in status.queues if queue.type is not None]
-    if unordered := [queue for queue in existing if not queue.single_active]:
-        yield _finding(
-            "no-single-active-consumer",
-            unordered,
-            "{} no single active consumer: two consumers handle messages of one key at the same time, and overtake each other",
-            "the argument cannot be added later: declare the queue again with x-single-active-consumer = true, or use slots and "
-            "move them to new queues",
-        )
-    foreign_tags = {
-        queue: [consumer.tag for consumer in queue.consumers if parse_member(consumer.tag) is None]
+    yield from _findings(
+        "no-single-active-consumer",
+        [queue for queue in existing if not queue.single_active],
+        "{} no single active consumer: two consumers handle messages of one key at the same time, and overtake each other",
+        "the argument cannot be added later: declare the queue again with x-single-active-consumer = true, or use slots and "
+        "move them to new queues",
+    )
+    foreign = [
+        (queue, consumer.tag)
         for queue in existing
-    }
-    if foreign := [queue for queue, tags in foreign_tags.items() if tags]:
-        tags = sorted({tag for queue in foreign for tag in foreign_tags[queue]})
-        yield _finding(
-            "other-consumer",
-            foreign,
-            f"{{}} a consumer that is not a member of a group ({listed(tags, _MAX_LISTED)}): it takes no part in hand-overs, and may become the active consumer",
-            "stop it, or run its handler in a ConsumerGroup",
-        )
+        for consumer in queue.consumers
+        if parse_member(consumer.tag) is None
+    ]
+    tags = sorted({tag for _, tag in foreign})
+    yield from _findings(
+        "other-consumer",
+        [*dict.fromkeys(queue for queue, _ in foreign)],
+        f"{{}} a consumer that is not a member of a group ({listed(tags, _MAX_LISTED)}): it takes no part in hand-overs, and may become the active consumer",
+        "stop it, or run its handler in a ConsumerGroup",
+    )
 
 
 def _priority_findings(status: GroupStatus, release: Release) -> Iterator[Finding]:
@@ -284,14 +280,13 @@ def _priority_findings(status: GroupStatus, release: Release) -> Iterator[Findin
         and len({consumer.priority for consumer in queue.consumers}) > 1
         and (queue.type != "quorum" or release.numbers < _PRIORITIES_SINCE)
     ]
-    if ignoring:
-        why = f"RabbitMQ {release.version} ignores the priority of consumers here; it counts for quorum queues from 4.0 on"
-        yield _finding(
-            "priority-ignored",
-            ignoring,
-            f"{{}} consumers of different priority. {why}. Without a journal, the first one stays active until it leaves",
-            "assign other queues to each member (static), or upgrade and use quorum queues",
-        )
+    why = f"RabbitMQ {release.version} ignores the priority of consumers here; it counts for quorum queues from 4.0 on"
+    yield from _findings(
+        "priority-ignored",
+        ignoring,
+        f"{{}} consumers of different priority. {why}. Without a journal, the first one stays active until it leaves",
+        "assign other queues to each member (static), or upgrade and use quorum queues",
+    )
 
 
 def _balance_findings(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Finding]:
@@ -318,9 +313,10 @@ def _balance_findings(status: GroupStatus, weights: Mapping[str, float]) -> Iter
         )
 
 
-def _finding(kind: str, queues: Sequence[QueueStatus], message: str, fix: str) -> Finding:
-    """Return a finding about queues. Its message has {} for their names and the verb."""
+def _findings(kind: str, queues: Sequence[QueueStatus], message: str, fix: str) -> Iterator[Finding]:
+    """Yield a finding about queues, if there are any. Its message has {} for their names and the verb."""
     names = tuple(queue.name for queue in queues)
     singular, plural = ("is", "are") if kind == "missing-queue" else ("has", "have")
     verb = singular if len(names) == 1 else plural
-    return Finding(kind, message.format(f"{listed(names, _MAX_LISTED)} {verb}"), fix, names=names)
+    if names:
+        yield Finding(kind, message.format(f"{listed(names, _MAX_LISTED)} {verb}"), fix, names=names)

@@ -7,13 +7,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
 from rabbit_chx.amqp.replies import is_transient, may_be_limit
-from rabbit_chx.connection.failures import start_thread
+from rabbit_chx.connection.failures import call_in_thread, start_thread
 from rabbit_chx.consuming.journal import JournalEntry, entries_in
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.stream_channels import (
@@ -61,6 +60,7 @@ _CLOSE_S = 2.0
 #: As the AMQP client declares it.
 _JOURNAL_ARGUMENTS = {"max-length-bytes": "10000000", "stream-max-segment-size-bytes": "1000000"}
 _SINCE = "3.11"
+_WHAT = "a StreamGroup"
 
 
 def _explain(error: RabbitChxError, journal: str) -> RabbitChxError:
@@ -69,11 +69,10 @@ def _explain(error: RabbitChxError, journal: str) -> RabbitChxError:
         return ConnectionLostError(f"{error}; the journal {journal!r} was deleted", queue=journal)
     if not isinstance(error, AccessRefusedError):
         return error
-    return AccessRefusedError(
+    return error.reworded(
         f"{error}. The group's journal is the stream {journal!r}: the user needs the permissions read and write on it, and configure "
         "where it does not exist yet",
         queue=journal,
-        reply_code=error.reply_code,
     )
 
 
@@ -229,7 +228,7 @@ class StreamGroupConnection:
         if self._journal is not None:
             await self._journal.abandon()
         with suppress(UnreachableError):  # no thread is left, and the process closes it
-            _in_background(self._close_publisher)
+            call_in_thread(self._close_publisher, _WHAT)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*(channel.abandon() for channel in self._channels.values()))
@@ -253,11 +252,8 @@ class StreamGroupConnection:
         try:
             return await in_thread(find)
         except AccessRefusedError as refusal:
-            raise AccessRefusedError(
-                f"{refusal}. A StreamGroup needs the permission read on its streams, and on the super stream",
-                queue=refusal.queue,
-                reply_code=refusal.reply_code,
-            ) from None
+            needed = "A StreamGroup needs the permission read on its streams, and on the super stream"
+            raise refusal.reworded(f"{refusal}. {needed}") from None
 
     async def consume_behind(
         self, queue: str, _priority: int, _prefetch: int, _tag: str, take: Callable[[DeliveredMessage], None]
@@ -387,20 +383,6 @@ class StreamGroupConnection:
         return since is not None and time.monotonic() - since > _BLOCKED_S
 
 
-def _in_background(function: Callable[[], object]) -> None:
-    start_thread(threading.Thread(target=function, daemon=True), "a StreamGroup")
-
-
 async def in_thread(function: Callable[[], _T]) -> _T:
     """Return the result of a blocking function. Its thread does not keep the process alive, unlike those of `asyncio.to_thread`."""
-    result: Future[_T] = Future()
-    result.set_running_or_notify_cancel()  # the function goes on after a cancelled wait
-
-    def call() -> None:
-        try:
-            result.set_result(function())
-        except BaseException as error:  # noqa: BLE001  # raised in the event loop
-            result.set_exception(error)
-
-    _in_background(call)
-    return await asyncio.wrap_future(result)
+    return await asyncio.wrap_future(call_in_thread(function, _WHAT))

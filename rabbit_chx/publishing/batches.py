@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from typing import Any, TypeAlias
 
-from rabbit_chx.checks import MAX_SHORTSTR
+from rabbit_chx.checks import MAX_SHORTSTR, check_column
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
 from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, of_rows
@@ -100,7 +100,7 @@ def _check_copies(headers: Sequence[Any], _what: str, first_row: int) -> Sequenc
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
     """Yield slices of all columns: at most `rows` messages and about 256 KiB of bodies at a time."""
     for name, values in columns.items():
-        _check_column(name, values)
+        check_column(name, values)
     if all(map(_can_be_sliced, columns.values())):
         keys, bodies = len(columns["keys"]), len(columns["bodies"])
         if keys != bodies:
@@ -113,11 +113,6 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
         yield from _of_slices(tuple(columns.values()), rows)
     else:
         yield from _of_iterables(columns, rows)
-
-
-def _check_column(name: str, values: object) -> None:
-    if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
-        raise InputError(f"{name} is a single {type(values).__name__}: pass a list of them")
 
 
 def _can_be_sliced(values: Any) -> bool:

@@ -28,6 +28,7 @@ from rabbit_chx.amqp.header_table import PROPERTY_FLAGS, encode_headers
 from rabbit_chx.checks import MAX_SHORTSTR, short_string, similar, too_long
 from rabbit_chx.errors import InputError, RowError
 
+_CHANNEL = 1
 _SHOWN_BYTES = 24
 _LENGTHS = tuple(bytes((n,)) for n in range(256))
 _T = TypeVar("_T")
@@ -278,9 +279,7 @@ def _expirations(values: Sequence[Any], name: str, first_row: int) -> list[bytes
         # For any other value the broker would close the channel.
         text = _check_bytes(value, name, first_row + i) if isinstance(value, (str, bytes)) else b""
         if not text.isdigit():
-            raise RowError(
-                f"row {first_row + i}: the {name} is {value!r:.40}; pass milliseconds as text, such as '60000'"
-            )
+            raise RowError(f"row {first_row + i}: the {name} is {value!r:.40}; pass milliseconds, as '60000'")
     return _shortstrs(values, name, first_row)
 
 
@@ -339,24 +338,16 @@ def _with_rows(encode: _Encode) -> _Encode:
     return lambda values, name, first_row: list(of_rows(encode, values, name, first_row))
 
 
+#: Those of properties that are not short strings.
 _BY_NAME: dict[str, _Encode] = {
-    "content_type": _shortstrs,
-    "content_encoding": _shortstrs,
     "headers": _headers,
     "delivery_mode": _whole(1, 2, 1),
     "priority": _whole(0, 255, 1),
-    "correlation_id": _shortstrs,
-    "reply_to": _shortstrs,
     "expiration": _expirations,
-    "message_id": _shortstrs,
     "timestamp": _timestamps,
-    "type": _shortstrs,
-    "user_id": _shortstrs,
-    "app_id": _shortstrs,
-    "cluster_id": _shortstrs,
 }
 #: In the order of the wire.
-_ENCODERS = {name: _with_rows(_BY_NAME[name]) for name in PROPERTY_FLAGS if name in _BY_NAME}
+_ENCODERS = {name: _with_rows(_BY_NAME.get(name, _shortstrs)) for name in PROPERTY_FLAGS}
 #: The properties that a message may have.
 PROPERTY_NAMES: tuple[str, ...] = tuple(_ENCODERS)
 
@@ -399,15 +390,13 @@ class Encoder:
     Args:
         exchange: the encoded exchange of messages without their own.
         properties: the encoded properties of messages without their own.
-        mandatory: whether the broker returns unroutable messages.
         frame_max: the negotiated largest frame, in bytes.
-        channel: the channel's number.
+        mandatory: whether the broker returns unroutable messages.
     """
 
-    def __init__(
-        self, exchange: bytes, properties: bytes, *, mandatory: bool, frame_max: int, channel: int = 1
-    ) -> None:
-        self._channel, self._properties = channel, properties
+    def __init__(self, exchange: bytes, properties: bytes, frame_max: int, *, mandatory: bool) -> None:
+        channel = _CHANNEL
+        self._properties = properties
         self._chunk = chunk = frame_max - FRAME_OVERHEAD
         self._by_key_length = tuple(
             FRAME_END + publish_head(channel, exchange, n) for n in range(MAX_SHORTSTR + 1)
@@ -434,7 +423,7 @@ class Encoder:
         body_lengths = list(map(len, bodies))
         if max(body_lengths, default=0) > self._chunk:
             bodies = [
-                split_body(self._channel, body, self._chunk) if len(body) > self._chunk else body
+                split_body(_CHANNEL, body, self._chunk) if len(body) > self._chunk else body
                 for body in bodies
             ]
         between = self._between(rows.properties, body_lengths)
@@ -463,8 +452,3 @@ class Encoder:
             properties,
             map(self._body_head.__getitem__, body_lengths),
         )
-
-
-def make_encoder(exchange: bytes, properties: bytes, mandatory: bool, frame_max: int) -> Encoder:  # noqa: FBT001  # of `partial`
-    """Return an encoder; the first arguments are given before the connection is known."""
-    return Encoder(exchange, properties, mandatory=mandatory, frame_max=frame_max)

@@ -59,9 +59,7 @@ def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
         )
     for name, column in (("keys", keys), ("bodies", bodies)):
         if iter(column) is column:
-            raise InputError(
-                f"{name} can be read only once, so nothing would be left to publish: pass a list"
-            )
+            raise InputError(f"{name} can be read only once, so nothing would be left to send: pass a list")
     start = write_hash(write)
     counts: Counter[bytes] = Counter()
     ids: list[str] = []

@@ -52,10 +52,7 @@ class ProgressTimeout:
         if progress != self._progress or not (connection.session.ledger.open or connection.backlog):
             self._progress, self._under_way = progress, None
             return True
-        return self._is_under_way(connection)
-
-    def _is_under_way(self, connection: OpenConnection) -> bool:
-        """Return whether the peer accepted more bytes from the socket: a large message on a slow line."""
+        # The peer accepted more bytes from the socket: a large message on a slow line.
         before, self._under_way = self._under_way, connection.bytes_under_way
         return before is not None and self._under_way < before
 
@@ -118,9 +115,4 @@ class Outage:
         """Return the error for an outage that `cause` ends; it also names the first cause."""
         if cause is self._cause:
             return cause
-        return type(cause)(
-            f"{cause}; it began with: {self._cause}",
-            exchange=cause.exchange,
-            queue=cause.queue,
-            reply_code=cause.reply_code,
-        )
+        return cause.reworded(f"{cause}; it began with: {self._cause}")

@@ -13,6 +13,7 @@ from rabbit_chx.errors import BrokerRefusedError, PublishError, RabbitChxError
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.publishing.outcomes import RowBatch
 from rabbit_chx.publishing.returns import Returns
+from rabbit_chx.words import with_counts
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0
@@ -100,19 +101,14 @@ class PublishReport:
     def __str__(self) -> str:
         if not self.rows:
             return "nothing was published"
-        parts = [f"{self.confirmed:,} of {self.rows:,} messages confirmed"]
-        parts += [
-            f"{count:,} {what}"
-            for count, what in (
-                (self.returned, "returned as unroutable"),
-                (self.nacked, "nacked"),
-                (self.unknown, "unknown"),
-                (self.retried, "resent after a nack"),
-                (self.republished, "sent again after a reconnect"),
-            )
-            if count
-        ]
-        return ", ".join(parts)
+        counts = (
+            (self.returned, "returned as unroutable"),
+            (self.nacked, "nacked"),
+            (self.unknown, "unknown"),
+            (self.retried, "resent after a nack"),
+            (self.republished, "sent again after a reconnect"),
+        )
+        return with_counts(f"{self.confirmed:,} of {self.rows:,} messages confirmed", counts)
 
 
 def unroutable_remedy(returned: Return) -> str:

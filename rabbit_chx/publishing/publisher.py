@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 from rabbit_chx.connection.blocking_connection import Connection
@@ -100,14 +99,9 @@ class Publisher(PublisherBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         try:
-            if exc is None and self.report.rows:
+            if error is None and self.report.rows:
                 self.flush()
         finally:
             self.close()

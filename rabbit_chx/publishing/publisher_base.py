@@ -14,7 +14,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.options import check_options
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowBuilder
 from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
-from rabbit_chx.publishing.encoder import Properties, exchange_name, make_encoder
+from rabbit_chx.publishing.encoder import Encoder, Properties, exchange_name
 from rabbit_chx.publishing.options import CommonOptions, Target
 
 _PERSISTENT = 2
@@ -29,9 +29,7 @@ class PublisherBase(Guarded):
         targets = with_credentials(read_secretly(_targets, options.url), options.credentials)
         check_options(options)
         if options.routing == "exchange" and options.ring is not None:
-            raise InputError(
-                "a ring is given, and routing is 'exchange': pass routing='client', or leave the ring out"
-            )
+            raise InputError("a ring is given, and routing is 'exchange': pass routing='client', or no ring")
         self._guard = UsageGuard(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         if options.connection_name is not None:
             targets = tuple(replace(target, connection_name=options.connection_name) for target in targets)
@@ -51,7 +49,7 @@ class PublisherBase(Guarded):
         # Half a window, so that it never empties; smaller batches cost more CPU and gain little.
         batch_rows = max(1, min(BATCH_ROWS, options.limits.max_in_flight // 2))
         self._builder = RowBuilder(exchange, shared, batch_rows)
-        self._encoder_for = partial(make_encoder, name, shared.constant, options.mandatory)
+        self._encoder_for = partial(Encoder, name, shared.constant, mandatory=options.mandatory)
         self._read_ring = options.ring if callable(options.ring) else None
         if options.routing == "client" and self._read_ring is None:
             self._route_by(options.ring)
@@ -61,14 +59,7 @@ class PublisherBase(Guarded):
 
 
 def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
-    if not isinstance(url, (str, ConnectionSettings, list, tuple)):
-        raise InputError(
-            f"url is of type {type(url).__name__}: pass an AMQP URI, such as amqp://localhost, or a list"
-        )
-    targets = (url,) if isinstance(url, (str, ConnectionSettings)) else tuple(url)
+    targets = url if isinstance(url, (list, tuple)) else (url,)
     if not targets:
         raise InputError("url is an empty list: pass one AMQP URI, or several")
-    return tuple(
-        target if isinstance(target, ConnectionSettings) else ConnectionSettings.from_uri(target)
-        for target in targets
-    )
+    return tuple(map(ConnectionSettings.of, targets))

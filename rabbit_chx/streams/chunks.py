@@ -95,6 +95,10 @@ class Chunk(NamedTuple):
         """The identity of the chunk."""
         return Fingerprint(self.offset, self.epoch, self.crc)
 
+    def piece(self, offset: int, records: int, data: memoryview, ends: Places | None = None) -> Piece:
+        """Return records of it that are not packed."""
+        return Piece(offset, records, self.timestamp_ms, data, len(data), None, ends)
+
 
 class Piece(NamedTuple):
     """Records of a chunk, each prefixed with its length; or a packed sub-entry.
@@ -195,8 +199,7 @@ def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> l
 
     def add_single() -> None:
         if single:
-            part = data[begin:at]
-            found.append(Piece(offset - single, single, chunk.timestamp_ms, part, len(part)))
+            found.append(chunk.piece(offset - single, single, data[begin:at]))
 
     for _ in range(chunk.entries):
         if at + _LENGTH.size > len(data):
@@ -242,29 +245,18 @@ def _plain(chunk: Chunk) -> list[Piece] | None:
         return None if ends is None else _cut(chunk, ends)
     if not _adds_up(chunk.data, chunk.records):
         return None
-    piece = Piece(chunk.offset, chunk.records, chunk.timestamp_ms, chunk.data, len(chunk.data))
-    return [piece] if chunk.records else []
+    return [chunk.piece(chunk.offset, chunk.records, chunk.data)] if chunk.records else []
 
 
 def _cut(chunk: Chunk, ends: Places) -> list[Piece]:
-    data, offset, time = chunk.data, chunk.offset, chunk.timestamp_ms
+    data, offset = chunk.data, chunk.offset
     if len(data) <= _PIECE_BYTES:
-        return [Piece(offset, chunk.records, time, data, len(data), None, ends)] if len(ends) else []
+        return [chunk.piece(offset, chunk.records, data, ends)] if len(ends) else []
     found, first, begin = [], 0, 0
     while first < len(ends):
         last = max(int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")), first + 1)
         end = int(ends[last - 1])
-        found.append(
-            Piece(
-                offset + first,
-                last - first,
-                time,
-                data[begin:end],
-                end - begin,
-                None,
-                ends[first:last] - begin,
-            )
-        )
+        found.append(chunk.piece(offset + first, last - first, data[begin:end], ends[first:last] - begin))
         first, begin = last, end
     return found
 

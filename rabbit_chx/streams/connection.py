@@ -8,12 +8,9 @@ A failure is permanent: the current call and each later one raise it. Events tha
 
 from __future__ import annotations
 
-import logging
 import math
 import platform
-import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,8 +21,7 @@ from typing import TypeVar
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
-from rabbit_chx.connection.blocking_connection import Transport
-from rabbit_chx.connection.tokens import log_in
+from rabbit_chx.connection.blocking_connection import ServedConnection, Transport
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -34,7 +30,6 @@ from rabbit_chx.errors import (
     InputError,
     NotFoundError,
     RabbitChxError,
-    UnreachableError,
 )
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.frames import (
@@ -56,12 +51,8 @@ from rabbit_chx.version import __version__
 
 _T = TypeVar("_T")
 
-_log = logging.getLogger(__name__)
-
 #: The interval at which the thread of a connection receives: a broker that blocks on a full socket does not list its connections.
 _SERVICE_INTERVAL_S = 1.0
-#: The time that `close` waits for the reply. The reply is not needed: rows are confirmed or given up by then.
-_CLOSE_S = 1.0
 REQUEST_TIMEOUT_S = 60.0
 #: The longest time in which the broker reads nothing, as during a disk alarm, or with 50,000 rows unconfirmed. A memory alarm does not
 #: block it (rabbitmq-server v4.3.5, rabbit_stream_reader.erl, ``resource_alarm/3``).
@@ -80,7 +71,7 @@ _UNBOUND_KEY = "rabbit_chx: is this a super stream?"
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-class StreamConnection:
+class StreamConnection(ServedConnection):
     """An open connection to one node; for one thread.
 
     Args:
@@ -103,6 +94,8 @@ class StreamConnection:
         InputError: the port is of another protocol.
     """
 
+    close_s = 1.0  # the reply is not needed: rows are confirmed or given up by then
+
     def __init__(
         self,
         settings: ConnectionSettings,
@@ -112,25 +105,10 @@ class StreamConnection:
     ) -> None:
         self.request_timeout_s = request_timeout_s
         self.deadline = math.inf
-        self._password = settings.password
         self._max_frame_bytes = max_frame_bytes
-        self._lock = threading.RLock()
-        self._closed = threading.Event()
-        if self._password.is_token:
-            log_in(settings, self._open)
-        else:
-            self._open(settings)
+        super().__init__(settings)
         self._takes_tokens = self._release >= (3, 13)
-        interval_s = min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
-        args = (weakref.ref(self), self._closed, interval_s)
-        self._heartbeat_thread = threading.Thread(
-            target=_keep_alive, args=args, name="rabbit_chx stream heartbeat", daemon=True
-        )
-        try:
-            failures.start_thread(self._heartbeat_thread, self.where)
-        except UnreachableError:
-            self._transport.close()
-            raise
+        self._start_keeper()
 
     def _open(self, settings: ConnectionSettings) -> None:
         self.where = settings.masked_url
@@ -375,9 +353,7 @@ class StreamConnection:
             offset = self.query_offset(reader, stream)
             reply = self._replies.pop(_AHEAD_ID)  # the broker answers in order
         if reply.code != Code.OK:
-            raise self.refusal(
-                f"return the last id of {reference!r} in stream {stream!r}", reply.code, stream
-            )
+            raise self.refusal(f"return the last id of {reference!r} in {stream!r}", reply.code, stream)
         return self._read(reply, lambda fields: fields.integer(8)), offset
 
     def send(self, data: memoryview | bytes, *, stall_s: float = _STALL_S) -> None:
@@ -509,24 +485,13 @@ class StreamConnection:
         """Delete a stream with all of its rows."""
         self._request_ok(Key.DELETE, name_field(stream), f"delete stream {stream!r}", stream)
 
-    def close(self, within_s: float = _CLOSE_S) -> None:
-        """Close the connection within a second, or another time; may be called again."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        with self._lock:
-            try:
-                if self._failure is None:
-                    content = Code.OK.to_bytes(2) + text_field("Goodbye", "the reason")
-                    self._call(Key.CLOSE, content, time.monotonic() + within_s)
-            except RabbitChxError as cause:
-                _log.debug("%s: closing: %s", self.where, cause)
-            finally:
-                self._transport.close()
-                self._failure = self._failure or failures.use_after_close_error(self.where)
-        # A finalizer may run in the thread itself.
-        if self._heartbeat_thread.is_alive() and self._heartbeat_thread is not threading.current_thread():
-            self._heartbeat_thread.join(within_s)
+    def _say_goodbye(self, within_s: float) -> None:
+        if self._failure is None:
+            content = Code.OK.to_bytes(2) + text_field("Goodbye", "the reason")
+            self._call(Key.CLOSE, content, time.monotonic() + within_s)
+
+    def _fail(self, error: RabbitChxError) -> None:
+        self._failure = self._failure or error
 
     # -- requests
 
@@ -620,7 +585,7 @@ class StreamConnection:
                 if silence_s > (2 * self.heartbeat_s or math.inf):
                     self._failure = self._failure or failures.heartbeat_error(self.where, silence_s)
             except RabbitChxError as cause:
-                self._failure = self._failure or cause
+                self._fail(cause)
             except ValueError as cause:
                 self._failure = failures.invalid_bytes(self.where, cause)
             except BaseException as cause:
@@ -683,31 +648,17 @@ class StreamConnection:
         if self.heartbeat_s and not self._unsent and idle_s > self.heartbeat_s / 2:
             self._unsent.append(memoryview(_HEARTBEAT))
 
-    def _service(self) -> None:
+    def _serve(self) -> None:
         """Send a heartbeat if one is due, and receive all that has arrived."""
-        if not self._lock.acquire(blocking=False):
-            return  # the caller's thread does the same in its call
-        try:
-            received_at = math.nan  # not equal to any time
-            while received_at != self._last_received and not self._closed.is_set():
-                received_at = self._last_received
-                self._poll(0)
-        finally:
-            self._lock.release()
+        received_at = math.nan  # not equal to any time
+        while received_at != self._last_received and not self._closed.is_set():
+            received_at = self._last_received
+            self._poll(0)
 
-
-def _keep_alive(reference: weakref.ref[StreamConnection], closed: threading.Event, interval_s: float) -> None:
-    """Service a connection until it is closed or garbage-collected."""
-    while not closed.wait(interval_s):
-        connection = reference()
-        if connection is None:
-            return
-        try:
-            connection._service()  # noqa: SLF001  # a bound method as the thread's target would keep the connection alive
-        except Exception as cause:  # noqa: BLE001  # the next call raises it again
-            _log.debug("%s: no more heartbeats: %s", connection.where, cause)
-            return
-        del connection
+    @property
+    def next_beat_s(self) -> float:
+        """The seconds until the thread serves the connection again."""
+        return min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
 
 
 def _remaining_s(deadline: float, timeout_error: Callable[[], RabbitChxError]) -> float:

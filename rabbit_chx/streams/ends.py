@@ -116,15 +116,10 @@ class ChunkFinder:
             return LogEnd(last.end, last.fingerprint)
         lowest = self.chunk_at(stream, "first", chunk_selector="all")
         # If it does not give chunks that it has, that is an error, and not an empty stream.
-        if lowest is None and self._has_chunks(stream):
+        has_statistics = Key.STREAM_STATS in self.connection.commands
+        if lowest is None and has_statistics and self.connection.stats(stream)["committed_chunk_id"] >= 0:
             lowest = self.chunk_at(stream, "first", self._timeout_s, chunk_selector="all")
         return LogEnd(lowest.offset if lowest else 0, None)
-
-    def _has_chunks(self, stream: str) -> bool:
-        """Return whether the statistics name a committed chunk; False if there are no statistics."""
-        if Key.STREAM_STATS not in self.connection.commands:
-            return False
-        return self.connection.stats(stream)["committed_chunk_id"] >= 0
 
     def locate(self, stream: str, spec: OffsetSpec, end: LogEnd) -> tuple[int, Fingerprint | None]:
         """Return the offset of an offset specification, and the fingerprint of the chunk of rows there, if it exists.

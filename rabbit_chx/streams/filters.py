@@ -36,9 +36,7 @@ class Filters:
     def of(cls, values: Collection[str | bytes], match_unfiltered: bool) -> Filters:  # noqa: FBT001  # as users give it
         """Return the filters; an InputError for invalid ones."""
         if isinstance(values, str | bytes):
-            raise InputError(
-                f"filters is the single value {values!r:.60}: pass a list of values, as [{values!r:.60}]"
-            )
+            raise InputError(f"filters is the single value {values!r:.60}: pass a list, as [{values!r:.60}]")
         if not values:
             raise InputError("match_unfiltered is for filters: pass filters, or leave it out")
         texts = tuple(dict.fromkeys(bytes_of(value, "a filter") for value in values))

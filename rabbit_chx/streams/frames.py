@@ -292,9 +292,7 @@ class Fields:
         """Return the next array; `item` reads each of its items."""
         count = self.integer(4, signed=True)
         if count > len(self._content) - self._at:  # each item has at least one byte
-            raise ValueError(
-                f"an array of {count} items in a frame of the stream protocol of {len(self._content)} bytes"
-            )
+            raise ValueError(f"an array of {count} items in a frame of {len(self._content)} bytes")
         return [item() for _ in range(count)]
 
     def numbers(self, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -346,9 +344,7 @@ class FrameSplitter:
                         f"the broker sends a chunk in a frame of {size:,} bytes, and max_frame_bytes is {largest:,}: raise it, or "
                         "start after the chunk"
                     )
-                raise ValueError(
-                    f"{buffer[at : at + 8]!r} begins no frame of the stream protocol: its size would be {size}"
-                )
+                raise ValueError(f"{buffer[at : at + 8]!r} begins no frame: its size would be {size}")
             end = at + _SIZE.size + size
             if end > len(buffer):
                 self._partial = np.empty(size, np.uint8).data  # it takes no memory until it is filled
@@ -451,9 +447,7 @@ def text_field(text: str | bytes, label: str) -> bytes:
     """Return a text as a field; `label` names it in errors."""
     data = bytes_of(text, label)
     if len(data) > MAX_TEXT_BYTES:
-        raise InputError(
-            f"{label} has {len(data)} bytes: the stream protocol carries at most {MAX_TEXT_BYTES}"
-        )
+        raise InputError(f"{label} has {len(data)} bytes: the stream protocol has at most {MAX_TEXT_BYTES}")
     return len(data).to_bytes(2) + data
 
 
@@ -520,9 +514,7 @@ def check_range(start: OffsetSpec, end: int | datetime | str | None, expect: Fin
         if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
             raise InputError(f"end is {end}, before the start, {start}")
     if expect is not None and not (isinstance(start, int) and expect.offset < start):
-        raise InputError(
-            f"expect is {expect}, and start is {shown(start)}: start at an offset after that chunk"
-        )
+        raise InputError(f"expect is {expect}, and start is {shown(start)}: start at an offset after it")
 
 
 def milliseconds(time: datetime) -> int:

@@ -131,9 +131,7 @@ def stream_parity(
     for batch in batches:
         columns = columns_with(key_column)
         if missing := set(columns) - set(batch.schema.names):
-            raise InputError(
-                f"the rows have no column {', '.join(missing)}: read them with include={columns!r}"
-            )
+            raise InputError(f"the rows have no column {', '.join(missing)}: pass include={columns!r}")
         batch_keys = keys_in(batch, key_column)
         compares: Column = pc.and_(batch_keys.is_valid(), is_of(batch, exchange, key_column))
         ours, our_keys = batch.filter(compares), batch_keys.filter(compares)
@@ -300,24 +298,13 @@ def find_super_stream(
     return SuperStream(streams)
 
 
-def check_streams(ring: KeyMap) -> None:
-    """Raise an InputError if a destination of a ring is not a queue, or is bound several times to an ``x-modulus-hash`` exchange."""
-    for place, count in Counter(ring.destinations).items():
-        if not isinstance(place, str):
-            raise InputError(f"{place} of the ring is not a stream: bind only streams, or pass a slot table")
-        if count > 1:
-            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
-
-
 def check_super_stream(super_stream: str | None, routing: StreamRouting | None) -> None:
     """Raise an InputError for an invalid name of a super stream, or for a routing without one."""
     check_routing(routing)
     if super_stream is not None:
         check_name(super_stream, "super stream")
     elif routing is not None:
-        raise InputError(
-            f"routing={routing!r} applies to super streams: pass super_stream, or leave routing out"
-        )
+        raise InputError(f"routing={routing!r} is for super streams: pass super_stream, or leave it out")
 
 
 def check_stream_ring(ring: object, how_to_read: str = "") -> KeyMap:
@@ -338,7 +325,11 @@ def check_stream_ring(ring: object, how_to_read: str = "") -> KeyMap:
         )
     if not ring.destinations:
         raise InputError("the ring has no destinations: bind streams first")
-    check_streams(ring)
+    for place, count in Counter(ring.destinations).items():
+        if not isinstance(place, str):
+            raise InputError(f"{place} of the ring is not a stream: bind only streams, or pass a slot table")
+        if count > 1:  # to an ``x-modulus-hash`` exchange
+            raise InputError(f"stream {place!r} is bound {count} times: unbind all but one")
     return ring
 
 
@@ -366,9 +357,7 @@ def _filter_function(filter_value: FilterValue | None) -> Callable[[bytes], str 
 def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
     """Return the keys of each stream that has some, in their order; an InputError for an assumed ring or a key without a stream."""
     if not isinstance(placing, KeyMap):
-        raise InputError(
-            f"{placing!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange"
-        )
+        raise InputError(f"{placing!r:.60} is not a ring: pass a HashRing, SlotTable or ModulusHashExchange")
     if placing.provenance == "assumed":
         raise InputError(
             f"the ring is {placing.ground}, so the keys may be in another stream: {placing.hashing.how_to_read}"
@@ -378,9 +367,7 @@ def keys_by_stream(placing: KeyMap | None, keys: Column) -> dict[str, Column]:
     for key, at in zip(keys.to_pylist(), placing.indices(keys).tolist(), strict=True):
         place = None if at < 0 else places[at]
         if not isinstance(place, str):
-            raise InputError(
-                f"the key {key!r:.60} is routed to {place or 'no destination'}, which is not a stream"
-            )
+            raise InputError(f"the key {key!r:.60} is routed to {place or 'no destination'}, not to a stream")
         of_stream.setdefault(place, []).append(key)
     return {stream: pa.array(some, pa.binary()) for stream, some in of_stream.items()}
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import parse_stream_uri, read_secretly
-from rabbit_chx.checks import shown
+from rabbit_chx.checks import is_ipv6, shown
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.retry import Retry, jitter
@@ -37,8 +37,7 @@ def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
             whose port is ignored; or settings of either protocol.
     """
     if isinstance(url, ConnectionSettings):
-        stream_port = 5551 if url.tls else 5552
-        return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
+        return url.by("stream")
     try:
         return read_secretly(parse_stream_uri, url)
     finally:
@@ -51,12 +50,7 @@ def settings_of(
 ) -> deque[ConnectionSettings]:
     """Return the settings for one URL or several, each as for `stream_settings`; they share the tokens of `credentials`."""
     try:
-        urls = [url] if isinstance(url, str | ConnectionSettings) else url
-        are_urls = isinstance(urls, Sequence) and all(
-            isinstance(one, str | ConnectionSettings) for one in urls
-        )
-        if not are_urls:
-            raise InputError(f"the url is a {type(url).__name__}: pass a text, or a list of texts")
+        urls = [url] if isinstance(url, str | bytes) or not isinstance(url, Sequence) else url
         if not urls:
             raise InputError("there is no URL: pass at least one")
         settings = deque(map(stream_settings, urls))
@@ -223,7 +217,7 @@ def split_address(text: object, *, needs_port: bool = True) -> tuple[str, int]:
     """Return host and port of an address; 0 for an IPv6 address without a port. A ValueError if it is not valid."""
     address = unquote(text) if isinstance(text, str) else ""  # %25 before a zone, as in a URL
     host, _, port = address.rpartition(":")
-    if not needs_port and (address.endswith("]") or _is_ipv6(address)):
+    if not needs_port and (address.endswith("]") or is_ipv6(address)):
         host, port = address, "0"
     elif not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError("no port")
@@ -234,25 +228,17 @@ def split_address(text: object, *, needs_port: bool = True) -> tuple[str, int]:
     return host.lower(), int(port)
 
 
-def _is_ipv6(text: str) -> bool:
-    try:
-        IPv6Address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _text_of(host: str, port: int) -> str:
     return (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
 
 
 def _keys_of(node: Node) -> Iterator[str]:
     """Yield what `node_addresses` may have for a node, the most exact first."""
-    host = str(IPv6Address(node.host)) if _is_ipv6(node.host) else node.host.lower()
+    host = str(IPv6Address(node.host)) if is_ipv6(node.host) else node.host.lower()
     host = host.partition("%")[0]
     yield _text_of(host, node.port)
     yield _text_of(host, 0)
-    if _is_ipv6(f"{node.host}:{node.port}"):  # without brackets the port looks like a part of the address
+    if is_ipv6(f"{node.host}:{node.port}"):  # without brackets the port looks like a part of the address
         yield _text_of(str(IPv6Address(f"{node.host}:{node.port}")), 0)
 
 

@@ -73,7 +73,7 @@ class StoredOffset:
         """Note that the rows of a batch are processed."""
         if "offset" not in batch.schema.names:
             raise InputError(
-                f"the batch has the columns {', '.join(batch.schema.names)}: pass one with the column offset"
+                f"the batch has no column offset, but {', '.join(batch.schema.names)}: pass one with it"
             )
         if batch.num_rows:
             self.offset = batch["offset"][-1].as_py()

@@ -149,9 +149,7 @@ class DamagedReads:
         self._offset = offset
         self.nodes.append(node)
         nodes = ", ".join(str(node or "a node without an address") for node in self.nodes)
-        return DamagedChunkError(
-            f"stream {self._stream!r}: {cause} (read {len(self.nodes)} times, from {nodes})"
-        )
+        return DamagedChunkError(f"stream {self._stream!r}: {cause} (read {len(self.nodes)} times: {nodes})")
 
     def forget_before(self, offset: int) -> None:
         """Forget the chunk once everything before an offset after it was read."""

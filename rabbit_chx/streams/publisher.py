@@ -55,7 +55,7 @@ from rabbit_chx.streams.rows import (
     entry_numbers,
 )
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
-from rabbit_chx.words import plural
+from rabbit_chx.words import plural, with_counts
 
 if TYPE_CHECKING:
     from collections import deque
@@ -117,8 +117,7 @@ class StreamReport:
             (self.resent, "sent again after a reconnect"),
             (self.repaired, "repaired"),
         )
-        parts = [f"{self.confirmed:,} of {self.rows:,} rows confirmed"]
-        return ", ".join(parts + [f"{count:,} {what}" for count, what in counts if count])
+        return with_counts(f"{self.confirmed:,} of {self.rows:,} rows confirmed", counts)
 
 
 @documented(WriterOptions)
@@ -346,9 +345,7 @@ class StreamPublisher(Guarded):
     ) -> RowColumns:
         """Validate all rows before any is sent, and return them with the stream of each."""
         if (self._name is None) != (ids is None):
-            raise InputError(
-                "a name and ids belong together: with both, each row is stored once; without both, at least once"
-            )
+            raise InputError("pass a name and ids, to store each row once, or neither, for at least once")
         key_column, body_column = as_column(keys, "keys"), as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
             raise InputError(
@@ -403,9 +400,7 @@ class StreamPublisher(Guarded):
         if given is None:
             return _map_keys(self._filter_value, keys) if callable(self._filter_value) else keys
         if self._filter_value is not None:
-            raise InputError(
-                "the publisher has a filter_value, and filter_values are given: pass one of them"
-            )
+            raise InputError("the publisher has a filter_value, and filter_values are given: pass one")
         if self._sub_entry_rows is not None:
             raise InputError(_FILTERED_SUB_ENTRIES)
         self._check_filters(given)

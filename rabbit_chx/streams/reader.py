@@ -5,20 +5,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.checks import shown
-from rabbit_chx.connection.failures import interruption, start_thread
+from rabbit_chx.connection.failures import call_in_thread, interruption
 from rabbit_chx.connection.usage_guard import UsageGuard
-from rabbit_chx.errors import (
-    InputError,
-    RabbitChxError,
-    UnreachableError,
-)
+from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.streams.chunks import Piece
 from rabbit_chx.streams.frames import check_range
@@ -216,16 +211,8 @@ class StreamReader:
         from asyncio import CancelledError, shield, wrap_future
 
         if self._pending is None:
-            self._pending = Future()
-            # A daemon: a program that ends does not wait for a batch, as it does for a thread of an executor.
-            thread = threading.Thread(
-                target=self._take, args=(self._pending,), name="rabbit_chx next batch", daemon=True
-            )
-            try:
-                start_thread(thread, repr(self))
-            except UnreachableError:
-                self._pending = None
-                raise
+            # Not in an executor: a program that ends does not wait for a batch.
+            self._pending = call_in_thread(lambda: next(self, None), repr(self))
         try:
             batch = await shield(wrap_future(self._pending))
         except CancelledError:
@@ -237,12 +224,6 @@ class StreamReader:
         if batch is None:
             raise StopAsyncIteration
         return batch
-
-    def _take(self, batch: Future[pa.RecordBatch | None]) -> None:
-        try:
-            batch.set_result(next(self, None))
-        except BaseException as cause:  # noqa: BLE001  # the waiting task raises it
-            batch.set_exception(cause)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the remaining batches as an Arrow C stream: the Arrow PyCapsule interface."""

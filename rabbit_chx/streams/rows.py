@@ -29,7 +29,7 @@ in their usual form, binaries as their UTF-8 or else in hexadecimal, lists and m
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.checks import bytes_of, short_string
+from rabbit_chx.checks import bytes_of, check_column, short_string
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.streams.chunks import Codec, Piece, Places, ends_of, lengths_error, pack
 from rabbit_chx.streams.messages import (
@@ -661,8 +661,7 @@ def as_column(values: Any, name: str) -> Column:
         InputError: the values are not a column.
         RowError: a value is missing, or neither str nor bytes.
     """
-    if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
-        raise InputError(f"{name} is a single {type(values).__name__}: pass a list of them")
+    check_column(name, values)
     column = values
     if not isinstance(values, (pa.Array, pa.ChunkedArray)):
         # NumPy's without the type: of each str of a NumPy array pyarrow would take only the first character.

@@ -310,7 +310,7 @@ class StreamWriter:
         """Close the connection, in the time of `StreamConnection.close` or a shorter one; may be called again."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close(*(() if within_s is None else (within_s,)))
+            connection.close(within_s)
 
     def give_up(self) -> int:
         """Forget the rows of a batch that is not done, and close their connection; return how many were sent: each may be stored.

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import NoReturn
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
@@ -128,6 +128,21 @@ def give_up(failure: str, *, named: bool) -> NoReturn:
     skip_unless_ci(f"{PREFIX}{failure}")
 
 
+def enter_or_give_up(
+    stack: ExitStack,
+    broker: AbstractContextManager[RunningBroker],
+    *without: type[RabbitChxError],
+    named: bool = False,
+) -> RunningBroker:
+    """Return the broker of a block; `give_up` after one of these errors."""
+    try:
+        return stack.enter_context(broker)
+    except without as error:
+        failure = str(error)
+    # After the handler, so that pytest does not print the text of the error and of its causes, too.
+    give_up(failure, named=named)
+
+
 def release_is_in(version: str, releases: str) -> bool:
     """Return whether a version is in a range such as ``>=4.0,<4.3``; every version is in the range ``""``."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -138,6 +153,4 @@ def release_is_in(version: str, releases: str) -> bool:
     except InvalidSpecifier:
         raise InputError(f"{releases!r} is not a range of releases: pass one such as '>=4.0,<4.3'") from None
     except InvalidVersion:
-        raise InputError(
-            f"the broker reports the version {version!r}, which cannot be compared with a range"
-        ) from None
+        raise InputError(f"the broker's version, {version!r}, cannot be compared with a range") from None

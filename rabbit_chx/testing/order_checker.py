@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from threading import Lock
@@ -149,7 +150,7 @@ class OrderChecker:
         if sent is not None:
             _check_sent(sent)
         with self._lock:
-            faults = self._faults.copy()
+            faults = deepcopy(self._faults)
             for key in sorted({*self._keys, *(sent or ())}):
                 history = self._keys.get(key) or _KeyHistory(self._first)
                 if skipped := history.broken_off_by(None):
@@ -172,9 +173,7 @@ class OrderChecker:
 
 def _check_sent(sent: object) -> None:
     if not isinstance(sent, Mapping):
-        raise InputError(
-            f"sent is {sent!r:.60}: pass a mapping of each key to how many messages were sent of it"
-        )
+        raise InputError(f"sent is {sent!r:.60}: pass a mapping of keys to numbers of messages")
     for key, count in sent.items():
         if not is_whole(count, 0):
             raise InputError(f"sent has {count!r:.60} for key {key!r:.60}: pass a whole number from 0")
@@ -228,11 +227,6 @@ class _Faults:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.samples: list[OrderFault] = []
-
-    def copy(self) -> _Faults:
-        copy = _Faults()
-        copy.counts, copy.samples = Counter(self.counts), list(self.samples)
-        return copy
 
     def add(self, kind: str, key: str, number: int, says: str) -> None:
         self.add_many(kind, key, (1, iter((number,))), says)

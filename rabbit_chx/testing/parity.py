@@ -40,29 +40,20 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
     __tracebackhide__ = True
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker import Broker
-    from rabbit_chx.testing.broker_search import give_up
+    from rabbit_chx.testing.broker_search import enter_or_give_up
     from rabbit_chx.testing.running_broker import temporary_vhost
     from rabbit_chx.testing.trial import Trial
 
     broker = broker or broker_of_test
     if broker is None:
-        raise InputError(
-            "assert_parity has no broker: let the test take chx_broker or chx_vhost, or pass broker="
-        )
+        raise InputError("assert_parity has no broker: take chx_broker or chx_vhost, or pass broker=")
     values = list(keys)
     if not values:
         raise InputError("assert_parity has no keys to compare: pass some")
     wrong: list[str] = []
     with ExitStack() as stack:
-        failure = ""
-        try:
-            inside = stack.enter_context(temporary_vhost(broker))
-        except InputError as error:
-            if broker is not broker_of_test:
-                raise
-            failure = str(error)
-        if failure:  # as `chx_vhost` does
-            give_up(failure, named=False)
+        skipping = [InputError] if broker is broker_of_test else []  # as `chx_vhost` does
+        inside = enter_or_give_up(stack, temporary_vhost(broker), *skipping)
         connected = stack.enter_context(Broker(inside.url, inside.management_url))
         trial = Trial(connected, ConnectionSettings.from_uri(inside.url), topology)
         for exchange in trial.exchanges:

@@ -252,19 +252,12 @@ def chx_broker(
     """Provide a real broker: of a series or an image that an option names, else the broker that `find_broker` finds."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_broker
-    from rabbit_chx.testing.broker_search import broker_is_named, give_up
+    from rabbit_chx.testing.broker_search import broker_is_named, enter_or_give_up
 
     with ExitStack() as stack:
-        failure = ""
-        try:
-            start = docker_broker(_chx_series) if _chx_series else _chx_find()
-            broker = stack.enter_context(start)
-        except RabbitChxError as error:
-            failure = str(error)
-        if (
-            failure
-        ):  # after the handler, so that pytest does not print the text of the error and of its causes, too
-            give_up(failure, named=bool(_chx_series) or broker_is_named())
+        start = docker_broker(_chx_series) if _chx_series else _chx_find()
+        named = bool(_chx_series) or broker_is_named()
+        broker = enter_or_give_up(stack, start, RabbitChxError, named=named)
         request.config.stash[USED].append(broker.origin)
         yield broker
 
@@ -274,17 +267,10 @@ def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
     """Provide `chx_broker` with a vhost of this test in its URL. It is deleted with all that is in it."""
     from rabbit_chx.errors import InputError
     from rabbit_chx.testing import temporary_vhost
-    from rabbit_chx.testing.broker_search import give_up
+    from rabbit_chx.testing.broker_search import enter_or_give_up
 
     with ExitStack() as stack:
-        failure = ""
-        try:
-            inside = stack.enter_context(temporary_vhost(chx_broker))
-        except InputError as error:
-            failure = str(error)
-        if failure:
-            give_up(failure, named=False)
-        yield inside
+        yield enter_or_give_up(stack, temporary_vhost(chx_broker), InputError)
 
 
 @pytest.fixture(autouse=True)

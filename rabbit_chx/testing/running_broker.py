@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
@@ -27,6 +25,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
+from rabbit_chx.programs import OutputTooLongError, run_program
 
 #: The plugins that are enabled in every broker that we start, where its release has them.
 PLUGINS = (
@@ -185,28 +184,15 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
     # Arguments may be secret, so messages have the first two words only.
     name = " ".join(command[:2])
     try:
-        process = subprocess.Popen(  # noqa: S603
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
+        done = run_program(command, timeout_s, _LONGEST_OUTPUT, with_children=True)
     except OSError as error:
         raise UnreachableError(f"cannot run {name}: {error.strerror}") from error
-    with process:
-        try:
-            stdout, stderr = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            _kill_group(process.pid)
-            raise BrokerTimeoutError(f"{name} did not end within {timeout_s:g} s") from None
-        except BaseException:
-            _kill_group(process.pid)
-            raise
-    return subprocess.CompletedProcess(name, process.returncode, stdout, stderr)
+    except subprocess.TimeoutExpired:
+        raise BrokerTimeoutError(f"{name} did not end within {timeout_s:g} s") from None
+    except OutputTooLongError:
+        raise UnreachableError(f"{name} printed more than {_LONGEST_OUTPUT:,} bytes") from None
+    stdout, stderr = (output.decode(errors="replace") for output in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(name, done.returncode, stdout, stderr)
 
 
 #: A line of a log: 3.8 writes the time without an offset, in UTC in a container; from 3.9 on it has one.
@@ -214,6 +200,7 @@ _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?([+-]\d\d:\d\
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PROBLEMS = {"warning", "error", "critical", "alert", "emergency"}
 _SEARCHED_LINES = 2_000
+_LONGEST_OUTPUT = 64 << 20
 
 
 def problems_in(log: str, since: datetime) -> list[str]:
@@ -234,11 +221,6 @@ def last_lines(text: str, count: int = 20) -> str:
     """Return the last lines of a program's output that are not empty."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-count:]) or "no output"
-
-
-def _kill_group(group: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
 
 
 # -- waiting until a broker serves: the broker itself is asked, with its real user

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
-from rabbit_chx.amqp.settings import MAX_TIMEOUT_S, ManagementUrl, parse_stream_uri, parse_uri
+from rabbit_chx.amqp.settings import (
+    MAX_TIMEOUT_S,
+    SCHEMES,
+    ManagementUrl,
+    Protocol,
+    default_port,
+    parse_stream_uri,
+    parse_uri,
+)
 from rabbit_chx.checks import similar
 from rabbit_chx.connection.tokens import Credentials, TokenSecret, token_command
 from rabbit_chx.errors import InputError, UnreachableError
@@ -20,6 +28,8 @@ from rabbit_chx.options import COUNT, FLAG, SECONDS, TEXT, Option, ValueKind, on
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.streams.nodes import split_address, stream_settings
+
+_T = TypeVar("_T")
 
 _SHOWN = 60
 #: Names in lower case that Spark itself puts among the options of a reader, a writer or a query (3.5 to 4.3): DataFrameReader.load,
@@ -50,9 +60,14 @@ _OF_KAFKA = {
 }
 
 
-def fields_from(values: Mapping[str, Any], of: type) -> dict[str, Any]:
-    """Return the values of the options of a dataclass by the names of its fields."""
-    return {name: values[option.spark_name] for name, option in options_of(of).items()}
+def options_from(of: Callable[..., _T], texts: Mapping[str, str], *, streams: bool | None = False) -> _T:
+    """Return the options of a class, whose `brokers` are those of the stream protocol if `streams`; None: if other options need them."""
+    own = options_of(of)
+    values = read_options((*ADDRESS_OPTIONS, *own.values()), texts)
+    if streams is None:
+        streams = bool(values["superStream"] or values["delivery"])
+    brokers = Brokers.of(values, streams=streams)
+    return of(brokers=brokers, **{name: values[option.spark_name] for name, option in own.items()})
 
 
 def by_lower_name(texts: Mapping[str, str]) -> dict[str, str]:
@@ -241,7 +256,6 @@ ADDRESS_OPTIONS = (
 )
 # fmt: on
 
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _NEXT_URL = re.compile(r"\s*,\s*(?=(?:amqps?|rabbitmq-stream(?:\+tls)?)://)", re.IGNORECASE)
 _HOST = re.compile(r"[^\s:/@?#%\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+")  # a name, an address, or an IPv6 address
@@ -327,11 +341,7 @@ class Brokers:
     @property
     def by_amqp(self) -> Brokers:
         """The same hosts for AMQP: at the ports of AMQP URIs, else at its default ports."""
-        addresses = (
-            one if one.protocol == "amqp" else replace(one, protocol="amqp", port=5671 if one.tls else 5672)
-            for one in self.given
-        )
-        return replace(self, addresses=tuple(addresses))
+        return replace(self, addresses=tuple(one.by("amqp") for one in self.given))
 
     @property
     def masked_url(self) -> str:
@@ -361,10 +371,7 @@ class Brokers:
 
 def _from_urls(values: Mapping[str, Any]) -> tuple[ConnectionSettings, ...]:
     for name in ("host", "port", "vhost"):
-        if values[name] is not None:
-            raise InputError(
-                f"options 'url' and {name!r} are both given, and the URL has it already: pass one of them"
-            )
+        check_exclusive(url=values["url"], **{name: values[name]})
     return tuple(_from_url(url, values) for url in _NEXT_URL.split(values["url"].strip()))
 
 
@@ -379,9 +386,7 @@ def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
         raise InputError("option 'username': the URL has a user name already; pass it once")
     if values["tls"] is None and not _tls_options(values):
         return settings
-    plain, with_tls = (
-        ("rabbitmq-stream", "rabbitmq-stream+tls") if settings.protocol == "stream" else ("amqp", "amqps")
-    )
+    plain, with_tls = SCHEMES[settings.protocol]
     if settings.tls is None:
         if values["tls"] is False:
             return settings
@@ -406,13 +411,13 @@ def _from_host(values: Mapping[str, Any], *, streams: bool) -> ConnectionSetting
     if for_tls and not values["tls"]:
         raise InputError(f"option {for_tls[0]!r} is for TLS: set tls to true, or leave it out")
     tls = _tls(values, TlsSettings()) if values["tls"] else None
-    plain_port, tls_port = (5552, 5551) if streams else (5672, 5671)
+    protocol: Protocol = "stream" if streams else "amqp"
     return ConnectionSettings(
         host=values["host"],
-        port=values["port"] or (tls_port if tls else plain_port),
+        port=values["port"] or default_port(protocol, tls=tls is not None),
         vhost=values["vhost"] or "/",
         tls=tls,
-        protocol="stream" if streams else "amqp",
+        protocol=protocol,
     )
 
 

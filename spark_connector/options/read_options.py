@@ -34,8 +34,7 @@ from spark_connector.options.common import (
     Brokers,
     check_exclusive,
     check_only,
-    fields_from,
-    read_options,
+    options_from,
 )
 from spark_connector.spark_errors import without_traceback
 
@@ -237,11 +236,7 @@ class ReadOptions:
                 "option 'queue': messages of a queue cannot be read again, so Spark reads streams only: pass the option 'stream', or "
                 "take batches out of the queue with spark_connector.drain"
             )
-        values = read_options(READ_OPTIONS, texts)
-        options = cls(
-            brokers=Brokers.of(values, streams=True),
-            **fields_from(values, cls),
-        )
+        options = options_from(cls, texts, streams=True)
         if streaming is not None:
             check_only(READ_OPTIONS, texts, _STREAMING if streaming else _BATCH)
         _check(options, streaming=streaming)
@@ -281,28 +276,20 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
     if not check_exclusive(
         stream=options.streams, superStream=options.super_stream, exchange=options.exchange
     ):
-        raise InputError(
-            "option 'stream' is missing: name the stream to read, or pass superStream, or exchange"
-        )
+        raise InputError("option 'stream' is missing: name a stream, or pass superStream, or exchange")
     if options.management_url is not None and options.exchange is None:
         raise InputError("option 'managementUrl' needs the option 'exchange': pass both, or leave it out")
     _check_pushdown(options)
     if options.filter_match_unfiltered and not options.filter_values:
-        raise InputError(
-            "option 'filterMatchUnfiltered' needs the option 'filterValues': pass both, or neither"
-        )
+        raise InputError("option 'filterMatchUnfiltered' needs 'filterValues': pass both, or neither")
     check_exclusive(startingOffsets=options.starting_offsets, startingTimestamp=options.starting_timestamp)
     check_exclusive(endingOffsets=options.ending_offsets, endingTimestamp=options.ending_timestamp)
     if streaming is not False:
         return
     if options.starting_offsets == "latest":
-        raise InputError(
-            "option 'startingOffsets' is 'latest', and a batch begins there with nothing: leave it out"
-        )
+        raise InputError("option 'startingOffsets' is 'latest', where a batch has nothing: leave it out")
     if options.ending_offsets == "earliest":
-        raise InputError(
-            "option 'endingOffsets' is 'earliest', and a batch ends there with nothing: leave it out"
-        )
+        raise InputError("option 'endingOffsets' is 'earliest', where a batch has nothing: leave it out")
     _in_json(options)
     _in_order(options)
 
@@ -398,11 +385,7 @@ class QueueOptions:
     @without_traceback
     def parse(cls, texts: Mapping[str, str]) -> QueueOptions:
         """Return the options, with names in any case; errors have no traceback, which might be shown with the password."""
-        values = read_options(QUEUE_OPTIONS, texts)
-        options = cls(
-            brokers=Brokers.of(values),
-            **fields_from(values, cls),
-        )
+        options = options_from(cls, texts)
         _check_queues(options)
         return options
 

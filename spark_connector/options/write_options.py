@@ -40,9 +40,8 @@ from spark_connector.options.common import (
     check_exclusive,
     check_only,
     either,
-    fields_from,
+    options_from,
     quote_text,
-    read_options,
 )
 from spark_connector.placing.rings import as_ring
 
@@ -120,9 +119,7 @@ def _report_path(text: str) -> str:
             "which may be that of a mounted file system; or store the report that spark_connector.publish returns"
         )
     if "\0" in path or not Path(path).parent.is_dir():
-        raise InputError(
-            f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
-        )
+        raise InputError(f"option 'reportPath' is {text!r}: its folder is not there on the driver; create it")
     return path
 
 
@@ -286,11 +283,7 @@ class WriteOptions:
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> WriteOptions:
         """Return the options of a write, with names in any case; an InputError if one is unknown, missing, or not valid."""
-        values = read_options(OPTIONS, texts)
-        options = cls(
-            brokers=Brokers.of(values, streams=bool(values["superStream"] or values["delivery"])),
-            **fields_from(values, cls),
-        )
+        options = options_from(cls, texts, streams=None)
         _check_protocol(options, texts)
         _check(options)
         return options
@@ -488,9 +481,7 @@ def to_texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mappin
             result[name] = str(value).lower() if isinstance(value, bool) else str(value)
         elif value is not None:
             # The value is not shown: it may hold a password.
-            raise InputError(
-                f"option {name!r} is a {type(value).__name__}: pass a text, a number or a boolean"
-            )
+            raise InputError(f"option {name!r} is a {type(value).__name__}: pass a text, number or boolean")
     if ring is not None:
         if any(name.lower() == "ring" for name in result):
             raise InputError("the ring is given twice, as an argument and as an option: pass it once")

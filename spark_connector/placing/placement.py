@@ -220,9 +220,7 @@ class Placement:
     ) -> Placement:
         """Return the placement of a ring or slot table with at least one destination; the arguments are those of `place`."""
         if slices is not None and partitions is not None:
-            raise InputError(
-                "slices and partitions were given: pass the slices of each queue, or their total"
-            )
+            raise InputError("slices and partitions were given: pass the slices of queues, or their total")
         if partitions is not None:
             return cls(_by_share(ring, partitions), spare)
         return cls(_as_given(tuple(map(str, ring.destinations)), slices or {}), spare)
@@ -262,14 +260,10 @@ class Placement:
 
 def _as_given(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, ...]:
     if not isinstance(slices, Mapping):
-        raise InputError(
-            f"slices is {slices!r:.60}: pass a dict of queue names and numbers, such as {{'q1': 4}}"
-        )
+        raise InputError(f"slices is {slices!r:.60}: pass a dict of queues and numbers, as {{'q1': 4}}")
     for queue, number in slices.items():
         if queue not in queues:
-            raise InputError(
-                f"slices names the queue {queue!r}, which is not in the ring: it has {', '.join(queues[:10])}"
-            )
+            raise InputError(f"slices names queue {queue!r}, and the ring has {', '.join(queues[:10])}")
         if not is_whole(number, 1):
             raise InputError(f"slices gives the queue {queue!r} {number!r}: pass a whole number, 1 or more")
     return tuple(slices.get(queue, 1) for queue in queues)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
@@ -137,31 +138,22 @@ def _compare_rings(
 
 
 def _report(
-    plan: WritePlan,
-    tasks: Sequence[TaskReport],
-    batch_id: int | None,
-    notes: tuple[str, ...],
-    *,
-    failed: bool = False,
-    unfinished: int | None = 0,
-    changed_ring: tuple[KeyMap, KeyMap] | None = None,
+    plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None, notes: tuple[str, ...], **failure: Any
 ) -> WriteReport:
-    ring = plan.options.ring
+    options = plan.options
     return WriteReport(
-        "" if plan.options.queue else plan.options.target,
+        "" if options.queue else options.target,
         tuple(tasks),
-        ring.provenance if ring else None,
+        options.ring.provenance if options.ring else None,
         plan.write_id or "",
         batch_id,
         time.time() - plan.started,
         (*plan.notes, *notes),
-        failed,
-        unfinished,
-        changed_ring,
-        plan.options.queue or None,
-        plan.options.to_streams,
-        bool(plan.options.super_stream),
-        len(plan.layout.streams) if plan.layout and plan.options.exactly_once else 0,
+        queue=options.queue or None,
+        to_streams=options.to_streams,
+        super_stream=bool(options.super_stream),
+        placed_streams=len(plan.layout.streams) if plan.layout and options.exactly_once else 0,
+        **failure,
     )
 
 

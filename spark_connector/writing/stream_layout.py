@@ -128,9 +128,7 @@ def plan_layout(
     try:
         addresses = options.brokers.resolve()
     except InputError as cause:
-        raise InputError(
-            f"the driver looks at the streams before the write, and needs the password: {cause}"
-        ) from None
+        raise InputError(f"the driver asks for the streams first, and needs the password: {cause}") from None
 
     def find(connection: StreamConnection) -> StreamLayout:
         if options.super_stream:

@@ -171,23 +171,26 @@ class StreamTaskWriter:
         last_id = self._ask(lambda connection: connection.publisher_sequence(name, stream))
         check_end(stream, name, version, rows, last_id)
         if is_full and rows:
-            given = np.frombuffer(hashes, np.int64).reshape(-1, 2)
-            stored = self._retry(
-                lambda: count_stored(
-                    self._addresses(), stream, name, first, given,
-                    addresses=self._options.node_addresses, timeout_s=self._options.confirm_timeout_s,
-                )
-            )  # fmt: skip
-            counts: dict[str, Any] = stored._asdict()
-            counts["verified"] = counts.pop("once")
-            counts["differences"] = tuple(f"stream {stream!r}: {words}" for words in stored.differences)
-            self._counts = StreamCounts(**counts)
-            if stored.unverified:
-                note = (
-                    f"stream {stream!r}: {stored.unverified:,} of {rows:,} rows could not be verified, since retention has removed the "
-                    "begin of the stream: set a longer max-age or a larger max-length-bytes"
-                )
-                self._counter.notes += (note,)
+            self._verify(stream, name, first, np.frombuffer(hashes, np.int64).reshape(-1, 2))
+
+    def _verify(self, stream: str, name: str, first: int, given: NDArray[np.int64]) -> None:
+        """Read the rows of a version back, and count those that are stored once, as they were given."""
+        stored = self._retry(
+            lambda: count_stored(
+                self._addresses(), stream, name, first, given,
+                addresses=self._options.node_addresses, timeout_s=self._options.confirm_timeout_s,
+            )
+        )  # fmt: skip
+        counts: dict[str, Any] = stored._asdict()
+        counts["verified"] = counts.pop("once")
+        counts["differences"] = tuple(f"stream {stream!r}: {words}" for words in stored.differences)
+        self._counts = StreamCounts(**counts)
+        if stored.unverified:
+            note = (
+                f"stream {stream!r}: {stored.unverified:,} of {len(given):,} rows could not be verified, since retention has removed the "
+                "begin of the stream: set a longer max-age or a larger max-length-bytes"
+            )
+            self._counter.notes += (note,)
 
     def _name(self) -> str:
         app_id = self._options.app_id or self._task.write_id

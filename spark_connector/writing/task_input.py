@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from struct import pack
-from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.serializers import SpecialLengths
 
+from rabbit_chx.connection.failures import call_in_thread
 from rabbit_chx.errors import RabbitChxError
 from spark_connector.executor_functions import OnExecutor
 
@@ -59,16 +59,13 @@ def _has_signal(file: Any) -> bool:
 
     Any part of it is proof: behind a cut nothing follows.
     """
-    seen: list[bytes] = []
-
-    def look() -> None:
-        with suppress(OSError):
-            seen.append(file.peek(len(_SIGNAL))[: len(_SIGNAL)])
-
-    thread = Thread(target=look, name="rabbit-chx-input", daemon=True)  # a file has no bound of its waits
-    thread.start()
-    thread.join(_WAIT_S)
-    return any(seen) and _SIGNAL.startswith(seen[0])
+    looked = call_in_thread(
+        lambda: file.peek(len(_SIGNAL)), "the input of a task"
+    )  # whose waits have no bound
+    with suppress(OSError):  # or a time-out
+        seen = looked.result(_WAIT_S)[: len(_SIGNAL)]
+        return bool(seen) and _SIGNAL.startswith(seen)
+    return False
 
 
 def _cut_error(rows: int) -> RabbitChxError:

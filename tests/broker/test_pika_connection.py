@@ -33,7 +33,7 @@ pytestmark = pytest.mark.broker
         (("$", "?auth_mechanism=external"), errors.AccessRefusedError, "EXTERNAL"),
         (("$", "-gone"), errors.NotFoundError, "530 .*vhost .*-gone.* not found: check the vhost"),
         ((r":\d+/", ":1/"), errors.UnreachableError, "no server answers there.*check host and port"),
-        (("@[^:]+:", "@no-such-host.invalid:"), errors.UnreachableError, "host name cannot be resolved"),
+        (("@[^:]+:", "@no-such-host.invalid:"), errors.UnreachableError, "host cannot be resolved"),
     ],
     ids=["password", "mechanism", "vhost", "port", "host"],
 )

@@ -20,7 +20,7 @@ from fuzzing import told
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.errors import RowError
 from rabbit_chx.publishing.batches import RowBuilder, name_columns
-from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Properties, Rows, make_encoder
+from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Encoder, Properties, Rows
 
 METHODS = (
     *("__str__", "__repr__", "__bytes__", "__len__", "__iter__", "__index__", "__int__", "__float__"),
@@ -118,7 +118,7 @@ def rows_of(**columns: Any) -> Rows:
     (rows,) = defaults.with_trace({"traceparent": "00"}).batches_of(
         name_columns(keys, bodies, given, exchanges), 10
     )
-    encoder = make_encoder(b"x", b"\0\0", mandatory=True, frame_max=4096)
+    encoder = Encoder(b"x", b"\0\0", mandatory=True, frame_max=4096)
     assert type(encoder.encode(rows)) is bytes
     return rows
 

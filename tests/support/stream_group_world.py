@@ -21,6 +21,7 @@ from stream_logs import ChunkLog, RowLog, header_of
 from stream_node import Line, Session, StreamNode, in_memory
 
 from rabbit_chx import StreamGroup, retry
+from rabbit_chx.connection import failures
 from rabbit_chx.consuming import GroupTiming, group, session, stream_channels, stream_connection, waits
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import UnreachableError
@@ -34,7 +35,7 @@ TIMING = GroupTiming(warm_up_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=5.0, stop_s
 LONGEST_S = 0.6
 #: A member that loses a stream handles again at most the rows of so many seconds: an offset is stored after the batch in which it is due.
 REPEATED_S = stream_channels.STORE_S + 2 * stream_channels.LOOK_S + LONGEST_S
-_PLAYED = (group, session, stream_channels, stream_connection, waits, offsets, publisher)
+_PLAYED = (failures, group, session, stream_channels, stream_connection, waits, offsets, publisher)
 
 
 class TimedLog(RowLog):

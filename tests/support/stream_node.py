@@ -22,6 +22,7 @@ from loopback import HOST, LoopbackServer
 from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 
 from rabbit_chx import retry
+from rabbit_chx.connection import blocking_connection
 from rabbit_chx.errors import ConnectionLostError
 from rabbit_chx.streams import (
     connection,
@@ -585,7 +586,7 @@ def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection, "Transport", transport)
-        patch.setattr(connection, "_keep_alive", lambda *_: None)
+        patch.setattr(blocking_connection, "_keep_alive", lambda *_: None)
         for module in (nodes, ends):
             patch.setattr(module, "StreamConnection", _Connection)
         for module in (connection, nodes, ends, other_writers, reader, reading, retry, stored_ids, writer):

@@ -203,13 +203,12 @@ class Outbox:
         self._open[message.number] = message
         self._bytes += message.size
         self._queued.append(message)
+        if message.has_room is not None:
+            message.has_room.release()
 
     def _queue_waiting(self) -> None:
         while self._waiting and self._has_room(self._waiting[0]):
-            message = self._waiting.popleft()
-            self._queue(message)
-            if message.has_room is not None:
-                message.has_room.release()
+            self._queue(self._waiting.popleft())
 
     # -- for the sending thread
 
@@ -283,14 +282,9 @@ class Outbox:
 
     def fail(self, error_for: ErrorFor, *, waiting: bool = False) -> int:
         """Give all messages an error, on request also those that wait for room; return their number."""
-        if waiting:
-            with self._lock:
-                left, self._waiting = self._waiting, deque()
-                for message in left:
-                    self._queue(message)
-                    if message.has_room is not None:
-                        message.has_room.release()
         with self._lock:
+            while waiting and self._waiting:
+                self._queue(self._waiting.popleft())
             numbers = list(self._open)
             self._queued.clear()
         self.settle(numbers, "failed", error_for)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from rabbit_chx.amqp.frames import FRAME_MAX, Return
 from rabbit_chx.connection.failures import unknown_outcome
@@ -91,9 +92,8 @@ class OutboxRows:
         if self._returned:
             for number in self._returned.keys() & set(confirmed):
                 is_in_doubt = number in self._in_doubt
-                self._settle(
-                    [number], "returned", _unroutable(self._returned.pop(number)), is_in_doubt=is_in_doubt
-                )
+                error_for = partial(_unroutable, self._returned.pop(number))
+                self._settle([number], "returned", error_for, is_in_doubt=is_in_doubt)
         self._outbox.settle(confirmed)
 
     def pending(self, batch: RowBatch) -> RowBatch | None:
@@ -101,7 +101,8 @@ class OutboxRows:
         most, sizes = self._longest_properties, map(len, batch.rows.properties or ())
         oversized = [number for number, size in zip(batch.numbers, sizes, strict=False) if size > most]
         if oversized:
-            self._settle(oversized, "nacked", _frame_error(most), is_in_doubt=batch.may_be_stored)
+            error_for = partial(_frame_error, most)
+            self._settle(oversized, "nacked", error_for, is_in_doubt=batch.may_be_stored)
         indices = self._outbox.find_open(batch.numbers)
         return batch.pick(indices) if indices else None
 
@@ -116,7 +117,8 @@ class OutboxRows:
     def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, _error: RabbitChxError) -> None:
         """Give messages the error of a close, each with its own name."""
         for batch in closed:
-            self._settle(batch.numbers, "nacked", _close_error(cause), is_in_doubt=batch.may_be_stored)
+            error_for = partial(_close_error, cause)
+            self._settle(batch.numbers, "nacked", error_for, is_in_doubt=batch.may_be_stored)
 
     def _settle(self, numbers: Sequence[int], kind: str, error_for: ErrorFor, *, is_in_doubt: bool) -> None:
         """Give refused messages their error: if a queue may have them from before, one that says so."""
@@ -134,17 +136,14 @@ class OutboxRows:
                 self._in_doubt.add(number)
 
 
-def _unroutable(returned: Return) -> ErrorFor:
-    def error(message: Message) -> UnroutableError:
-        exchange = _exchange(message)
-        return UnroutableError(
-            f"exchange {exchange!r}: no queue took {_named(message)} (reply code "
-            f"{returned.code}, {returned.text}): {unroutable_remedy(returned)}",
-            exchange=exchange,
-            reply_code=returned.code,
-        )
-
-    return error
+def _unroutable(returned: Return, message: Message) -> UnroutableError:
+    exchange = _exchange(message)
+    return UnroutableError(
+        f"exchange {exchange!r}: no queue took {_named(message)} (reply code "
+        f"{returned.code}, {returned.text}): {unroutable_remedy(returned)}",
+        exchange=exchange,
+        reply_code=returned.code,
+    )
 
 
 def _named(message: Message) -> str:
@@ -164,15 +163,9 @@ def _nack_error(message: Message) -> NackedError:
     )
 
 
-def _frame_error(most: int) -> ErrorFor:
-    def error(message: Message) -> RowError:
-        return RowError(too_large(message.properties, most), exchange=_exchange(message))
-
-    return error
+def _frame_error(most: int, message: Message) -> RowError:
+    return RowError(too_large(message.properties, most), exchange=_exchange(message))
 
 
-def _close_error(cause: RabbitChxError) -> ErrorFor:
-    def error(message: Message) -> RabbitChxError:
-        return close_error(cause, _named(message), _exchange(message))
-
-    return error
+def _close_error(cause: RabbitChxError, message: Message) -> RabbitChxError:
+    return close_error(cause, _named(message), _exchange(message))

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from rabbit_chx.checks import MAX_SHORTSTR, check_seconds
@@ -110,23 +109,13 @@ class SharedPublisher(PublisherBase):
         self.publish_many = _only_in_a_loop(self.publish_many)  # type: ignore[method-assign]
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
     def submit(
@@ -170,7 +159,10 @@ class SharedPublisher(PublisherBase):
         future.set_running_or_notify_cancel()  # nobody can recall a message
         with publisher_span(self.exchange, exchange) if TRACED_BY in sys.modules else UNTRACED as trace:
             message = self._message(key, body, exchange, properties, trace, future=future)
-            if not self._submit(message):
+            is_queued, is_asleep = self._outbox.submit(message)
+            if is_asleep:
+                self._worker.wake()
+            if not is_queued:
                 self._wait_for_room(message)
         return future
 
@@ -260,12 +252,6 @@ class SharedPublisher(PublisherBase):
         except InputError as cause:
             raise type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange) from None
         return Message(key, body, content, route, future, time.monotonic(), loop)
-
-    def _submit(self, message: Message) -> bool:
-        is_queued, is_asleep = self._outbox.submit(message)
-        if is_asleep:
-            self._worker.wake()
-        return is_queued
 
     def _wait_for_room(self, message: Message) -> None:
         assert message.has_room is not None  # set by the outbox for a message that waits
@@ -442,9 +428,7 @@ class _Bulk:
         try:
             return self._thread.submit(contextvars.copy_context().run, self._publish, *columns)
         except RuntimeError as cause:
-            raise InputError(
-                f"{self._name} is closed, or has no thread ({cause}): open another one"
-            ) from None
+            raise InputError(f"{self._name} is closed, or has no thread ({cause}): open another") from None
 
     def close(self, timeout_s: float) -> None:
         """Wait for the calls, for a limited time, and close the connection; then the calls end with an error at their next step."""

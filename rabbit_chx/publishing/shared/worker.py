@@ -18,15 +18,15 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.util import Finalize
-from typing import Any
 
 from rabbit_chx.connection.blocking_connection import Connection, Waker
 from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnknownOutcomeError, UnreachableError
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.options import Retries
-from rabbit_chx.publishing.shared.outbox import ErrorFor, Message, Outbox, SharedStats
+from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats
 from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
 from rabbit_chx.publishing.shared.unread import tell_left
 from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Step, drive
@@ -146,11 +146,9 @@ class Worker:
             timeout_s = 0.0
         if self._ended.wait(min(timeout_s, threading.TIMEOUT_MAX)):
             return 0
-        cause = ConnectionLostError(
-            f"{self.name} was closed, and the broker has not answered within {timeout_s:.3g} s"
-        )
+        cause = ConnectionLostError(f"{self.name} was closed, without an answer within {timeout_s:.3g} s")
         try:
-            left = self.outbox.fail(_failure_error(cause), waiting=True)
+            left = self.outbox.fail(partial(_failure_error, cause), waiting=True)
         finally:  # also after Ctrl-C
             self._aborted.set()
             self.wake()
@@ -184,7 +182,9 @@ class Worker:
             pass
         finally:
             self.begin_to_close()
-            self.outbox.fail(_failure_error(ConnectionLostError(f"{self.name} was closed")), waiting=True)
+            self.outbox.fail(
+                partial(_failure_error, ConnectionLostError(f"{self.name} was closed")), waiting=True
+            )
             self._ended.set()
             self._waker.close()
 
@@ -205,14 +205,16 @@ class Worker:
         except RabbitChxError as cause:
             if self.is_ready and not isinstance(cause, UnreachableError):  # of a message that was sent
                 cause = ConnectionLostError(str(cause), exchange=cause.exchange, reply_code=cause.reply_code)
-            left = self.outbox.fail(_failure_error(cause)) if has_messages or self.is_ready else 0
+            left = self.outbox.fail(partial(_failure_error, cause)) if has_messages or self.is_ready else 0
             if left:
                 _log.warning("%s: %s; %s with this error", self.name, cause, plural(left, "message"))
             elif not is_repeated:
                 _log.warning("%s: %s", self.name, cause)
         except Exception as cause:  # noqa: BLE001  # the next messages must be served
             _log.exception("%s: an error of the library", self.name)
-            self.outbox.fail(_failure_error(ConnectionLostError(f"{self.name}: {typed_error_text(cause)}")))
+            self.outbox.fail(
+                partial(_failure_error, ConnectionLostError(f"{self.name}: {typed_error_text(cause)}"))
+            )
         finally:
             was_ready, self.is_ready = self.is_ready, False
             self._republished += delivery.tally.republished + delivery.tally.retried
@@ -260,22 +262,20 @@ class Worker:
             self._connection.close()
 
 
-def _failure_error(cause: RabbitChxError) -> ErrorFor:
-    """Return the error of messages after a failure: of those that were not sent, it has the type of the failure."""
-
-    def error(message: Message) -> RabbitChxError:
-        about: dict[str, Any] = {"exchange": cause.exchange, "reply_code": cause.reply_code}
-        if not message.is_sent:
-            return type(cause)(f"the message was not sent: {cause}", **about)
-        unknown = UnknownOutcomeError(f"the message may be in a queue: {cause}", **about)
-        unknown.__cause__ = cause
-        return unknown
-
-    return error
+def _failure_error(cause: RabbitChxError, message: Message) -> RabbitChxError:
+    """Return the error of a message after a failure: of one that was not sent, it has the type of the failure."""
+    if not message.is_sent:
+        return cause.reworded(f"the message was not sent: {cause}")
+    unknown = UnknownOutcomeError(
+        f"the message may be in a queue: {cause}", exchange=cause.exchange, reply_code=cause.reply_code
+    )
+    unknown.__cause__ = cause
+    return unknown
 
 
-_EXPIRED = _failure_error(
+_EXPIRED = partial(
+    _failure_error,
     ConnectionLostError(
         "the broker has not answered it within reconnect_timeout_s + confirm_timeout_s + blocked_timeout_s"
-    )
+    ),
 )

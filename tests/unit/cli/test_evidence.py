@@ -166,8 +166,8 @@ def test_optional_columns_are_text(tmp_path: Path, column: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "columns", "message"),
     [
-        ("f.csv", "key,destination\na,q1\n", (), "does not contain the column 'queue': it has key, destination; write .*#key=NAME,queue=NAME"),
-        ("f.csv", "key,queue\na,q1\n", ("time=at",), "does not contain the column 'at'"),
+        ("f.csv", "key,destination\na,q1\n", (), "has no column 'queue': it has key, destination; write .*#key=NAME,queue=NAME"),
+        ("f.csv", "key,queue\na,q1\n", ("time=at",), "has no column 'at'"),
         ("f.csv", "key,queue\na\n", (), "row 1 of .* has 1 column, and the header has 2"),
         ("f.txt", "a q1\n", (), "is not a table: pass one as .csv or .parquet"),
         ("f.csv", "key,queue\na,q1\n", ("routing_key",), "names no column: write .*#key=NAME,queue=NAME"),

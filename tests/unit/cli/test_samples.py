@@ -119,16 +119,16 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 CONTENTS: list[tuple[str, str | pa.Table, str | None, str]] = [
     ("k.csv", CSV, None, r"has columns: pass .*k.csv#COLUMN, one of id, n, key$"),
-    ("k.csv", CSV, "kye", r"does not contain the column 'kye': it has id, n, key$"),
+    ("k.csv", CSV, "kye", r"has no column 'kye': it has id, n, key$"),
     ("k.parquet", _table(pa.array(["a"]), 1), None, r"has columns: pass .*k.parquet#COLUMN, one of n, key$"),
-    ("k.parquet", _table(pa.array(["a"]), 1), "kye", r"does not contain the column 'kye': it has n, key$"),
+    ("k.parquet", _table(pa.array(["a"]), 1), "kye", r"has no column 'kye': it has n, key$"),
     *(
         (name, CSV, column, r"has the suffix \.\w+: pass lines of text as .txt, or a table")
         for name in ("k.jsonl", "k.tsv", "k.csv.gz", "k.xlsx")
         for column in (None, "key")
     ),
     ("k.txt", CSV, "key", r"contains lines, not the column 'key': pass a table as \.csv"),
-    ("k.csv", "", "key=n", "does not contain the column 'key': it has no columns"),
+    ("k.csv", "", "key=n", "has no column 'key': it has no columns"),
     (
         "k.csv",
         "key,n\na,x\n",

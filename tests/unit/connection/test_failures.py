@@ -39,7 +39,7 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
         (failures.invalid_bytes(WHERE, ValueError("cannot unmarshal <Connection.Close object at 0x7fa7316e3f50>")), errors.ConnectionLostError, "<Connection.Close>"),
         (failures.certificate_error(WHERE, ssl.SSLError(1, "tlsv1 alert certificate expired")), errors.UnreachableError, "renew it"),
         (failures.reply_timeout_error(WHERE, "Exchange.Declare", 60), errors.BrokerTimeoutError, "no answer to Exchange.Declare within 60"),
-        (failures.interruption(WHERE, KeyboardInterrupt()), errors.ConnectionLostError, r"interruption \(KeyboardInterrupt\)"),
+        (failures.interruption(WHERE, KeyboardInterrupt()), errors.ConnectionLostError, r"interrupted \(KeyboardInterrupt\)"),
         (failures.use_after_close_error(WHERE), errors.InputError, "the connection is closed: open a new one"),
     ],
 )  # fmt: skip
@@ -99,7 +99,7 @@ def test_the_remedy_for_a_certificate_is_that_of_its_fault(code: int, words: str
     assert ("cacertfile" in said) is (code == 20)
 
 
-@pytest.mark.parametrize("package", ["connection", "consuming", "publishing", "streams"])
+@pytest.mark.parametrize("package", ["connection", "consuming", "publishing"])
 def test_each_thread_is_started_where_a_system_without_threads_is_named(package: str) -> None:
     sources = [path.read_text() for path in (Path(rabbit_chx.__file__).parent / package).rglob("*.py")]
     made = sum(source.count("threading.Thread(") for source in sources)

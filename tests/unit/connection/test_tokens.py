@@ -87,7 +87,7 @@ def test_a_failed_renewal_is_repeated_until_the_token_expires(
     clock[0] = 1080.0
     again = secret.current()
     assert (again.reveal(), again.renew_at) == ("token", 1081.0)
-    assert re.search(rf"no new token \({problem}\); trying again in 1 s", caplog.text)
+    assert re.search(rf"no new token \({problem}\); again in 1 s", caplog.text)
     clock[0] = 1100.0
     with pytest.raises(UnreachableError, match=rf"no token \({problem}\): check the function") as caught:
         secret.reveal()

@@ -151,7 +151,7 @@ def test_a_message_without_an_id_of_text_is_an_error(seen: Deduplicator, wrong: 
 
 def test_an_async_effect_is_not_lost(seen: Deduplicator) -> None:
     effect = AsyncMock()
-    with pytest.raises(InputError, match="async function, and was not run"):
+    with pytest.raises(InputError, match="effect is async, and was not run"):
         seen.run_if_new("a", effect)
     assert asyncio.run(seen.run_if_new_async("a", effect))
     assert effect.await_count == 1

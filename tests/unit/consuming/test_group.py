@@ -588,7 +588,7 @@ class _Handler:
     ("handler", "says"),
     [
         *((each, "which is not async: write async def") for each in (print, functools.partial(print), None)),
-        *((each, r"the group is not open: use it as 'async with ConsumerGroup\(") for each in (_Handler(), functools.partial(_Handler().__call__))),
+        *((each, r"the group is not open: use 'async with ConsumerGroup\(") for each in (_Handler(), functools.partial(_Handler().__call__))),
     ],
 )  # fmt: skip
 def test_a_handler_is_what_can_be_awaited(handler: Any, says: str) -> None:

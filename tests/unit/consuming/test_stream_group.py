@@ -109,7 +109,7 @@ def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
         replica.delivered = damage
         reading = StreamReading(deque([leader.settings]), "billing")
         with pytest.raises(
-            errors.ConnectionLostError, match=f"offset 50 is damaged.*read 1 times, from .*{replica.port}"
+            errors.ConnectionLostError, match=f"offset 50 is damaged.*read 1 times: .*{replica.port}"
         ):
             rows_of(reading)
         assert rows_of(reading) == list(range(80)), "from the leader"

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[3]
 #: sent. Spark itself pickles both ways around it.
 SWITCHED_OFF = {
     "rabbit_chx/programs.py": {"S603"},
-    "rabbit_chx/testing/running_broker.py": {"S603"},
     "spark_connector/executor_functions.py": {"S301", "S603"},
 }
 

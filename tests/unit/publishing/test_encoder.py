@@ -228,7 +228,7 @@ NOT_MILLISECONDS = [60_000, "1 min", "", "٣", b"-1", 1.5]
     ("columns", "says"),
     [
         *(({name: [value]}, f"row 10: the {name} is {re.escape(f'{value!r:.40}')}; pass a whole number from 0") for name, value in NOT_WHOLE),
-        *(({"expiration": ["1", value]}, "row 11: the expiration is .*; pass milliseconds as text, such as '60000'") for value in NOT_MILLISECONDS),
+        *(({"expiration": ["1", value]}, "row 11: the expiration is .*; pass milliseconds, as '60000'") for value in NOT_MILLISECONDS),
         ({"type": ["t"] * 3, "reply_to": ["r", None, 7]}, "row 12: the reply_to is of type int"),
         ({"expiration": ["1", "2", "\ud800"]}, "row 12: the expiration is not valid Unicode text"),
         ({"timestamp": [1, 2, NO_OFFSET]}, "row 12: the timestamp is of type datetime, and reading it raises NotImpl"),

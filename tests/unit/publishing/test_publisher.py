@@ -47,9 +47,7 @@ def test_after_ctrl_c_nothing_is_sent_any_more(
             with pytest.raises(KeyboardInterrupt):
                 ours.publish_many(["k"], ["interrupted"])
         peer.answer = ack
-        with pytest.raises(
-            PublishError, match=r"given up after an interruption \(KeyboardInterrupt\)"
-        ) as caught:
+        with pytest.raises(PublishError, match=r"interrupted \(KeyboardInterrupt\)") as caught:
             ours.publish_many(["k"], ["after"])
         report = caught.value.report
         assert (report.rows, report.confirmed, report.unknown) == (rows, 0, rows)

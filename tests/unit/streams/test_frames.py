@@ -169,7 +169,7 @@ def test_a_damaged_reply_is_an_error(read: Any, content: str, words: str) -> Non
     "begin", [b"AMQP\0\0\x09\1", b"HTTP/1.1", b"\0\0\0\3abc", b"\0\x10\0\1", b"\x15\3\3\0\2\2\x46"]
 )
 def test_what_begins_no_frame(begin: bytes) -> None:
-    with pytest.raises(ValueError, match="begins no frame of the stream protocol"):
+    with pytest.raises(ValueError, match="begins no frame: its size"):
         FrameSplitter().split(begin)
 
 

@@ -329,7 +329,7 @@ def test_a_chunk_that_stays_damaged_is_an_error_that_reports_where_it_was_read(
         with opened(log) as reading:
             for node in (log, replica):
                 node.delivered = lambda chunk: damage(chunk) if chunk == log.chunks[5] else chunk
-            words = rf"stream 's': the chunk at offset 50 is damaged: .*read 3 times, from .*:{replica.port}, .*:{log.port}"
+            words = rf"stream 's': the chunk at offset 50 is damaged: .*read 3 times: .*:{replica.port}, .*:{log.port}"
             with pytest.raises(errors.DamagedChunkError, match=words):
                 list(reading)
     log.replicas = []

@@ -95,5 +95,5 @@ def test_a_release_is_in_a_range(version: str, releases: str, *, expected: bool)
 def test_a_range_that_cannot_be_read_is_named() -> None:
     with pytest.raises(InputError, match="' is not a range of releases: pass one"):
         release_is_in("4.3.6", "4.0 and up")
-    with pytest.raises(InputError, match="version 'unknown', which cannot be compared with a range"):
+    with pytest.raises(InputError, match="the broker's version, 'unknown', cannot be compared with a range"):
         release_is_in("unknown", ">=4.0")

@@ -109,7 +109,7 @@ ANYTHING: Any = None
 REFUSED: list[tuple[Callable[[OrderChecker], object], str]] = [
     (lambda checker: checker.handled("a", cast("int", "5")), "the number of a message of key 'a' is '5': pass an int"),
     (lambda checker: checker.handled(ANYTHING, 1), "the key None is of type NoneType: pass text"),
-    (lambda checker: checker.report(cast("Any", 5)), "sent is 5: pass a mapping of each key"),
+    (lambda checker: checker.report(cast("Any", 5)), "sent is 5: pass a mapping of keys"),
     (lambda checker: checker.report({"a": -1}), "sent has -1 for key 'a': pass a whole number from 0"),
     (lambda checker: checker.report({"a": True}), "sent has True for key 'a'"),
     (lambda checker: checker.report({"a": cast("int", 1.5)}), "sent has 1.5 for key 'a'"),

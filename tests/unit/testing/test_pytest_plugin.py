@@ -37,6 +37,7 @@ def test_the_entry_module_imports_only_pytest() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == {
         "rabbit_chx",
+        "rabbit_chx.errors",
         "rabbit_chx.lazy_names",
         "rabbit_chx.testing",
         "rabbit_chx.testing.pytest_plugin",

@@ -50,14 +50,14 @@ def test_slices_lie_side_by_side_and_rows_without_a_queue_have_the_last_partitio
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"slices": {"q9": 2}}, "slices names the queue 'q9', which is not in the ring: it has q1, q2, q3"),
+        ({"slices": {"q9": 2}}, "slices names queue 'q9', and the ring has q1, q2, q3"),
         ({"slices": {"q1": 0}}, "slices gives the queue 'q1' 0: pass a whole number, 1 or more"),
         ({"slices": {"q1": True}}, "slices gives the queue 'q1' True"),
-        ({"slices": 4}, "slices is 4: pass a dict of queue names"),
+        ({"slices": 4}, "slices is 4: pass a dict of queues and numbers"),
         ({"partitions": 2}, "partitions is 2: the ring has 3 queues, and each queue needs"),
         ({"partitions": "9"}, "partitions is '9'"),
         ({"partitions": 4, "slices": {"q1": 2}}, "slices and partitions were given"),
-        ({"ring": TABLE, "slices": {"e.slot.00": 2}}, "'e.slot.00', which is not in the ring: it has"),
+        ({"ring": TABLE, "slices": {"e.slot.00": 2}}, "'e.slot.00', and the ring has"),
     ],
 )
 def test_numbers_that_cannot_be(arguments: dict[str, Any], message: str) -> None:

@@ -161,9 +161,7 @@ def test_a_stale_version_is_refused_unless_it_is_skipped(monkeypatch: pytest.Mon
 
 def test_a_password_that_only_the_executors_have_is_refused() -> None:
     options = WriteOptions.parse({**NAMED, "passwordEnv": "NOT_SET_HERE"})
-    with pytest.raises(
-        InputError, match="the driver looks at the streams before the write, and needs the password: "
-    ):
+    with pytest.raises(InputError, match="the driver asks for the streams first, and needs the password: "):
         plan_layout(options, SCHEMA)
 
 
