@@ -36,7 +36,7 @@ def anchor(bound: Bound) -> dict[str, Any]:
 
 def is_anchor(offset: Mapping[str, Any]) -> bool:
     """Return whether it is the offset of a new query."""
-    return "anchor" in offset
+    return isinstance(offset, Mapping) and "anchor" in offset  # a source of Spark may have a number
 
 
 def offset_of(places: Mapping[str, Place]) -> dict[str, Any]:

@@ -335,7 +335,8 @@ def test_a_query_without_a_batch_has_an_anchor() -> None:
     assert micro_batches.is_anchor(micro_batches.anchor("latest"))
 
 
-@pytest.mark.parametrize("offset", [{}, {"streams": 5}, {"streams": {"a": {}}}, {"orders": {"0": 5}}])
-def test_offsets_of_others_are_refused(offset: dict[str, object]) -> None:
+@pytest.mark.parametrize("offset", [{}, {"streams": 5}, {"streams": {"a": {}}}, {"orders": {"0": 5}}, 7])
+def test_offsets_of_others_are_refused(offset: Any) -> None:
+    assert not micro_batches.is_anchor(offset)
     with pytest.raises(RabbitChxError, match="which is none of format"):
         places_in(offset)
