@@ -42,6 +42,7 @@ from rabbit_chx.records.ring_records import (
     make_record,
     record_arguments,
     record_name,
+    unseen_restarts,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
@@ -182,7 +183,8 @@ class _Store:
         broker, policies = self._broker, self.mark.policies
         broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
         made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
-        self.mark = replace(made, nodes={**self.mark.nodes, **made.nodes}, policies=policies, persistent=None)
+        nodes, cluster = {**self.mark.nodes, **made.nodes}, self.mark.cluster
+        self.mark = replace(made, nodes=nodes, cluster=cluster, policies=policies, persistent=None)
         if not self.mark.holds:
             because = f", because of {policies}" if policies else ""
             raise MismatchError(
@@ -206,8 +208,8 @@ def _sign(record: RingRecord, mark: Mark, writer: str | None = None) -> RingReco
     """Return a record with the time, the writer (None: this program) and the stamp of the broker."""
     writer = name_writer() if writer is None else writer
     own = replace(record.rings[-1], written=time_text(datetime.now(UTC)), writer=writer)
-    stamp, queues = mark.stamp_now, (MARK, *(member.destination for member in record.members))
-    if not own.release.follows(RESTART_KEEPS) and mark.strangers(queues):
+    stamp = mark.stamp_now
+    if unseen_restarts(record.members, own.release, mark):
         stamp = replace(stamp, start=None)
     return replace(record, rings=(own,), stamp=stamp)
 

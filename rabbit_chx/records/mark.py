@@ -62,6 +62,7 @@ class Mark:
         fault: why the broker does not count them; UnreachableError if no node of the queue is up.
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
+        cluster: the nodes of the cluster; empty if the user may not list them.
     """
 
     stamp: Stamp = Stamp()
@@ -70,6 +71,7 @@ class Mark:
     policies: str = ""
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
     persistent: int | None = None
+    cluster: frozenset[str] = frozenset()
 
     @property
     def holds(self) -> bool:

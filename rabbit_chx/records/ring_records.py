@@ -31,7 +31,7 @@ from rabbit_chx.records.ring_history import (
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import destination_from_json, order_of_binding, place_to_json
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
-from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.objects.argument_table import plain
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.objects.own_names import MARK, RECORD_PREFIX
@@ -132,15 +132,29 @@ def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, m
         yield f"{seen} since, and a restart on Mnesia changes the order"
     if changes := changes_since(record, bound):
         yield f"other software has {changes} since"
-    if not keeps and (strangers := mark.strangers([MARK, *(member.destination for member in bound)])):
-        yield (
-            f"queue {strangers[0]} is, or may be, on other nodes than the queue {MARK}: a restart of one of them on Mnesia changes the order, "
-            "and is not seen"
-        )
+    if unseen := unseen_restarts(bound, release, mark):
+        yield unseen
     silent = {member.destination for member in bound} - {*record.ring.buckets}
     if is_restarted and silent:
         named = listed(sorted(map(str, silent)))
         yield f"the broker has restarted since, and {named} is bound without buckets, which a restart adds"
+
+
+def unseen_restarts(bound: Iterable[RingMember], release: Release, mark: Mark) -> str:
+    """Return which restarts change a ring with these bindings and leave the mark as it is, as a sentence; empty if there are none."""
+    if release.follows(RESTART_KEEPS):
+        return ""
+    if strangers := mark.strangers([MARK, *(member.destination for member in bound)]):
+        return (
+            f"queue {strangers[0]} is, or may be, on other nodes than the queue {MARK}: a restart of one of them on Mnesia changes the order, "
+            "and is not seen"
+        )
+    if release.follows(RESTART_SORTS) and len(mark.cluster) != 1:
+        several = (
+            "of which this one has several" if mark.cluster else "and listing them takes the tag monitoring"
+        )
+        return f"RabbitMQ {release} adds all bindings again when any node of a cluster returns, {several}"
+    return ""
 
 
 def changes_since(record: RingRecord, bound: Iterable[RingMember]) -> str:
