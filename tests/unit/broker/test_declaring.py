@@ -146,13 +146,13 @@ def test_what_has_other_properties_is_named() -> None:
     model = holding(RingMember("a"), RingMember("d"))
     model.queues["b"] = QueueDefinition("b", arguments={"x-max-length": 5})
     with pytest.raises(
-        MismatchError, match=r"queue b cannot be changed in place .*x-max-length 5 -> nothing"
+        MismatchError, match=r"queue b cannot be changed in place .*x-max-length 5 -> unset"
     ) as caught:
         declare(model, "both")
     assert (caught.value.exchange, caught.value.queue) == (None, "b")
     model.exchanges["x"] = replace(X, arguments={"hash-header": "k"})
     with pytest.raises(
-        MismatchError, match=r"exchange x cannot be changed in place .*hash-header 'k' -> nothing"
+        MismatchError, match=r"exchange x cannot be changed in place .*hash-header 'k' -> unset"
     ) as caught:
         declare(model, "both")
     assert (caught.value.exchange, caught.value.queue) == ("x", None)
