@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -224,28 +224,16 @@ def arrange(
     is_known = not any(ring.before.buckets and ring.before.ground.is_assumed for ring in rings)
     for ring in rings:
         _report_moves(ring, better.get(ring.exchange), evidence_of(read.live).means)
-    pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
-    pinned = tuple(name for name in pins if name not in done.unwritten)
-    for name in slotted.keys() - {*pins}:
-        say(f"{name}: its members already list their slots")
-    for name in pinned:
-        say(f"{name}: each member lists its slots")
+    pinned = _report_pinned(slotted, members, done.unwritten)
     _report_unwritten(done, members)
     written = [
         _ring_as_json(plan.rings[name], order) for name, order in better.items() if name not in done.unwritten
     ]
     if write:
-        if done.text != given.text:
-            _replace(Path(file), done.text)
-        say(f"{file} is unchanged" if done.text == given.text else f"{file} is written")
+        _write(file, given.text, done.text)
     code = ExitCode.DONE if is_known and not done.unwritten else ExitCode.PARTLY
     text = None if write else done.text
-    fields: dict[str, object] = {
-        "rings": written,
-        "pinned": pinned,
-        "determined": is_known,
-        "text": text,
-    }
+    fields: dict[str, object] = {"rings": written, "pinned": pinned, "determined": is_known, "text": text}
     parts: list[Part] = [] if text is None else [Verbatim(text)]
     if balanced is not None:
         say(f"{balanced.exchange}: {result_text(balanced.made)}")
@@ -256,6 +244,27 @@ def arrange(
         else:  # people read the file
             fields |= Document("", [loads]).as_json(in_words)
     return Outcome(Document("arrange", [Data(fields), *parts]), code)
+
+
+def _report_pinned(
+    slotted: Mapping[str, ExchangeDefinition],
+    members: Mapping[str, Sequence[RingMember]],
+    unwritten: Collection[str],
+) -> tuple[str, ...]:
+    """Say which exchanges get lists of slots, and return those into whose members they are written."""
+    pins = [name for name, exchange in slotted.items() if members[name] != exchange.members]
+    pinned = tuple(name for name in pins if name not in unwritten)
+    for name in slotted.keys() - {*pins}:
+        say(f"{name}: its members already list their slots")
+    for name in pinned:
+        say(f"{name}: each member lists its slots")
+    return pinned
+
+
+def _write(file: str, before: str, text: str) -> None:
+    if text != before:
+        _replace(Path(file), text)
+    say(f"{file} is unchanged" if text == before else f"{file} is written")
 
 
 def _check_file(given: TopologyInput, file: str) -> None:

@@ -59,6 +59,7 @@ from rabbit_chx.words import listed
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from rabbit_chx.analysis.findings import Finding
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology import ExchangeDefinition
 
@@ -374,62 +375,69 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 @sign_of_life("reading the ring")
 def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | None = None) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings; or that of a former moment."""
-    from rabbit_chx.analysis import ring_findings
-    from rabbit_chx.planning.refusals import know_rings
-    from rabbit_chx.records.evidence import Means
-    from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-
-    source: KeyMap
-    faults: Mapping[ExchangeRef, str] = {}
-    alternate: str | None = None
-    means, doubt = Means(), ""
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
             "'docker exec NAME', and --management-url http://user:password@host:15672"
         )
     if broker.management_url is None and moment is None:
-        with broker.open() as live_broker:
-            source = ring = live_broker.ring(exchange)
-        arguments, findings = None, ring_findings(ring)
-        if any(isinstance(place, ExchangeRef) for place in ring.destinations):
-            say(
-                f"AMQP alone does not show the queues of the exchanges in the ring of {exchange!r}: pass --management-url to "
-                "follow its slots"
-            )
-    else:
-        live = broker.exchange(exchange, "AMQP alone does not show the records of a ring")
-        alternate = live.alternate
-        if moment is not None:
-            return _ring_of_past(live, moment)
-        if live.type != HASH_EXCHANGE:
-            source = live.key_map()
-            if source.ground.is_assumed:
-                doubt = Fix(f"exchange {exchange!r} is {source.ground}: ", know_rings(source.guesses, means))
-            return RingInput(source, {}, is_live=True, doubt=doubt, alternate=alternate, exchange=exchange)
-        ring, source, faults = live.ring, live.key_map(), live.slots.faults | live.dead_ends
-        means = live.means if source.ground.is_assumed else means
-        arguments, findings = live.hash_arguments, ring_findings(ring, live.bindings, alternate)
+        return _ring_over_amqp(broker, exchange)
+    live = broker.exchange(exchange, "AMQP alone does not show the records of a ring")
+    return _ring_of_live(live) if moment is None else _ring_of_past(live, moment)
+
+
+def _ring_over_amqp(broker: BrokerAddresses, exchange: str) -> RingInput:
+    """Return the ring that the ring source reads, without the arguments of its exchange."""
+    from rabbit_chx.analysis import ring_findings
+
+    with broker.open() as live:
+        ring = live.ring(exchange)
+    if any(isinstance(place, ExchangeRef) for place in ring.destinations):
+        say(
+            f"AMQP alone does not show the queues of the exchanges in the ring of {exchange!r}: pass --management-url to "
+            "follow its slots"
+        )
+    _say_findings(exchange, ring_findings(ring))
+    unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
+    return RingInput(ring, None, unknown, is_live=True, is_amqp_alone=True, exchange=exchange)
+
+
+def _ring_of_live(live: LiveExchange) -> RingInput:
+    """Return the map of a live exchange, with what is wrong with it on stderr."""
+    from rabbit_chx.analysis import ring_findings
+    from rabbit_chx.planning.refusals import know_rings
+    from rabbit_chx.records.evidence import Means
+
+    source, means = live.key_map(), Means()
+    arguments: Mapping[str, str] = {}
+    faults: Mapping[ExchangeRef, str] = {}
+    unknown, subject = source.guesses, f"exchange {live.name!r}"
+    if live.type == HASH_EXCHANGE:
+        arguments, faults = live.hash_arguments, live.slots.faults | live.dead_ends
         say_unrecorded(live)
         for fault in faults.values():
             say(fault)
-    for finding in findings:
-        say(f"exchange {exchange!r}: {finding.message}")
-    unknown = f"AMQP alone does not show the arguments of exchange {exchange!r}"
+        _say_findings(live.name, ring_findings(live.ring, live.bindings, live.alternate))
+        unknown = source.guesses if source.is_nested else {live.name: live.ring}
+        subject = f"the ring of {subject}"
+    doubt = ""
     if source.ground.is_assumed:
-        remedy = know_rings(source.guesses if source.is_nested else {exchange: ring}, means)
-        doubt = Fix(f"the ring of exchange {exchange!r} is {source.ground}: ", remedy)
+        means = live.means if live.type == HASH_EXCHANGE else means
+        doubt = Fix(f"{subject} is {source.ground}: ", know_rings(unknown, means))
     return RingInput(
         source,
         arguments,
-        unknown,
-        faults,
+        faults=faults,
         is_live=True,
-        is_amqp_alone=arguments is None,
         doubt=doubt,
-        alternate=alternate,
-        exchange=exchange,
+        alternate=live.alternate,
+        exchange=live.name,
     )
+
+
+def _say_findings(exchange: str, findings: Iterable[Finding]) -> None:
+    for finding in findings:
+        say(f"exchange {exchange!r}: {finding.message}")
 
 
 def _ring_of_past(live: LiveExchange, moment: datetime) -> RingInput:

@@ -73,28 +73,12 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
     findings = [*group_findings(status, release, weights, has_group=has_group)]
     unknown = key_map.ground.text if key_map.ground.is_assumed else None
     findings += uneven_traffic(exchange, key_map, rates) if unknown is None else []
-    shown_queues = [
-        ShownQueue(
-            name=queue.name,
-            type=queue.type,
-            single_active_consumer=queue.single_active,
-            ready=queue.ready,
-            unacked=queue.unacked,
-            consumers=queue.count,
-            active=None if queue.hidden != 0 else [consumer.name for consumer in queue.active],
-            waiting=None
-            if queue.hidden != 0
-            else [consumer.name for consumer in queue.consumers if not consumer.active],
-            last_switch=switches.get(queue.name),
-        )
-        for queue in status.queues
-    ]
     return group_report(
         at.address,
         exchange,
         at.settings.vhost,
         release,
-        queues=shown_queues,
+        queues=[ShownQueue.of(queue, switches.get(queue.name)) for queue in status.queues],
         members=status.members,
         parked=parked,
         ignored_entries=ignored,

@@ -266,7 +266,7 @@ def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings],
 
     Raises:
         AccessRefusedError: the broker refuses a new token, too.
-        RabbitChxError: as of `TokenSecret.current`, or of `connect`.
+        RabbitChxError: as in `TokenSecret.current`, or of `connect`.
     """
     password, left_s = settings.password, _start_countdown(settings.connection_timeout_s)
     if not isinstance(password, TokenSecret):

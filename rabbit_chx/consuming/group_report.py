@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import finding_as_json, moment_as_json, moment_text
-from rabbit_chx.consuming.status import MemberStatus
+from rabbit_chx.consuming.status import MemberStatus, QueueStatus
 from rabbit_chx.rendering.document import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing import Release
@@ -47,6 +47,18 @@ class ShownQueue:
     waiting: Sequence[str] | None
     last_switch: float | None = field(metadata=shown("last switch", moment_text, as_json=moment_as_json))
 
+    @classmethod
+    def of(cls, queue: QueueStatus, last_switch: float | None) -> Self:
+        """Return a queue as the management API shows it."""
+        active, waiting = (
+            None
+            if queue.hidden != 0
+            else [consumer.name for consumer in queue.consumers if consumer.active == is_active]
+            for is_active in (True, False)
+        )
+        counts = queue.ready, queue.unacked, queue.count
+        return cls(queue.name, queue.type, queue.single_active, *counts, active, waiting, last_switch)
+
 
 def group_report(
     address: str,
@@ -78,22 +90,15 @@ def group_report(
         order_not_checked: why the traffic of the queues was not compared with their shares; None if it was.
     """
     is_seen = all(queue.active is not None for queue in queues)
-    facts = [
-        ("exchange", exchange),
-        ("vhost", vhost),
-        ("broker", f"RabbitMQ {release}"),
-        (
-            "group",
-            f"{plural(len(queues), 'queue')}, {plural(len(members), 'member') if is_seen else 'members not visible'}",
-        ),
-    ]
+    seen = plural(len(members), "member") if is_seen else "members not visible"
+    facts = [("exchange", exchange), ("vhost", vhost), ("broker", f"RabbitMQ {release}")]
+    facts.append(("group", f"{plural(len(queues), 'queue')}, {seen}"))
     if not is_seen:
         facts.append(("consumers", _OF_OTHERS))
     if parked is not None:
         facts.append(("parked", plural(parked, "message")))
     facts += _facts_of_ignored(ignored_entries)
     listed = [finding_as_json(finding, queues=finding.names) for finding in findings]
-    count = f"{len(findings) or 'none'} in {plural(len(queues), 'queue')}"
     left_out = []
     if not (has_group and is_seen):
         left_out.append(
@@ -101,11 +106,10 @@ def group_report(
         )
     if order_not_checked is not None:
         left_out.append("those about traffic, since the order of the ring is not known")
-    if left_out:
-        count += f", without {' and '.join(left_out)}"
+    count = f"{len(findings) or 'none'} in {plural(len(queues), 'queue')}"
     parts: list[Part] = [
         Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
-        Facts([*facts, ("findings", count)]),
+        Facts([*facts, ("findings", ", without ".join(filter(None, (count, " and ".join(left_out)))))]),
         *(
             Facts([*((finding.kind, finding.message) for finding in alike), ("fix", fix)])
             for fix, alike in groupby(findings, key=lambda finding: finding.fix)

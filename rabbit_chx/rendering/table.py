@@ -70,7 +70,7 @@ def table_width(
     total: Sequence[object] = (),
     encoding: str = "utf-8",
 ) -> int:
-    """Return the width in characters of a table without folded cells; `columns`, `rows`, `total` and `encoding` are as of `render_table`."""
+    """Return the width in characters of a table without folded cells; `columns`, `rows`, `total` and `encoding` are as in `render_table`."""
     return _total_width(_natural_widths(_texts(columns, rows, total, encoding)))
 
 

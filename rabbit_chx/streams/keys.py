@@ -192,7 +192,7 @@ def replay(
     the ring of that time.
 
     Args:
-        url: as of `StreamReader`.
+        url: as in `StreamReader`.
         keys: the keys. Rows without a key are not found, see `StreamReader`.
         ring: the ring of a hash exchange, or its slot table, or an ``x-modulus-hash`` exchange, whose queues are streams. It must not be an
             assumed one.
@@ -207,10 +207,10 @@ def replay(
             are found. None to read all chunks.
         since: an aware datetime: the first chunk of that time or later is the first; None for the whole stream.
         until: an aware datetime: the first chunk of that time or later is not read.
-        include: further columns, as of `StreamReader`.
-        addresses: as of `StreamReader`.
-        timeout_s: as of `StreamReader`.
-        credentials: as of `StreamReader`.
+        include: further columns, as in `StreamReader`.
+        addresses: as in `StreamReader`.
+        timeout_s: as in `StreamReader`.
+        credentials: as in `StreamReader`.
         counts: counts rows: those of the received chunks as ``read``, those of the batches as ``delivered``, and those with a key of
             another exchange as ``other_exchange``.
 
@@ -266,18 +266,26 @@ def replay(
                 before = seen["read"]
                 for batch in reader:
                     seen["read"] = before + reader.rows_read
-                    found: Column = pc.is_in(keys_in(batch, key_column), value_set=of_stream)
-                    rows = batch.filter(found)
-                    if exchange is not None:
-                        with_key = rows.num_rows
-                        rows = rows.filter(is_of(rows, exchange, key_column))
-                        seen["other_exchange"] += with_key - rows.num_rows
-                    seen["delivered"] += rows.num_rows
+                    rows = _with_keys(batch, of_stream, key_column, exchange, seen)
                     if rows.num_rows:
                         yield _select_columns(stream, rows, include, key_column)
                 seen["read"] = before + reader.rows_read
 
     return batches()
+
+
+def _with_keys(
+    batch: pa.RecordBatch, keys: Column, key_column: KeyColumn, exchange: str | None, seen: Counter[str]
+) -> pa.RecordBatch:
+    """Return the rows of a batch with some keys, of the exchange if one is named, and count them."""
+    found: Column = pc.is_in(keys_in(batch, key_column), value_set=keys)
+    rows = batch.filter(found)
+    if exchange is not None:
+        with_key = rows.num_rows
+        rows = rows.filter(is_of(rows, exchange, key_column))
+        seen["other_exchange"] += with_key - rows.num_rows
+    seen["delivered"] += rows.num_rows
+    return rows
 
 
 def find_super_stream(

@@ -257,8 +257,8 @@ class Topology(AnyTopology):
 
         Args:
             path: the file.
-            release: as of `from_toml`.
-            variables: as of `from_toml`.
+            release: as in `from_toml`.
+            variables: as in `from_toml`.
 
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.

@@ -97,9 +97,8 @@ def ui(
         f"?{urlencode({'token': secret})}" if secret else ""
     )
     if secret:
-        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address"))
-        if not allowed:
-            say(Fix("pass the name of the proxy as ", Argument("allowed_host", "NAME")))
+        proxy = "" if allowed else Fix(", and pass its name as ", Argument("allowed_host", "NAME"))
+        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address", proxy))
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if not no_browser:

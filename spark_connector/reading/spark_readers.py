@@ -133,6 +133,23 @@ def columns(include: Sequence[str]) -> str:
     return ", ".join(f"`{name}` {_COLUMNS[name]}" for name in _names(include))
 
 
+def _open_range(each: Range, options: ReadOptions, task: int) -> RangeReader:
+    return RangeReader(
+        options.brokers.resolve(task),
+        each.stream,
+        start=each.start,
+        end=each.end,
+        include=options.include,
+        filters=options.filter_values,
+        match_unfiltered=options.filter_match_unfiltered,
+        addresses=options.addresses,
+        on_missing="raise" if options.fail_on_data_loss else "count",
+        landmarks=each.landmarks,
+        expect=each.before,
+        limits=ReadLimits(timeout_s=options.timeout_s),
+    )
+
+
 def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, in their order; the number of the task determines its first address."""
     strict = options.fail_on_data_loss
@@ -140,20 +157,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
     try:
-        with RangeReader(
-            options.brokers.resolve(task),
-            each.stream,
-            start=each.start,
-            end=each.end,
-            include=options.include,
-            filters=options.filter_values,
-            match_unfiltered=options.filter_match_unfiltered,
-            addresses=options.addresses,
-            on_missing="raise" if strict else "count",
-            landmarks=each.landmarks,
-            expect=each.before,
-            limits=ReadLimits(timeout_s=options.timeout_s),
-        ) as reader:
+        with _open_range(each, options, task) as reader:
             for batch in reader:
                 stream = pa.repeat(each.stream, batch.num_rows)
                 yield pa.RecordBatch.from_arrays(

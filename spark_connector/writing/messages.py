@@ -137,6 +137,12 @@ def _too_large(batch: pa.RecordBatch, columns: MessageColumns, most_bytes: int) 
     )
 
 
+_BASE64 = (
+    ("the name of a header", "transform_keys(headers, (k, v) -> base64(k))"),
+    ("a header", "transform_values(headers, (k, v) -> base64(v))"),
+)
+
+
 def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:
     offsets = column.offsets.to_numpy(zero_copy_only=False)
     start, total = int(offsets[0]), int(offsets[-1] - offsets[0])
@@ -173,10 +179,7 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:
             f"{MAX_HEADERS_BYTES:,} are possible; put them into the value"
         ),
     )
-    for texts, what, recipe in (
-        (names, "the name of a header", "transform_keys(headers, (k, v) -> base64(k))"),
-        (values, "a header", "transform_values(headers, (k, v) -> base64(v))"),
-    ):
+    for texts, (what, recipe) in zip((names, values), _BASE64, strict=True):
         if (bad := _invalid_utf8(as_binary(texts))) is not None:
             reason = f"{what} is not valid UTF-8: encode it with base64: `{recipe}`"
             yield Fault(by_row(bad), lambda _, reason=reason: reason)  # type: ignore[misc]
