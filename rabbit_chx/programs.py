@@ -60,6 +60,7 @@ def run_program(
             if sum(map(len, printed)) > most_bytes:
                 raise OutputTooLongError
         code = program.wait(max(0.0, end - time.monotonic()))
+        block.pop_all()  # what a program leaves running, as a daemon, is its own
     return subprocess.CompletedProcess(words, code, *map(bytes, printed))
 
 

@@ -230,7 +230,7 @@ _READERS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
     "double": (is_number, "a float", _double),
     "float": (is_number, "a float", _float),
     "decimal": (_is_any, "", _decimal),
-    "void": (lambda value: value is None, "nothing", lambda _: None),
+    "void": (lambda value: value is None, "nothing, as None", lambda _: None),
     "array": (_is_sequence, "a list", lambda value: tuple(map(_element, value))),
     "table": (_is_any, "", _table),
 }

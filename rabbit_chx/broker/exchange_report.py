@@ -561,11 +561,14 @@ def list_report(
 
 def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int, str]]:
     """Yield the x-modulus-hash exchanges as `list_report` takes them."""
+    nesting, of_source = topology.nesting(), grouped((each.source, each) for each in topology.bindings)
     for exchange in topology.exchanges:
         if exchange.type == MODULUS_EXCHANGE:
-            bound = [binding for binding in topology.bindings if binding.source == exchange.name]
+            bound = of_source.get(exchange.name, [])
             members = {binding.destination for binding in bound}
-            reached = live_key_map(topology, exchange).members
+            own = modulo_map_of(exchange, bound, topology.release, "read")
+            assert own is not None  # it is of the type
+            reached = nesting.follow(exchange.name, own).members
             share = f", each with 1/{len(bound)} of the keys" if bound else ""
             if reached.sources:
                 share = ""

@@ -56,12 +56,18 @@ def repeat_steps(
     staying = tuple(kept.elements())
     of_kept = replace(planned.record, members=staying)
     is_kept = len(kept) < 2 or not why_void(of_kept, staying, release, evidence.mark)
-    if bound != kept or not is_kept or planned.record.ring.release != release:
+    if bound != kept or not is_kept:
         return None
+    after = make_ring(wanted, release)
     if f"replace exchange {live.exchange}" in pending.changes:  # nothing shows whether that is done
-        return RingSteps(live.ring, make_ring(wanted, release), way="impossible")
+        return RingSteps(live.ring, after, way="impossible")
+    ring = replace(planned.before, release=release)  # which an update may have changed
+    for is_bind, binding in planned.steps:
+        ring = ring.bind(*binding) if is_bind else ring.unbind(*binding, missing_ok=True)
+    if ring.buckets != after.buckets:
+        return None
     early, late = _list_steps(planned, live, wanted)
-    return RingSteps(live.ring, make_ring(wanted, release), early, late, way="repeated")
+    return RingSteps(live.ring, after, early, late, way="repeated")
 
 
 def members_after(planned: PlannedSteps) -> tuple[RingMember, ...]:

@@ -61,21 +61,15 @@ class RefusedBatches:
     """Batches that wait for their next attempt; usually none."""
 
     def __init__(self) -> None:
+        self.rows = 0
+        self.body_bytes = 0
         self._waiting: list[RowBatch] = []
-
-    @property
-    def rows(self) -> int:
-        """The number of their messages."""
-        return sum(len(batch.rows) for batch in self._waiting)
-
-    @property
-    def body_bytes(self) -> int:
-        """The bytes of their bodies."""
-        return sum(len(body) for batch in self._waiting for body in batch.rows.bodies)
 
     def add(self, batch: RowBatch) -> None:
         """Add a batch until it is due."""
         self._waiting.append(batch)
+        self.rows += len(batch.rows)
+        self.body_bytes += sum(map(len, batch.rows.bodies))
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds until the first batch is due."""
@@ -84,13 +78,19 @@ class RefusedBatches:
     def take_due(self, now: float) -> list[RowBatch]:
         """Remove and return the batches that are due, oldest first."""
         due = [batch for batch in self._waiting if batch.due <= now]
-        self._waiting = [batch for batch in self._waiting if batch.due > now]
+        self._keep([batch for batch in self._waiting if batch.due > now])
         return due
 
     def take_all(self) -> list[RowBatch]:
         """Remove and return all batches, oldest first."""
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._keep([])
         return waiting
+
+    def _keep(self, waiting: list[RowBatch]) -> None:
+        self._waiting = waiting
+        self.rows = sum(len(batch.rows) for batch in waiting)
+        self.body_bytes = sum(len(body) for batch in waiting for body in batch.rows.bodies)
 
 
 class Delivery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from rabbit_chx.errors import InputError
@@ -166,7 +167,12 @@ class Nesting:
     def _sources(self, ref: ExchangeRef) -> Sequence[NestedMap]:
         """Return the maps of the exchanges from which all messages of one come; none if others may come."""
         refs = [ExchangeRef(source) for source in self._into.get(ref, ())]
-        if not {*refs} <= self._hashing.keys() or self._has_others(ref) or ref in self._before(ref):
+        if (
+            not refs
+            or not {*refs} <= self._hashing.keys()
+            or self._has_others(ref)
+            or ref in self._before(ref)
+        ):
             return ()
         maps = {each: self._map_of(each.name) for each in refs}
         return [
@@ -187,16 +193,21 @@ class Nesting:
 
     def _has_others(self, ref: ExchangeRef) -> bool:
         """Return True if messages may reach an exchange that is an alternate or dead-letter exchange, or is federated."""
+        return ref in self._onward or any(
+            policy_matches(policy, ref) is not False and any(name in policy.definition for name in _FEDERATED)
+            for policy in self._objects.policies
+        )
+
+    @cached_property
+    def _onward(self) -> frozenset[ExchangeRef]:
+        """The exchanges to which arguments or policies send messages on."""
         objects = self._objects
         tables = [
             *(exchange.arguments for exchange in objects.exchanges),
             *(queue.arguments for queue in objects.queues),
             *(policy.definition for policy in objects.policies),
         ]
-        return any(ref in list_onward(table) for table in tables) or any(
-            policy_matches(policy, ref) is not False and any(name in policy.definition for name in _FEDERATED)
-            for policy in objects.policies
-        )
+        return frozenset(ref for table in tables for ref in list_onward(table))
 
 
 def _hash_arguments(exchange: ExchangeDefinition) -> Mapping[str, str] | None:

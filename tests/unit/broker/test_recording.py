@@ -837,6 +837,22 @@ def test_a_second_run_repeats_the_first_one_and_counts_from_before_it(
         )
 
 
+def test_an_apply_is_repeated_after_an_update_of_the_broker() -> None:
+    wanted, repeated = limited_file("abce", queues="abcdef"), 0
+    for dies_before in count():
+        site = Site.holding(limited_file("abcd"), Release("4.3.5"))
+        if site.apply(wanted, site.client(dies_before)):
+            break
+        site.model.release = NEWEST
+        site.model.rings = {name: replace(ring, release=NEWEST) for name, ring in site.model.rings.items()}
+        again = plan(wanted, site.client().live())
+        assert not again.refusals
+        repeated += bool(again.resumes)
+        site.client().applied(again, ALL)
+        assert site.model.rings["x"].buckets == tuple("abce")
+    assert repeated
+
+
 def test_a_plan_of_one_change_that_is_done_has_its_checksum() -> None:
     wanted, done = limited_file("abc", queues="abcde"), 0
     for dies_before in count():
