@@ -363,7 +363,7 @@ _T = TypeVar("_T")
 _MAX_DECIMALS = 255
 _EXCHANGE = "exchange:"
 #: A binding, and the beginning of another one.
-_SEVERAL = re.compile(r"(=[0-9]+)[\s;]+[^\s=]")
+_SEVERAL = re.compile(r"(=[0-9]+)[\s;,]+[^\s=]")
 _BOOLS = {"true": True, "false": False}
 _SHOWN_DESTINATIONS = 10
 

@@ -109,9 +109,8 @@ class Nesting:
         ref = ExchangeRef(name)
         if ref not in self._hashing:
             return own
+        # If the order of a source is not known, the keys that come are not, and the map is assumed.
         behind, sources = self._behind(own, frozenset({ref})), self._sources(ref)
-        if any(source.ground.is_assumed for source in sources):  # then the keys that come are not known
-            sources = ()
         return NestedMap(ref, own, self._hashing[ref], behind, sources) if behind or sources else own
 
     def starved(self, names: Iterable[str]) -> Iterator[Starved]:

@@ -113,9 +113,12 @@ class Judge:
             management = str(copy.inside.management_url) if "management" in mix else ""
             source = copy.site.source if "source" in mix else ()
             code, said = history.command(*words, reads=bool(source), management=management, source=source)
-            is_refused = code == ExitCode.WRONG_USAGE and (TWO_BROKERS in said or "has a mistake" in said)
-            self.seen["refused: of two brokers" if is_refused else "WRONG"] += 1
-            if not is_refused:
+            is_refused = code == ExitCode.WRONG_USAGE and (TWO_BROKERS in said or " mistake" in said)
+            # An API without any connection cannot tell; then nothing is certain.
+            is_open = code not in (ExitCode.DONE, ExitCode.DIFFERENCE) and "were not compared" in said
+            told = "refused: of two brokers" if is_refused else "not compared" if is_open else "WRONG"
+            self.seen[told] += 1
+            if told == "WRONG":
                 self.wrong.append(
                     "\n".join([f"{words} with {mix} of another broker: {code} {said}", *history.trail])
                 )

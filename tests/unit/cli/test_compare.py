@@ -62,7 +62,13 @@ def test_a_limit_of_a_guess_is_not_determined(ran: Ran, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("q1=1,q2=1", "--add", "b=5 c=5"), ("q1=1 q2=1",), ("q1=1,q2=1", "--remove", "q1=1;q2=1")]
+    "words",
+    [
+        ("q1=1,q2=1", "--add", "b=5 c=5"),
+        ("q1=1,q2=1", "--add", "b=5,c=5"),
+        ("q1=1 q2=1",),
+        ("q1=1,q2=1", "--remove", "q1=1;q2=1"),
+    ],
 )
 def test_a_name_that_looks_like_two_values_is_refused(ran: Ran, words: tuple[str, ...]) -> None:
     code, _, errors = ran("compare", *words)

@@ -121,6 +121,13 @@ def test_another_value_starves_nobody_and_an_order_that_is_not_known_shows_nothi
         assert {one.destination for one in found if one.kind == "starved-destination"} == expected
         (doubt,) = {live.with_rings({unknown: guess}).key_map("front").ground.doubt or "itself"}
         assert doubt == ("itself" if unknown == "front" else "the order of mid.0 is not known")
+    # Behind an order that is not known, the keys that come are not.
+    guess = HashRing.from_bindings(
+        [(each, 1) for each in live.rings["front"].destinations], provenance="assumed"
+    )
+    assert (
+        live.with_rings({"front": guess}).key_map("mid.0").ground.doubt == "the order of front is not known"
+    )
 
 
 def test_modulus_exchanges_are_followed_and_mixed_types_are_independent() -> None:
