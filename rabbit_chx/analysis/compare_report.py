@@ -65,7 +65,7 @@ def compare_report(
         "shown": Shown("skew", number=True, json=None),
         "skew": Shown(),
         "possible_share": Shown(
-            "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
+            "likely range", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
         ),
     }
     rows = list(_share_rows(simulation, is_determined=is_determined))
@@ -108,22 +108,22 @@ def map_report(key_map: KeyMap) -> Document:
 
 
 def _share_rows(simulation: Simulation, *, is_determined: bool) -> Iterator[tuple[object, ...]]:
-    """Yield the shares. Of a ring whose order is a guess those are known that a number of buckets has in every order."""
+    """Yield the shares. Of a ring whose order is a guess each is likely, since its bindings show neither ghosts nor silent ones."""
     ring = simulation.ring
     is_guess = not is_determined and ring.hashing.has_order and ring.ground.is_assumed
-    possible = possible_shares(ring, grouped(ring.beneath.bindings or ())) if is_guess else None
+    possible = (
+        possible_shares(ring, grouped(ring.bindings or ())) if is_guess and not ring.is_nested else None
+    )
+    known = partial(as_known, is_known=not is_guess)
     for part in simulation.places:
-        span = possible(part.buckets) if possible else (part.share, part.share)
-        counted = partial(as_known, is_known=span is not None)
-        known = partial(as_known, is_known=span is not None and span[0] == span[1])
         yield (
             part.place,
-            counted(part.buckets),
+            known(part.buckets),
             known(part.share),
-            counted(part.ideal),
+            known(part.ideal),
             known(_skew_text(part)),
             known(part.skew),
-            span if is_guess else None,
+            possible(part.buckets) if possible else None,
         )
 
 

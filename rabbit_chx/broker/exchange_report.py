@@ -45,7 +45,7 @@ from rabbit_chx.records.live_rings import (
 from rabbit_chx.records.ring_history import RingHistory
 from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown
+from rabbit_chx.result_fields import Shown, as_known
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import LiveTopology
@@ -230,7 +230,8 @@ class ShownExchange:
         """Yield the members in the order of the ring; those without a bucket are last."""
         if self.map is None:
             return
-        buckets, shares = self.map.beneath.buckets, self.map.members.shares()
+        buckets, reached = self.map.beneath.buckets, self.map.members
+        shares = reached.shares()
         ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
         places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
         for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
@@ -241,7 +242,9 @@ class ShownExchange:
                 () if self.keys is None or place is None else self.keys.get(place, ()),
                 ranges.get(place, "") if is_known else None,
                 counts[place] if is_known else None,
-                shares.get(place, 0.0) if is_known else None,
+                as_known(shares.get(place, 0.0), is_known=not reached.ground.is_assumed)
+                if is_known
+                else None,
                 None if possible is None else possible(counts[place]),
                 *self._figures(place, (place,)),
             )
@@ -268,11 +271,11 @@ class ShownExchange:
             yield place, None if key_map.ground.is_assumed else share, None, *self._figures(place, None)
 
     def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
-        """Return what `possible_shares` does; None if the order is known."""
+        """Return what `possible_shares` does; None if the order is known. Behind other exchanges no share is possible for all keys."""
         ring = None if self.map is None else self.map.beneath
         if ring is None or not (ring.hashing.has_order and ring.ground.is_assumed) or self.keys is None:
             return None
-        return possible_shares(ring, self.keys)
+        return (lambda _: None) if self.map and self.map.is_nested else possible_shares(ring, self.keys)
 
     @property
     def traffic(self) -> dict[str, float]:
@@ -465,7 +468,7 @@ def _record_text(live: LiveExchange) -> str:
 _SHARED = {
     "share": Shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True),
     "possible_share": Shown(
-        "possible share", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
+        "likely range", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
     ),
     "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
     "rate": Shown("messages/s", rate_text, number=True, sparse=True),

@@ -208,6 +208,13 @@ class CheckReport:
             ],
         )
         yield Gauge(
+            "rabbit_chx_order_known",
+            "1 if the order of an exchange was known in the last check, otherwise 0: then findings that depend on it are not looked for.",
+            self._of_exchanges(
+                lambda check: {name: not ring.ground.is_assumed for name, ring in check.rings.items()}
+            ),
+        )
+        yield Gauge(
             "rabbit_chx_unroutable_share_ratio",
             "The exact share of an exchange's keys that reach no queue, 0 to 1.",
             self._of_exchanges(lambda check: check.unroutable),

@@ -85,9 +85,14 @@ def run_script(folder: Path, url: str, management_url: str, ring_via: str) -> in
     (script,) = re.findall(
         r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/operate/monitoring.md"), re.DOTALL
     )
-    script = script.replace("/etc/rabbit-chx.env", str(settings)).replace(
-        "/var/lib/node_exporter", str(folder)
-    )
+    file = folder.with_name("topology.toml")
+    file.write_text('[[queues]]\nname = "jobs"\n')
+    for path, ours in (
+        ("/etc/rabbit-chx.env", settings),
+        ("/etc/topology.toml", file),
+        ("/var/lib/node_exporter", folder),
+    ):
+        script = script.replace(path, str(ours))
     path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
     return ended("sh", "-c", script, PATH=path).returncode
 

@@ -78,7 +78,7 @@ OF_BINDINGS = {"bindings", "slots", "sharding", "changes", "after", "handed_over
 #: A share of the keys that people read, but for one that holds in any order: the ideal one, a span, a bound.
 SHARE = re.compile(r"(?<![\d.])\d+\.\d+%")
 HOLDS = re.compile(
-    r"likely \S+|up to \S+|\S+% to \S+%|\S+% of the keys at the peak|possible share|25\.000%|50\.000%|(?<=max_share_moved )\S+"
+    r"likely \S+|up to \S+|\S+% to \S+%|\S+% of the keys at the peak|likely range|25\.000%|50\.000%|(?<=max_share_moved )\S+"
 )
 
 

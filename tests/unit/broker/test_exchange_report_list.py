@@ -7,8 +7,13 @@ from dataclasses import replace
 from command_line import Stored
 from slot_files import live_of
 
-from rabbit_chx.broker.exchange_report import list_report, list_rings
-from rabbit_chx.topology import Topology
+from rabbit_chx import ExchangeRef, HashRing
+from rabbit_chx.analysis.compare_report import compare_report
+from rabbit_chx.analysis.simulation import simulate
+from rabbit_chx.broker.exchange_report import ShownExchange, list_report, list_rings, show_report
+from rabbit_chx.broker.publish_rates import PublishRates
+from rabbit_chx.routing import Ground
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
 
 FILE = """
 [[exchanges]]
@@ -38,3 +43,32 @@ def test_each_exchange_has_its_members_buckets_slots_and_findings(stored: Stored
 def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
     assumed = replace(LIVE, rings={})
     stored("rings-assumed", list_report(["/"], tuple(list_rings("/", assumed)), all_vhosts=True))
+
+
+def test_behind_an_exchange_whose_order_is_not_known_shares_are_likely() -> None:
+    rings = {"front": [ExchangeRef("m1"), ExchangeRef("m2")], "m1": ["a", "b"], "m2": ["c", "d"]}
+    live = live_of(
+        Topology(
+            tuple(
+                ExchangeDefinition(name, "x-consistent-hash", ring=tuple(map(RingMember, ring)))
+                for name, ring in rings.items()
+            ),
+            tuple(map(QueueDefinition, "abcd")),
+        )
+    )
+    guess = replace(live.rings["front"], ground=Ground("assumed"))
+    for known, shares in ((live, [1.0, 0.0]), (live.with_rings({"front": guess}), [None, None])):
+        shown = ShownExchange.of_topology(known, "m1", PublishRates(None, {}))
+        document = show_report({"m1": shown}).as_json(str)
+        assert document["determined"] == shown.is_determined == (None not in shares)
+        assert [member["share"] for member in document["members"]] == shares
+        assert [member.get("likely", {}).get("share") for member in document["members"]] == (
+            [1.0, 0.0] if None in shares else [None, None]
+        )
+
+
+def test_of_a_guess_not_even_the_share_of_one_queue_is_certain() -> None:
+    for names in (["a"], ["a", "a"]):
+        ring = replace(HashRing.from_buckets(names), ground=Ground("assumed"))
+        (row,) = compare_report(simulate(ring), is_determined=False).as_json(str)["shares"]
+        assert (row["share"], row["buckets"], row["likely"]["share"]) == (None, None, 1.0)
