@@ -86,7 +86,9 @@ def run_script(folder: Path, url: str, management_url: str, ring_via: str) -> in
         r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/operate/monitoring.md"), re.DOTALL
     )
     file = folder.with_name("topology.toml")
-    file.write_text('[[queues]]\nname = "jobs"\n')
+    file.write_text(
+        '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q1" }]\n[[queues]]\nname = "q1"\n'
+    )
     for path, ours in (
         ("/etc/rabbit-chx.env", settings),
         ("/etc/topology.toml", file),

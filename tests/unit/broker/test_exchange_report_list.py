@@ -12,7 +12,7 @@ from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.broker.exchange_report import ShownExchange, list_report, list_rings, show_report
 from rabbit_chx.broker.publish_rates import PublishRates
-from rabbit_chx.routing import Ground
+from rabbit_chx.routing import Destination, Ground
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
 
 FILE = """
@@ -46,7 +46,11 @@ def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
 
 
 def test_behind_an_exchange_whose_order_is_not_known_shares_are_likely() -> None:
-    rings = {"front": [ExchangeRef("m1"), ExchangeRef("m2")], "m1": ["a", "b"], "m2": ["c", "d"]}
+    rings: dict[str, list[Destination]] = {
+        "front": [ExchangeRef("m1"), ExchangeRef("m2")],
+        "m1": ["a", "b"],
+        "m2": ["c", "d"],
+    }
     live = live_of(
         Topology(
             tuple(
