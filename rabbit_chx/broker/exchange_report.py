@@ -575,9 +575,9 @@ def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, 
             share = f", each with 1/{len(bound)} of the keys" if bound else ""
             if reached.sources:
                 share = ""
-                with suppress(
-                    InputError, NotDeterminedError
-                ):  # too many bindings, or a release without an order
+            if reached.sources and not reached.ground.is_assumed:
+                # It has too many bindings, or is of a release without an order.
+                with suppress(InputError, NotDeterminedError):
                     shares = reached.shares().values()
                     sent = f"the keys that {listed([source.name for source in reached.sources])} sends to it"
                     share = f", each with {span_text((min(shares), max(shares)))} of {sent}" if shares else ""

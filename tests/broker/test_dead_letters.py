@@ -96,9 +96,8 @@ def test_messages_vanish_exactly_where_they_are_found_to(
 
     is_lost = {name: f"{number}.work" in found for name, number in numbers.items()}
     expected = {name: 0 if lost else MESSAGES for name, lost in is_lost.items()}
-    for _ in range(
-        2
-    ):  # and they stay; those of a retry are in no queue while they pass from one to the other
+    # And they stay; those of a retry are in no queue while they pass from one to the other.
+    for _ in range(2):
         until(lambda: left() == expected, "rejected messages vanish or come back", every_s=0.5)
         time.sleep(1)
     assert [name for name, lost in is_lost.items() if not lost] == [

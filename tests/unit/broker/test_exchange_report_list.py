@@ -10,7 +10,13 @@ from slot_files import live_of
 from rabbit_chx import ExchangeRef, HashRing
 from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.simulation import simulate
-from rabbit_chx.broker.exchange_report import ShownExchange, list_report, list_rings, show_report
+from rabbit_chx.broker.exchange_report import (
+    ShownExchange,
+    list_moduli,
+    list_report,
+    list_rings,
+    show_report,
+)
 from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.routing import Destination, Ground
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
@@ -69,6 +75,24 @@ def test_behind_an_exchange_whose_order_is_not_known_shares_are_likely() -> None
         assert [member.get("likely", {}).get("share") for member in document["members"]] == (
             [1.0, 0.0] if None in shares else [None, None]
         )
+
+
+def test_the_list_has_no_share_of_a_modulus_behind_an_order_that_is_not_known() -> None:
+    ring = tuple(map(RingMember, (ExchangeRef("m1"), ExchangeRef("m2"))))
+    exchanges = (
+        ExchangeDefinition("front", "x-consistent-hash", ring=ring),
+        *(
+            ExchangeDefinition(name, "x-modulus-hash", queues=queues)
+            for name, queues in (("m1", ("a", "b")), ("m2", ("c",)))
+        ),
+    )
+    live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abc"))))
+    guess = replace(live.rings["front"], ground=Ground("assumed"))
+    told, untold = (
+        [share for *_, share in list_moduli("/", each)] for each in (live, live.with_rings({"front": guess}))
+    )
+    assert all("of the keys that front sends to it" in share for share in told)
+    assert untold == ["", ""]
 
 
 def test_of_a_guess_not_even_the_share_of_one_queue_is_certain() -> None:
