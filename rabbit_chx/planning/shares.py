@@ -199,7 +199,7 @@ def _moments_by_queue(
 ) -> tuple[Moment, ...]:
     """Return the shares by queue before the changes, and after each one that concerns the ring or its slots. `slots` are the live ones."""
     counter = MovementCounter(ring.before.buckets, slots.owners)
-    applied = apply_steps(live_ring.state, ring.steps)
+    applied = apply_steps(live_ring.with_bound, ring.steps)
     counter.prepare(applied.counts)
     slots, lengths = slots.at(()), iter(applied.lengths)
     moments, numbers = [Moment(0.0, 0.0)], counter.number_destinations(ring.before.buckets)
