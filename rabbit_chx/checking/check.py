@@ -29,15 +29,16 @@ from rabbit_chx.checking.difference_findings import (
     slot_findings_of,
 )
 from rabbit_chx.fixes import Fix
-from rabbit_chx.planning.comparison import (
+from rabbit_chx.planning.diff import (
     Comparison,
     RingDifference,
     as_live,
     check_wanted,
+    compare,
+    diff_ring,
     find_super_streams,
     list_partitions,
 )
-from rabbit_chx.planning.diff import compare, diff_ring
 from rabbit_chx.planning.refusals import check_certain, vhost_refusals
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
@@ -385,7 +386,7 @@ def _find_own_order(checked: CheckedExchange, *, is_found: bool) -> Iterator[Fin
 def _object_findings(compared: Comparison, context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each difference, except those of rings and of slots, which are findings of their ring."""
     parts = {name for layout in compared.layouts.values() for name in layout.names.exchanges}
-    for difference in compared.objects:
+    for difference in compared.counted:
         subject = difference.subject
         source = subject.source if isinstance(subject, BindingDefinition) else subject.name
         if source not in parts or subject.kind in ("queue", "policy"):

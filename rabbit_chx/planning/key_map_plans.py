@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.planning.comparison import Comparison
+from rabbit_chx.planning.diff import Comparison
 from rabbit_chx.planning.movement import MovementCounter
 from rabbit_chx.planning.resuming import members_after, repeat_steps
 from rabbit_chx.planning.ring_plan import RingSteps, find_best_steps, make_step, unbind_all
@@ -62,7 +62,9 @@ def _plan_ring(
     if ExchangeRef(name) in compared.deleted_refs:
         return _plan_deleted(live, compared)
     if exchange is not None and exchange.owner == "external":
-        differs = live_exchange is not None and _is_different(name, compared)
+        types = {None if side is None else side.type for side in (exchange, live_exchange)}
+        has_ring = exchange.ring is not None and types == {HASH_EXCHANGE}
+        differs = has_ring and not _is_wanted(live, exchange.ring or (), exchange, compared)
         return RingSteps(live.ring, live.ring, way="external") if differs else None
     if live_exchange is None:
         return None if exchange is None or exchange.ring is None else _plan_new(live, exchange.ring)
@@ -77,11 +79,21 @@ def _plan_ring(
             early=_plan_deleted(live, compared).steps,
             way="reset" if is_reset else "replaced",
         )
-    return _plan_kept(live, members, compared, bindings)
+    return _plan_kept(live, members, exchange, compared, bindings)
 
 
-def _is_different(name: str, compared: Comparison) -> bool:
-    return name in compared.rings and bool(compared.rings[name].differences)
+def _is_wanted(
+    live: LiveRing, members: tuple[RingMember, ...], exchange: ExchangeDefinition | None, compared: Comparison
+) -> bool:
+    """Return True if a ring that both sides have, or the file does not, has these members already, as `diff_ring` decides it."""
+    name, is_listed = live.exchange, exchange is not None and exchange.ring is not None
+    if is_listed and name in compared.live.sources_left_out and name not in compared.live.rings:
+        return False
+    return live.is_wanted(
+        members,
+        is_assumed=compared.wanted.is_assumed(name),
+        is_external=exchange is not None and exchange.owner == "external",
+    )
 
 
 def _members_after(
@@ -104,16 +116,14 @@ def _members_after(
 def _plan_kept(
     live: LiveRing,
     wanted: tuple[RingMember, ...],
+    exchange: ExchangeDefinition | None,
     compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingSteps:
     (name, ring, bound), replaced = live, compared.replaced_refs
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
-    is_listed = name in compared.rings
-    is_different = (
-        _is_different(name, compared) if is_listed else not live.is_wanted(wanted, is_assumed=False)
-    )
-    if not (has_replaced or is_different):
+    is_listed = exchange is not None and exchange.ring is not None
+    if not has_replaced and _is_wanted(live, wanted, exchange, compared):
         return RingSteps(ring, ring)
     if (repeated := repeat_steps(compared.pending, live, wanted, compared.live)) is not None:
         return repeated

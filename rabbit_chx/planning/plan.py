@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.grouping import grouped
-from rabbit_chx.planning.comparison import Comparison, Unwanted
-from rabbit_chx.planning.diff import compare
+from rabbit_chx.planning.diff import Comparison, Unwanted, compare
 from rabbit_chx.planning.key_map_plans import plan_rings
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import possibly_denied_features, refusals_of

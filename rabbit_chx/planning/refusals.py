@@ -13,8 +13,7 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.planning.comparison import Comparison
-from rabbit_chx.planning.difference import Difference
+from rabbit_chx.planning.diff import Comparison, Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, starmap
 from typing import NamedTuple
 
-from rabbit_chx.planning.comparison import Comparison, find_super_streams
+from rabbit_chx.planning.diff import Comparison, find_super_streams
 from rabbit_chx.planning.movement import Moment, MovementCounter
 from rabbit_chx.planning.proposals import (
     MOST_SLOTS,
