@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, starmap
-from typing import NamedTuple
 
 from rabbit_chx.planning.diff import Comparison, find_super_streams
 from rabbit_chx.planning.movement import Moment, MovementCounter
@@ -59,15 +58,6 @@ _WITH_SLOTS = ("unchanged", "by-order", "impossible", "replaced", "reset", "repe
 _UNNUMBERED = "its partitions do not have a number each, so their order is not known"
 
 
-class _Counted(NamedTuple):
-    """The maps of an exchange before and after the plan, and the keys that move; `slots` are those before and after."""
-
-    before: KeyMap
-    after: KeyMap
-    movement: Movement
-    slots: tuple[SlotView, SlotView] | None = None
-
-
 def count_shares(
     compared: Comparison,
     changes: Sequence[PlannedChange],
@@ -92,23 +82,28 @@ def count_shares(
         moments = list(_list_moments(exchange.name, compared.live, changes))
         if order_partitions(moments[-1])[0]:
             counted[exchange.name] = _count_modulo(exchange, moments, compared)
-    plans = {}
-    for name, (before, after, movement, slots) in counted.items():
-        ring, limit = rings.get(name), _find_limit(name, compared, before)
-        proposals: tuple[RingProposal, ...] = ()
-        if repeated is not None and name in repeated.movements:
-            pairs, unknown, transient = repeated.movements[name]
-            has_flows = movement.has_flows and slots is None
-            movement = Movement(tuple(starmap(Moment, pairs)), unknown, transient, has_flows)  # noqa: PLW2901
-            if ring is not None and name in repeated.rings:
-                before, way = repeated.rings[name].before, repeated.rings[name].way  # noqa: PLW2901
-                ring = replace(ring, before=before, way=way)
-        elif ring is None:
-            proposals = tuple(_propose_for_modulus(name, before, after, movement))
-        elif propose or movement.exceeds(limit, before):
-            proposals = _propose_for_ring(name, ring, compared, movement, slots)
-        plans[name] = KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
-    return plans
+    return {name: _complete(made, compared, repeated, propose=propose) for name, made in counted.items()}
+
+
+def _complete(
+    made: KeyMapPlan, compared: Comparison, repeated: PendingApply | None, *, propose: bool
+) -> KeyMapPlan:
+    """Return the plan of a key map with its limit and its proposals, or with the keys that a repeated apply moves."""
+    name, ring, movement = made.exchange, made.ring, made.movement
+    made = replace(made, limit=_find_limit(name, compared, made.before))
+    if repeated is not None and name in repeated.movements:
+        pairs, unknown, transient = repeated.movements[name]
+        has_flows = movement.has_flows and made.slots is None
+        movement = Movement(tuple(starmap(Moment, pairs)), unknown, transient, has_flows)
+        if ring is None or name not in repeated.rings:
+            return replace(made, movement=movement)
+        before, way = repeated.rings[name].before, repeated.rings[name].way
+        return replace(made, before=before, movement=movement, ring=replace(ring, before=before, way=way))
+    if ring is None:
+        return replace(made, proposals=tuple(_propose_for_modulus(made)))
+    if propose or movement.exceeds(made.limit, made.before):
+        return replace(made, proposals=_propose_for_ring(made, ring, compared))
+    return made
 
 
 def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None:
@@ -127,7 +122,7 @@ def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None
 
 def _count_ring(
     name: str, ring: RingSteps, changes: Sequence[PlannedChange], compared: Comparison
-) -> _Counted:
+) -> KeyMapPlan:
     """Return the keys that the plan of a ring moves, by queue if it has slots."""
     live, slots = compared.live, None
     if ring.way in _WITH_SLOTS:
@@ -158,7 +153,8 @@ def _count_ring(
         live_ring = find_live_ring(live, live.exchange(name), name)
         movement = Movement(_moments_by_queue(ring, live_ring, pair[0], changes))
     share = _find_transient(name, ring, compared)
-    return _Counted(ring.before, ring.after, movement._replace(transient_share=share), pair)
+    movement = movement._replace(transient_share=share)
+    return KeyMapPlan(name, ring.before, ring.after, movement, ring, slots=pair)
 
 
 def _by_queue(ring: RingSteps, slots: tuple[SlotView, SlotView] | None) -> tuple[KeyMap, KeyMap]:
@@ -199,9 +195,9 @@ def _moments_by_queue(
 ) -> tuple[Moment, ...]:
     """Return the shares by queue before the changes, and after each one that concerns the ring or its slots. `slots` are the live ones."""
     counter = MovementCounter(ring.before.buckets, slots.owners)
-    applied = apply_steps(live_ring.state, ring.steps)
-    counter.prepare(applied.counts)
-    slots, lengths = slots.at(()), iter(applied.lengths)
+    _, after_each, counts = apply_steps(live_ring.state, ring.steps)
+    counter.prepare(counts)
+    slots, lengths = slots.at(()), iter(after_each)
     moments, numbers = [Moment(0.0, 0.0)], counter.number_destinations(ring.before.buckets)
     for change in changes:
         if change.ring and change.binding.source == live_ring.exchange:
@@ -214,15 +210,9 @@ def _moments_by_queue(
     return tuple(moments)
 
 
-def _propose_for_ring(
-    name: str,
-    ring: RingSteps,
-    compared: Comparison,
-    movement: Movement,
-    slots: tuple[SlotView, SlotView] | None,
-) -> tuple[RingProposal, ...]:
+def _propose_for_ring(made: KeyMapPlan, ring: RingSteps, compared: Comparison) -> tuple[RingProposal, ...]:
     """Return the proposals for a ring, which may have slots."""
-    before, after = ring.before, ring.after
+    name, before, after, movement, slots = made.exchange, ring.before, ring.after, made.movement, made.slots
     if ring.way not in ("unchanged", "by-order", "replaced", "impossible") or not before.buckets:
         return ()
     live_ring = find_live_ring(compared.live, compared.live.exchange(name), name)
@@ -245,8 +235,8 @@ def _propose_for_ring(
 
 
 def _count_moduli(
-    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, _Counted]
-) -> dict[str, _Counted]:
+    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, KeyMapPlan]
+) -> dict[str, KeyMapPlan]:
     """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
 
     An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
@@ -270,13 +260,14 @@ def _count_moduli(
     return moduli
 
 
-def _join(old: _Counted, new: _Counted) -> _Counted:
+def _join(old: KeyMapPlan, new: KeyMapPlan) -> KeyMapPlan:
     """Return the change of an exchange that gets another type that hashes: all its keys move."""
     had_keys, has_keys = bool(old.before.buckets), bool(new.after.buckets)
     end = Moment(float(had_keys or has_keys), float(had_keys and not has_keys))
     moments = (*old.movement.moments, *new.movement.moments, end)
     movement = Movement(moments, "", new.movement.transient_share, has_flows=False)
-    return _Counted(old.before, new.after, movement, old.slots or new.slots)
+    ring, slots = old.ring or new.ring, old.slots or new.slots
+    return KeyMapPlan(old.exchange, old.before, new.after, movement, ring, slots=slots)
 
 
 def _list_moments(
@@ -310,7 +301,7 @@ def _count_modulo(
     compared: Comparison,
     *,
     is_hashing: tuple[bool, bool] = (True, True),
-) -> _Counted:
+) -> KeyMapPlan:
     """Return the change of an ``x-modulus-hash`` exchange or a super stream.
 
     `moments` are its bindings before the changes, and after each. `is_hashing`: whether it has the type before, and afterwards.
@@ -336,7 +327,7 @@ def _count_modulo(
     pairs = zip(sides, grounds, strict=True)
     maps = [found for side, ground in pairs if (found := modulo_map_of(exchange, side, release, ground))]
     if len(states) == 1:
-        return _Counted(maps[0], maps[1], Movement(unknown=unknown))
+        return KeyMapPlan(name, maps[0], maps[1], Movement(unknown=unknown))
     moved = [0.0, *(1.0 if is_hidden else share_moved(before, state, release) for state in states[1:])]
     if not is_hashing[1] and before and after:
         moved[-1] = 1.0  # the type is another one afterwards
@@ -346,7 +337,8 @@ def _count_modulo(
     if is_remade and may_have_publishers(name, maps[1].destinations, live):
         between = [state for state in states[1:-1] if state]
         transients += [1.0 if is_hidden else share_moved(state, after, release) for state in between]
-    return _Counted(maps[0], maps[1], Movement(tuple(map(Moment, moved, losses)), unknown, max(transients)))
+    movement = Movement(tuple(map(Moment, moved, losses)), unknown, max(transients))
+    return KeyMapPlan(name, maps[0], maps[1], movement)
 
 
 def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> tuple[Destination, ...]:
@@ -356,16 +348,15 @@ def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> t
     return number_bindings(bindings, release)
 
 
-def _propose_for_modulus(
-    name: str, before: KeyMap, after: KeyMap, movement: Movement
-) -> Iterator[RingProposal]:
+def _propose_for_modulus(made: KeyMapPlan) -> Iterator[RingProposal]:
     """Yield the plan as written, and alternatives that move fewer keys now or later; nothing if nothing moves or the shares are not known."""
+    before, after, movement = made.before, made.after, made.movement
     is_empty = not (before.buckets and after.buckets)
     if before.kind != MODULUS_EXCHANGE or movement.unknown or is_empty or not movement.peak.moved:
         return
     members = tuple(map(RingMember, after.destinations))
     yield RingProposal("as-written", *movement.figures, members, "the queues of the file")
-    yield from new_exchange(name, "queues", members, movement, worse=1)
+    yield from new_exchange(made.exchange, "queues", members, movement, worse=1)
     yield from _propose_more_queues(before.buckets, len(after.buckets))
     yield from _propose_slots(before.buckets, members)
 
