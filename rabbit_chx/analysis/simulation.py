@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.slot_load import KeySketch
@@ -84,8 +84,7 @@ class SampleCounts:
     heaviest: tuple[HeavyKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MovedKey:
+class MovedKey(NamedTuple):
     """A key whose destination differs.
 
     Attributes:
