@@ -100,13 +100,6 @@ class Difference:
         return self.subject.owner == "ours"
 
 
-class LiveBinding(NamedTuple):
-    """A live binding of an exchange without a ring; `unwanted` is None if it is wanted."""
-
-    binding: BindingDefinition
-    unwanted: Unwanted | None
-
-
 class RingDifference(NamedTuple):
     """How the key map of an exchange that hashes differs from the wanted one.
 
@@ -132,7 +125,7 @@ class Comparison:
         live: the live topology.
         layouts: the wanted exchanges with slots, by their names.
         objects: the differences of objects, each kind in the order of names, and then of bindings without those of rings; without shares.
-        bindings: the live bindings.
+        bindings: the live bindings of exchanges without a ring, each with what it is if it is not wanted.
         unmanaged: the live objects that are neither owned nor wanted; they stay.
         redeclared: exchanges that are replaced although they do not differ, because no binds and unbinds make their rings.
         pending: the apply of the same file that has begun and not ended.
@@ -142,7 +135,7 @@ class Comparison:
     live: LiveTopology
     layouts: Mapping[str, SlotLayout]
     objects: tuple[Difference, ...]
-    bindings: tuple[LiveBinding, ...]
+    bindings: tuple[tuple[BindingDefinition, Unwanted | None], ...]
     unmanaged: tuple[NamedObject, ...]
     redeclared: frozenset[str] = frozenset()
     pending: PendingApply | None = None
@@ -344,7 +337,7 @@ def _judge_bindings(
     shards: frozenset[str],
     of_plugins: frozenset[Destination],
     slots: Collection[str],
-) -> Iterator[LiveBinding]:
+) -> Iterator[tuple[BindingDefinition, Unwanted | None]]:
     """Yield each live binding, and what it is if it is unwanted. `slots` are the exchanges of the slots that are ours."""
     wanted_bindings = {binding.identity for binding in wanted.bindings}
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
@@ -372,7 +365,7 @@ def _judge_bindings(
         return "owned" if _owns(wanted, binding) else "unmanaged"
 
     for identity, binding in {binding.identity: binding for binding in live.bindings}.items():
-        yield LiveBinding(binding, None if identity in wanted_bindings else judge(binding))
+        yield binding, None if identity in wanted_bindings else judge(binding)
 
 
 def _owns(wanted: Topology, binding: BindingDefinition) -> bool:
