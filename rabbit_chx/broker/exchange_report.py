@@ -81,7 +81,8 @@ def exchange_facts(
     if not ring.ground.is_assumed:
         return facts
     remedy = know_rings({exchange: ring}, means)
-    return [*facts, ("not determined", Fix("the member of a key: ", remedy))]
+    what = "the member of a key: " if ring.direct.ground.is_assumed else "the shares: "
+    return [*facts, ("not determined", Fix(what, remedy))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,13 @@ class RingInput:
         """Return this input under the rules of another release."""
         return self if rules is None else replace(self, source=self.source.with_release(rules))
 
+    @property
+    def direct(self) -> RingInput:
+        """This input for single keys, which are published to the exchange itself."""
+        source = self.source.direct
+        is_known = self.source.ground.is_assumed and not source.ground.is_assumed
+        return replace(self, source=source, doubt="" if is_known else self.doubt)
+
     def routed_by(self, routing: Routing | None) -> RingInput:
         """Return this input with the way in which clients route to a super stream."""
         if routing is None:
@@ -411,19 +418,18 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     source, means = live.key_map(), Means()
     arguments: Mapping[str, str] = {}
     faults: Mapping[ExchangeRef, str] = {}
-    unknown, subject = source.guesses, f"exchange {live.name!r}"
+    subject = f"exchange {live.name!r}"
     if live.type == HASH_EXCHANGE:
         arguments, faults = live.hash_arguments, live.slots.faults | live.dead_ends
         say_unrecorded(live)
         for fault in faults.values():
             say(fault)
         _say_findings(live.name, ring_findings(live.ring, live.bindings, live.alternate))
-        unknown = source.guesses if source.is_nested else {live.name: live.ring}
         subject = f"the ring of {subject}"
     doubt = ""
     if source.ground.is_assumed:
         means = live.means if live.type == HASH_EXCHANGE else means
-        doubt = Fix(f"{subject} is {source.ground}: ", know_rings(unknown, means))
+        doubt = Fix(f"{subject} is {source.ground}: ", know_rings({live.name: source}, means))
     return RingInput(
         source,
         arguments,

@@ -242,6 +242,11 @@ class KeyMap:
         return ()
 
     @property
+    def direct(self) -> KeyMap:
+        """The map of messages that are published to the exchange itself: that of single keys, which no exchange before it changes."""
+        return self
+
+    @property
     def behind(self) -> Mapping[ExchangeRef, KeyMap]:
         """The maps of the exchanges among its destinations that hash, too."""
         return {}

@@ -118,6 +118,13 @@ class NestedMap(KeyMap):
         return NestedMap(self.ref, own, self.arguments, None, self.sources) if self.sources else own
 
     @property
+    def direct(self) -> KeyMap:
+        """The map of messages that are published to the exchange itself."""
+        if not self.sources:
+            return self
+        return NestedMap(self.ref, self.outer, self.arguments, self.behind) if self.behind else self.outer
+
+    @property
     def exchange(self) -> HashExchange:
         """The exchange, which routes whole messages to its own destinations."""
         if isinstance(self.outer, HashExchange):
