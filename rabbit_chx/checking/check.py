@@ -86,6 +86,7 @@ class TopologyCheck:
         objects: the number of objects of the topology that were compared.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
         means: how the user may learn the order of a ring.
+        unfollowed: the exchanges that do not hash, between others that do: keys are not followed through them.
     """
 
     findings: tuple[Finding, ...]
@@ -99,6 +100,7 @@ class TopologyCheck:
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     means: Means = field(default_factory=Means)
+    unfollowed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -185,6 +187,7 @@ def check(
         {name: guess.ground.doubt for name, guess in guesses.items()} | _why_all_unordered(context, rings),
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
         evidence_of(live).means,
+        tuple(context.nesting.unfollowed([*names, *moduli])),
     )
 
 

@@ -7,7 +7,8 @@
 ``q1=1,q2=2``, ``q{1..10}=1``               bindings in bind order, without a broker
 ``modulus:q1=1,q2=2``                       those of an ``x-modulus-hash`` exchange
 ``super-stream:orders``                     a super stream of the broker; ``super-stream:s-0,s-1`` is its partitions
-``exchange:NAME``                           an exchange of the broker whose name looks like one of the others
+``ring:exchange:x=1,q1=1``                  bindings of which the first is one of an exchange
+``exchange:NAME``                           an exchange of the broker, whatever its name looks like
 ==========================================  ==========================================================================
 """
 
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
-#: ``exchange:NAME=WEIGHT`` is a binding.
+#: What bindings have, and names of exchanges seldom.
 _WEIGHT = re.compile(r"=\d+(,|$)")
 
 
@@ -137,15 +138,15 @@ class RingArgument:
 def parse_ring(text: str) -> RingArgument:
     """Return a RING as written, with the content of its file."""
     prefix, colon, rest = text.partition(":")
-    if colon and prefix == "modulus":
-        return RingArgument(text, MODULUS_EXCHANGE, _split(rest))
+    if (colon and prefix == "modulus") or (prefix == "ring" and "=" in rest):
+        return RingArgument(text, MODULUS_EXCHANGE if prefix == "modulus" else HASH_EXCHANGE, _split(rest))
     if colon and prefix == "super-stream":
         names = expand_ranges(_split(rest))
         if len(names) == 1 and "=" not in rest:
             return RingArgument(text, "super-stream", exchange=rest)
         pairs = (name if "=" in name else f"{name}={number}" for number, name in enumerate(names))
         return RingArgument(text, "super-stream", tuple(pairs))
-    if (name := exchange_named(text)) != text and not _WEIGHT.search(rest):
+    if (name := exchange_named(text)) != text:
         return RingArgument(text, exchange=name)
     if file := FILE_RING.fullmatch(text):
         with nullcontext() if file[1] == STDIN else naming_exchange(text):

@@ -68,7 +68,7 @@ class RingOptions:
         if ring.is_live and not self.broker.url:
             raise InputError(
                 f"{ring.text!r:.80} is taken for an exchange of a broker: pass --url amqp://user:password@host/vhost, or set AMQP_URL; without a broker "
-                "write a ring as q1=1,q2=2 or as a file, such as topology.toml or ring.json"
+                f"write a ring as {f'ring:{ring.text:.80}' if '=' in ring.text else 'q1=1,q2=2'} or as a file, such as topology.toml or ring.json"
             )
         moment = parse_past("--at", self.at)
         at = self.broker.live() if ring.is_live else None

@@ -112,6 +112,14 @@ class NestedMap(KeyMap):
         }
 
     @property
+    def open_ends(self) -> Mapping[ExchangeRef, NestedMap]:
+        """The maps of the exchanges behind it at which single keys end, because these hash another value."""
+        nodes = (self, *self.nodes())
+        return {
+            ref: hop for node in nodes for ref, hop in node.behind.items() if hop.hashed_on != node.hashed_on
+        }
+
+    @property
     def members(self) -> KeyMap:
         """The map to the destinations of the bindings."""
         own = self.outer.beneath
