@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
@@ -239,9 +239,23 @@ class KeyMap:
         return ()
 
     @property
+    def direct(self) -> KeyMap:
+        """The map of messages that are published to the exchange itself: that of single keys, which no exchange before it changes."""
+        return self
+
+    @property
     def behind(self) -> Mapping[ExchangeRef, KeyMap]:
         """The maps of the exchanges among its destinations that hash, too."""
         return {}
+
+    @property
+    def open_ends(self) -> Mapping[ExchangeRef, KeyMap]:
+        """The maps of the exchanges behind it at which single keys end, because these hash another value."""
+        return {}
+
+    def queues_behind(self, ends: Container[Place]) -> set[Place]:
+        """Return the queues that get an unknown part of the keys with these ends, of which some may be `open_ends`."""
+        return {queue for ref, hop in self.open_ends.items() if ref in ends for queue in hop.destinations}
 
     @property
     def guesses(self) -> Mapping[str, KeyMap]:
