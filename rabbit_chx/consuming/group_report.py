@@ -69,7 +69,7 @@ def group_report(
     queues: Sequence[ShownQueue],
     members: Sequence[MemberStatus],
     parked: int | None,
-    ignored_entries: int,
+    ignored_entries: int | None,
     findings: Sequence[Finding],
     has_group: bool,
     order_not_checked: str | None = None,
@@ -84,7 +84,7 @@ def group_report(
         queues: the queues.
         members: the members.
         parked: the number of messages in the parking queue; None without a parking queue.
-        ignored_entries: the number of entries of the journal that cannot be read.
+        ignored_entries: the number of entries of the journal that cannot be read; None if the journal cannot be.
         findings: the findings.
         has_group: whether a group was found, or its journal named; without one the findings about groups are left out.
         order_not_checked: why the traffic of the queues was not compared with their shares; None if it was.
@@ -115,7 +115,9 @@ def group_report(
             for fix, alike in groupby(findings, key=lambda finding: finding.fix)
         ),
         Table.of(ShownQueue, queues, key="queues", total=True),
-        Table.of(MemberStatus, members, key="members").for_people(members),
+        Table.of(MemberStatus, members, key="members").for_people(members)
+        if is_seen
+        else Data({"members": None}),
         Data({"parked": parked, "ignored_entries": ignored_entries, "findings": listed}),
         Data({"order_not_checked": order_not_checked}),
     ]
@@ -161,7 +163,7 @@ def stream_group_report(
     )
 
 
-def _facts_of_ignored(count: int) -> list[tuple[str, str]]:
+def _facts_of_ignored(count: int | None) -> list[tuple[str, str]]:
     return [("ignored", f"{plural(count, 'message')} of the journal that no group wrote")] if count else []
 
 
