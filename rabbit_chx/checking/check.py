@@ -17,8 +17,7 @@ from rabbit_chx.checking.check_records import (
     record_findings,
     why_order_unknown,
 )
-from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings
-from rabbit_chx.checking.check_slots import slot_findings
+from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings, slot_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.checking.difference_findings import (

@@ -48,7 +48,6 @@ TESTED_IN = {
     "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
     "rabbit_chx/checking/check_queues.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/checking/check_records.py": "unit/broker/test_recording.py",
-    "rabbit_chx/checking/check_slots.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/checking/checked_exchange.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/checking/difference_findings.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/planning/resuming.py": "unit/broker/test_recording.py",
