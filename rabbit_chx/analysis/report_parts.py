@@ -8,7 +8,7 @@ from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_movement
-from rabbit_chx.analysis.slot_load import SlotSample
+from rabbit_chx.analysis.slot_load import SlotLoad
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering.document import Document, Line, Part, Table
@@ -207,7 +207,7 @@ _HEAVY = {
 }
 
 
-def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
+def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Table:
     """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
     if sample is None:
         return Table.of(_HEAVY, (), key="heaviest").for_people(None)
@@ -220,6 +220,6 @@ def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
             heavy.least,
             heavy.most,
         )
-        for heavy in sample.load.keys
+        for heavy in sample.keys
     ]
     return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)
