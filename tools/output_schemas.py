@@ -63,10 +63,10 @@ _SHAPES = {
     "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
     "  resumes?: text  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
     "  broker?: {cluster: text? release: release vhost: text}",
-    "answer": "key: text  destination: place  likely?: place  slot?: text?  likely_slot?: text?  fault?: text?  likely_fault?: text  hashed_on?: text  term?: text?  phash2?: int?"
+    "answer": "key: text  destination: place  likely?: place  slot?: text?  likely_slot?: text?  fault?: text?  likely_fault?: text  needs?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
     "shown": "exchange: text  vhost: text  determined: bool  likely?: object  cluster?: text?  whole?  destinations?: [place]?  name?: text  client?: text  routing?: text?  partitions?: [text]"
-    "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
+    "  binding_keys?: [text]  arguments: object?  unfollowed?: [text]?  record: object?  rate: number?"
     "  members: [{destination: place queue: text? weights: [text] buckets: int? share: number? possible_share?: [number] load: number?"
     " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number?"
@@ -94,7 +94,7 @@ FORMATS = {
     " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
     " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
     "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? likely?: number advice}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]  objects?: int",
+    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]  objects?: int  unfollowed?: [text]",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
     " heaviest: [{key: text messages: int destination: place likely?: object}] likely?: object}?"
@@ -150,6 +150,7 @@ _SAYS = {
     "more_cells": "The number of smaller cells that are left out.",
     "moved": "The share of keys, or the number, with another destination afterwards.",
     "moved_at_worst": "The peak of `moved` between two steps.",
+    "needs": "The value, beside the key, by which an exchange behind the ring routes on.",
     "nodes": "Null without the tag `monitoring`.",
     "not_determined_since": "Why the ring may have changed since the last record; null if it has not.",
     "oldest_s": "The age of the oldest message of the stream, in seconds.",
@@ -162,6 +163,7 @@ _SAYS = {
     "provenance": "The source of the ring.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",
     "share": "The share of the keys, in a finding of those affected.",
+    "unfollowed": "Exchanges that do not hash, between others that do: keys are not followed through them.",
     "unmanaged": "Objects of the broker that the file neither has nor owns.",
     "unparked": "The number of messages published again from the parking queue.",
 }

@@ -280,6 +280,10 @@ def keys_for(
             f"{destination!s} has no bucket in the ring; the ring has {names}",
             queue=destination if isinstance(destination, str) else None,
         )
+    if destination in ring.queues_behind(ring.open_ends):
+        raise NoKeyFoundError(
+            f"keys alone do not show which messages reach {destination!s}: an exchange before it hashes another value"
+        )
     if ring.is_nested and not ring.shares().get(destination):
         raise NoKeyFoundError(
             f"no key lands on {destination!s}: its exact share is 0, as the exchanges before it hash the same value"

@@ -200,7 +200,8 @@ def rate_text(rate: float | None) -> str:
 _HEAVY = {
     "key": Shown("heaviest keys"),
     "slot": Shown("slot", slot_text, sparse=True, as_json=slot_name),
-    "queue": Shown("queue", place_text, as_json=name_or_none),
+    "where": Shown("queue", json=None),
+    "queue": Shown(as_json=name_or_none),
     "load": Shown("of the load", percent, number=True, json=None),
     "least": Shown(),
     "most": Shown(),
@@ -214,12 +215,14 @@ def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Table:
     rows = [
         (
             str(heavy.key),
-            heavy.place if isinstance(heavy.place, ExchangeRef) else None,
-            key_map.queue_of(heavy.place),
+            heavy.place if heavy.place in (key_map.slots or ()) else None,
+            f"unknown, behind {heavy.end}" if is_open else place_text(key_map.queue_of(heavy.end)),
+            None if is_open else key_map.queue_of(heavy.end),
             sample.share(heavy.least),
             heavy.least,
             heavy.most,
         )
         for heavy in sample.keys
+        for is_open in [heavy.end in key_map.open_ends]
     ]
     return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)

@@ -309,13 +309,15 @@ class _Counting:
 
     def counts(self, shares: Mapping[Any, float], heaviest: int) -> SampleCounts:
         """Return the counts of the sample."""
+        hidden = self._ring.queues_behind(self._messages_of)
+        shown = dict.fromkeys((place for place in shares if place not in hidden), 0)
         keys_of: dict[Place, int] = {}
         if self._weights is None:
             heavy = tuple(
                 HeavyKey(count.key[0], count.least, count.key[1]) for count in self._sketch.heaviest(heaviest)
             )
         else:
-            keys_of = dict.fromkeys(shares, 0) | self._keys_of
+            keys_of = shown | self._keys_of
             most = nlargest(heaviest, self._weights, key=self._weights.__getitem__)
             heavy = tuple(
                 HeavyKey(name, self._weights[identity], place)
@@ -328,7 +330,7 @@ class _Counting:
             keys=None if self._weights is None else len(self._weights),
             refused=self._refused.total(),
             refusal=next(iter(self._refused), None),
-            messages_of=dict.fromkeys(shares, 0) | self._messages_of,
+            messages_of=shown | self._messages_of,
             keys_of=keys_of,
             heaviest=heavy,
         )

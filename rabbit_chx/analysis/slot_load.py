@@ -123,12 +123,14 @@ class KeyLoad:
         place: its destination, a slot or queue of the ring.
         least: the fewest messages that it has.
         most: the most messages that it has.
+        end: where it ends behind other exchanges that hash; the destination without them.
     """
 
     key: Any
     place: Place
     least: int
     most: int
+    end: Place = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +181,14 @@ class SlotLoad:
         ):
             messages[place] += count
             ends[end] += count if key_map.is_nested else 0
-            sketch.add((key, place), count)
+            sketch.add((key, place, end), count)
         nowhere = messages.pop(None, 0)
         heaviest = sketch.heaviest(_HEAVIEST)
-        keys = tuple(KeyLoad(count.key[0], count.key[1], count.least, count.most) for count in heaviest)
+        keys = tuple(
+            KeyLoad(key, place, count.least, count.most, end)
+            for count in heaviest
+            for key, place, end in [count.key]
+        )
         counted = {place: count for place, count in messages.items() if place is not None}
         return cls(counted, nowhere, keys, ends)
 

@@ -50,6 +50,7 @@ from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
+from rabbit_chx.topology.nested import unfollowed_text
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -81,7 +82,8 @@ def exchange_facts(
     if not ring.ground.is_assumed:
         return facts
     remedy = know_rings({exchange: ring}, means)
-    return [*facts, ("not determined", Fix("the member of a key: ", remedy))]
+    what = "the member of a key: " if ring.direct.ground.is_assumed else "the shares: "
+    return [*facts, ("not determined", Fix(what, remedy))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class ShownExchange:
         history: its rings by its records; None if they are not to be shown.
         cluster: the name of the broker's cluster.
         means: those of the user, if the ring is assumed.
+        unfollowed: the exchanges that do not hash, but pass its keys to or from others that hash; None over AMQP alone.
     """
 
     name: str
@@ -115,15 +118,16 @@ class ShownExchange:
     history: RingHistory | None = None
     cluster: str | None = None
     means: Means = field(default_factory=Means)
+    unfollowed: Sequence[str] | None = None
 
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
         """Return a live exchange with its shards; None if it has none."""
-        is_ring = live.type == HASH_EXCHANGE
+        is_ring, key_map = live.type == HASH_EXCHANGE, _map_of(live, sharding)
         return cls(
             live.name,
             live.vhost,
-            _map_of(live, sharding),
+            key_map,
             live.hash_arguments,
             grouped(live.bindings),
             live.publish_rates(),
@@ -132,6 +136,7 @@ class ShownExchange:
             sharding,
             cluster=live.cluster,
             means=live.means if is_ring and live.ring.ground.is_assumed else Means(),
+            unfollowed=[] if key_map is None else live.unfollowed,
         )
 
     @classmethod
@@ -160,6 +165,7 @@ class ShownExchange:
             "" if found is None else f"of {found.about}",
             history=history if history.rings else None,
             means=evidence.means,
+            unfollowed=topology.nesting().unfollowed([name]),
         )
 
     @property
@@ -205,6 +211,7 @@ class ShownExchange:
                 "vhost": self.vhost,
                 "cluster": self.cluster,
                 "arguments": self.arguments,
+                "unfollowed": self.unfollowed,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,
                 "sample": self.sample and self.sample.counts,
@@ -218,6 +225,8 @@ class ShownExchange:
             yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
         if self.map is not None and self.map.sources:
             yield "keys", f"those that {listed([source.name for source in self.map.sources])} sends to it"
+        if self.unfollowed:
+            yield "not followed", unfollowed_text(self.unfollowed)
         if self.record:
             yield "record", self.record
         if self.rates.exchange is not None:
@@ -326,7 +335,8 @@ class ShownExchange:
                 if places is None
                 else [sample.messages.get(each, 0) for each in places if each is not None]
             )
-            load = rounded(sum(map(sample.share, counts)))
+            is_known = place not in self.map.queues_behind(sample.ends) if self.map else True
+            load = rounded(sum(map(sample.share, counts))) if is_known else None
         if isinstance(place, str):
             backlog = rates.backlogs.get(place, _NO_BACKLOG)
             traffic = self.traffic.get(place) if rates.backlogs else None

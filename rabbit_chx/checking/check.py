@@ -29,15 +29,16 @@ from rabbit_chx.checking.difference_findings import (
     slot_findings_of,
 )
 from rabbit_chx.fixes import Fix
-from rabbit_chx.planning.comparison import (
+from rabbit_chx.planning.diff import (
     Comparison,
     RingDifference,
     as_live,
     check_wanted,
+    compare,
+    diff_ring,
     find_super_streams,
     list_partitions,
 )
-from rabbit_chx.planning.diff import compare, diff_ring
 from rabbit_chx.planning.refusals import check_certain, vhost_refusals
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
@@ -86,6 +87,7 @@ class TopologyCheck:
         objects: the number of objects of the topology that were compared.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
         means: how the user may learn the order of a ring.
+        unfollowed: the exchanges that do not hash, between others that do: keys are not followed through them.
     """
 
     findings: tuple[Finding, ...]
@@ -99,6 +101,7 @@ class TopologyCheck:
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     means: Means = field(default_factory=Means)
+    unfollowed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -165,7 +168,14 @@ def check(
         *(_unreadable_finding(name, wanted) for name in unreadable),
         *_find_all(context, rings, moduli),
     )
-    certain = [ring for ring in rings if not ring.ring.ground.is_assumed]
+    certain = [ring for ring in rings if not ring.key_map.members.ground.is_assumed]
+    guesses = {
+        name: guess.beneath
+        for ring in rings
+        if ring.key_map.is_nested
+        for name, guess in ring.key_map.guesses.items()
+        if isinstance(guess.beneath, HashRing)
+    }
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
@@ -174,10 +184,11 @@ def check(
         {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
         _find_present(wanted, live),
         tuple(moduli),
-        {ring.name: ring.ring for ring in rings},
-        _why_all_unordered(context, rings),
+        guesses | {ring.name: ring.ring for ring in rings},
+        {name: guess.ground.doubt for name, guess in guesses.items()} | _why_all_unordered(context, rings),
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
         evidence_of(live).means,
+        tuple(context.nesting.unfollowed([*names, *moduli])),
     )
 
 
@@ -187,7 +198,8 @@ def _find_all(
     """Yield the faults of the exchanges by themselves, and the differences from the topology."""
     live, wanted = context.live, context.wanted
     for ring in rings:
-        yield from (_unordered_findings if ring.ring.ground.is_assumed else _ring_findings)(ring)
+        is_guess = ring.key_map.members.ground.is_assumed
+        yield from (_unordered_findings if is_guess else _ring_findings)(ring)
         if ring.wanted is None:
             yield from other_binding_findings(ring)
     if context.compared is not None and not context.is_selected:
@@ -385,7 +397,7 @@ def _find_own_order(checked: CheckedExchange, *, is_found: bool) -> Iterator[Fin
 def _object_findings(compared: Comparison, context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each difference, except those of rings and of slots, which are findings of their ring."""
     parts = {name for layout in compared.layouts.values() for name in layout.names.exchanges}
-    for difference in compared.objects:
+    for difference in compared.counted:
         subject = difference.subject
         source = subject.source if isinstance(subject, BindingDefinition) else subject.name
         if source not in parts or subject.kind in ("queue", "policy"):
@@ -424,10 +436,11 @@ def _known_ring(live: LiveTopology, name: str) -> HashRing:
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield the faults of a ring that do not depend on its order, which is not known."""
+    """Yield the faults of a ring that do not depend on an order that is not known, which is its own, or that of an exchange before it."""
     for finding in _ring_findings(checked):
         is_of_ring = finding.kind in _OF_ORDER and finding.destination is None
-        if finding.kind in ("ghost-bucket", "hole", "unroutable-share") or is_of_ring:
+        is_of_ring |= finding.kind in ("ghost-bucket", "hole", "unroutable-share")
+        if is_of_ring and checked.ring.ground.is_assumed:
             continue
         if finding.share:
             message = Fix(finding.message, ", likely (the share is that of an assumed order)")

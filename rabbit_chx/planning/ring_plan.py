@@ -298,9 +298,9 @@ def find_best_steps(
     orders = {
         (early, late): applied
         for early, late in dict.fromkeys(_list_orders(live, wanted, replaced))
-        if (applied := apply_steps(start, (*early, *late))).ring.buckets == target.buckets
+        if (applied := apply_steps(start, (*early, *late)))[0].buckets == target.buckets
     }
-    counter.prepare([count for applied in orders.values() for count in applied.counts])
+    counter.prepare([count for _, _, counts in orders.values() for count in counts])
     candidates = []
     for (early, late), (ring, lengths, _) in orders.items():
         numbers, moments = counter.number_destinations(start.buckets), []
@@ -315,16 +315,8 @@ def find_best_steps(
     return None if best is None else best[1]
 
 
-class AppliedSteps(NamedTuple):
-    """A ring after steps; `lengths` and `counts` are the numbers of its buckets after each step, with and without holes."""
-
-    ring: HashRing
-    lengths: tuple[int, ...]
-    counts: tuple[int, ...]
-
-
-def apply_steps(ring: HashRing, steps: Sequence[PlannedChange]) -> AppliedSteps:
-    """Apply the steps of a ring, in order."""
+def apply_steps(ring: HashRing, steps: Sequence[PlannedChange]) -> tuple[HashRing, list[int], list[int]]:
+    """Return a ring after steps, and the numbers of its buckets after each of them, with and without holes."""
     lengths, counts = [], []
     for step in steps:
         binding = step.binding
@@ -334,7 +326,7 @@ def apply_steps(ring: HashRing, steps: Sequence[PlannedChange]) -> AppliedSteps:
             ring = ring.unbind(binding.destination, binding.routing_key, missing_ok=True)
         lengths.append(len(ring.buckets))
         counts.append(ring.bucket_count)
-    return AppliedSteps(ring, tuple(lengths), tuple(counts))
+    return ring, lengths, counts
 
 
 def make_step(action: Literal["bind", "unbind"], exchange: str, member: RingMember) -> PlannedChange:

@@ -10,9 +10,9 @@ import json
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.lazy_names import shown_by
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
-ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
-KeyMapKind: TypeAlias = ExchangeType | Literal["slots"]
 #: The document of ``rabbit-chx show`` about an exchange, which has the fields of its map.
 SHOW_FORMAT = "rabbit-chx/show"
 _FORMAT_VERSION = 1
@@ -49,7 +46,7 @@ class KeyHash(ABC):
     """How the keys of a map are hashed to its buckets, and what reports call such a map.
 
     Attributes:
-        exchange_type: the type of the exchange.
+        exchange_type: the type of the exchange. A super stream, whose exchange is a direct one, counts as a type.
         title: what a report calls the map: a ring, or an exchange without one.
         article: the same with its article, for an error.
         json_field: the field of the map in a JSON document.
@@ -61,7 +58,7 @@ class KeyHash(ABC):
             right, and a restart may change it.
     """
 
-    exchange_type: ClassVar[ExchangeType]
+    exchange_type: ClassVar[str]
     title: ClassVar[str] = "exchange"
     article: ClassVar[str]
     json_field: ClassVar[str]
@@ -200,7 +197,7 @@ class KeyMap:
         return f"<{type(self).__name__} {self.provenance}, {self.hashing}, {len(self.buckets)} buckets>"
 
     @property
-    def kind(self) -> KeyMapKind:
+    def kind(self) -> str:
         """The kind; ``slots`` is a ring of type ``x-consistent-hash`` with slots."""
         return self.hashing.exchange_type if self.slots is None else "slots"
 
@@ -250,9 +247,23 @@ class KeyMap:
         return ()
 
     @property
+    def direct(self) -> KeyMap:
+        """The map of messages that are published to the exchange itself: that of single keys, which no exchange before it changes."""
+        return self
+
+    @property
     def behind(self) -> Mapping[ExchangeRef, KeyMap]:
         """The maps of the exchanges among its destinations that hash, too."""
         return {}
+
+    @property
+    def open_ends(self) -> Mapping[ExchangeRef, KeyMap]:
+        """The maps of the exchanges behind it at which single keys end, because these hash another value."""
+        return {}
+
+    def queues_behind(self, ends: Container[Place]) -> set[Place]:
+        """Return the queues that get an unknown part of the keys with these ends, of which some may be `open_ends`."""
+        return {queue for ref, hop in self.open_ends.items() if ref in ends for queue in hop.destinations}
 
     @property
     def guesses(self) -> Mapping[str, KeyMap]:

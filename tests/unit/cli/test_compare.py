@@ -75,7 +75,7 @@ def test_a_name_that_looks_like_two_values_is_refused(ran: Ran, words: tuple[str
     assert (code, "looks like several bindings" in errors) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["/Events/Metrics", "a=b", "orders.json"])
+@pytest.mark.parametrize("name", ["/Events/Metrics", "a=b", "a=1", "a=1,b=2", "ring:a=1", "orders.json"])
 @pytest.mark.parametrize(
     "words",
     [("route", "k"), ("compare",), ("check",), ("show",), ("export",), ("record",), ("repair", "--dry-run")],
