@@ -95,17 +95,15 @@ def group_report(
     facts.append(("group", f"{plural(len(queues), 'queue')}, {seen}"))
     if not is_seen:
         facts.append(("consumers", _OF_OTHERS))
-    if parked is not None:
-        facts.append(("parked", plural(parked, "message")))
+    facts += [] if parked is None else [("parked", plural(parked, "message"))]
     facts += _facts_of_ignored(ignored_entries)
     listed = [finding_as_json(finding, queues=finding.names) for finding in findings]
-    left_out = []
-    if not (has_group and is_seen):
-        left_out.append(
-            f"those about a group, {'which is not visible' if has_group else 'since there is none'}"
-        )
-    if order_not_checked is not None:
-        left_out.append("those about traffic, since the order of the ring is not known")
+    of_group = "those about a group, " + ("which is not visible" if has_group else "since there is none")
+    of_traffic = "those about traffic, since the order of the ring is not known"
+    left_out = [
+        *([] if has_group and is_seen else [of_group]),
+        *([] if order_not_checked is None else [of_traffic]),
+    ]
     count = f"{len(findings) or 'none'} in {plural(len(queues), 'queue')}"
     parts: list[Part] = [
         Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
@@ -118,8 +116,8 @@ def group_report(
         Table.of(MemberStatus, members, key="members").for_people(members)
         if is_seen
         else Data({"members": None}),
-        Data({"parked": parked, "ignored_entries": ignored_entries, "findings": listed}),
-        Data({"order_not_checked": order_not_checked}),
+        Data({"parked": parked, "ignored_entries": ignored_entries}),
+        Data({"findings": listed, "order_not_checked": order_not_checked}),
     ]
     if members and all(queue.last_switch is None for queue in queues):
         parts.append(
@@ -127,9 +125,9 @@ def group_report(
                 "The last switch is not known: RabbitMQ does not store it, and the journal of the members was not read."
             )
         )
-    of_group = {"broker": address, "vhost": vhost, "group": exchange}
-    gauges = gauges_of(ShownQueue, [({**of_group, "queue": queue.name}, queue) for queue in queues])
-    counted = (_members_gauge(of_group, len(members)),) if is_seen else ()
+    labels = {"broker": address, "vhost": vhost, "group": exchange}
+    gauges = gauges_of(ShownQueue, [({**labels, "queue": queue.name}, queue) for queue in queues])
+    counted = (_members_gauge(labels, len(members)),) if is_seen else ()
     return Document("group", parts, (*gauges, *counted))
 
 
