@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import __version__
-from pyspark.accumulators import AccumulatorParam
+from pyspark.accumulators import AddingAccumulatorParam
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
@@ -164,14 +164,6 @@ def publish_marked_task(
     return publish_task(plan, finished, without_marks(batches))
 
 
-class _Lists(AccumulatorParam[list[Any]]):
-    def zero(self, value: list[Any]) -> list[Any]:  # noqa: ARG002  # Spark's signature
-        return []
-
-    def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:  # noqa: N802  # Spark's name
-        return [*value1, *value2]
-
-
 class FinishedTasks:
     """Reports that tasks add and the driver reads; empty with Spark Connect, which has no accumulators."""
 
@@ -185,7 +177,7 @@ class FinishedTasks:
             context = spark.sparkContext
         except Exception:  # noqa: BLE001  # Connect raises its own error, which differs by version
             return cls(None)
-        return cls(context.accumulator([], _Lists()))
+        return cls(context.accumulator([], AddingAccumulatorParam([])))
 
     def clear(self) -> None:
         """Remove all reports: PySpark keeps each accumulator until its process ends. Runs on the driver."""

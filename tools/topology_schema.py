@@ -7,7 +7,7 @@ from typing import Any
 
 from tables import meaning
 
-from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.routing.bindings import MAX_BUCKETS
 from rabbit_chx.topology.file.variables import TABLE as VARIABLES
 from rabbit_chx.topology.objects import kinds
 from rabbit_chx.topology.objects import schema as tables

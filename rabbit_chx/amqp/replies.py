@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy
 from rabbit_chx.errors import (
@@ -23,47 +22,41 @@ from rabbit_chx.errors import (
 _PASSING_CODES = frozenset({320, 501, 502, 504, 505, 506, 541})
 
 
-class _Meaning(NamedTuple):
-    code: int
-    words: str  # a regular expression; names within the broker's text are in quotes, so '.*' spans them
-    kind: type[RabbitChxError]
-    remedy: str
-
-
 #: A refused login tells no release. For example, 4.3.6 refuses each one after a change on a full disk (403 over AMQP, 401 over HTTP).
 IF_RIGHT = "if they are right, look at the broker's log"
 _UNKNOWN_TYPE = "unknown exchange type '(.*)'"
 
-#: The first match applies. The texts are those of rabbitmq-server 3.8 to 4.3.
-_MEANINGS = (
-    _Meaning(320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
-    _Meaning(403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
-    _Meaning(403, "token has expired", ConnectionLostError, "no new token arrived in time: connect again"),
-    _Meaning(403, "access to .* refused", AccessRefusedError, "grant the user the permission: rabbitmqctl set_permissions"),
-    _Meaning(403, "reserved prefix", AccessRefusedError, "names that begin with amq. are the broker's own: choose another name"),
-    _Meaning(403, "queue .* in exclusive use", AccessRefusedError, "one consumer has the queue for itself: stop it first"),
-    _Meaning(403, "", AccessRefusedError, f"check user name, password and auth_mechanism; {IF_RIGHT}"),
-    _Meaning(404, "home node .* is down or inaccessible", UnreachableError, "wait until that node is up"),
-    _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
-    _Meaning(405, "locked queue", BrokerRefusedError, "the queue is exclusive to another connection: use it there, or name another"),
-    _Meaning(406, _UNKNOWN_TYPE, BrokerRefusedError, ""),
-    _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
-    _Meaning(406, "user_id property", BrokerRefusedError, "pass the name of the connected user as user_id, or none"),
-    _Meaning(406, "invalid expiration", BrokerRefusedError, "pass the milliseconds as text, such as '60000'"),
-    _Meaning(406, "fast reply consumer", BrokerRefusedError, "consume from amq.rabbitmq.reply-to on the same channel first"),
-    _Meaning(406, "does not have a (running )?replica", UnreachableError, "wait until a node with a replica of the stream is up"),
-    _Meaning(406, "queue limit in .* is reached", BrokerRefusedError, "delete queues, or raise the limit"),
-    _Meaning(406, "exchange limit of .* is reached", BrokerRefusedError, "delete exchanges, or raise cluster_exchange_limit in the broker's configuration"),
-    _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
-    _Meaning(406, "delivery acknowledgement .* timed out", BrokerRefusedError, "take fewer messages at once, or raise consumer_timeout of the broker"),
-    _Meaning(406, "", MismatchError, "correct what it names"),
-    _Meaning(503, _UNKNOWN_TYPE, BrokerRefusedError, ""),
-    _Meaning(530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
-    _Meaning(530, "channels opened .* has reached the", ConnectionLimitError, "open fewer channels (a group needs one for each queue), or raise the limit"),
-    _Meaning(530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "grant the user permissions on the vhost"),
-    _Meaning(530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
-    _Meaning(541, "feature flag is disabled", BrokerRefusedError, "a feature flag or the broker's configuration disables this queue type"),
-    _Meaning(541, "", BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
+#: The code; the broker's words as a regular expression, where '.*' spans names, which are in quotes; the error; the remedy. The first match
+#: applies. The texts are those of rabbitmq-server 3.8 to 4.3.
+_MEANINGS: tuple[tuple[int, str, type[RabbitChxError], str], ...] = (
+    (320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
+    (403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
+    (403, "token has expired", ConnectionLostError, "no new token arrived in time: connect again"),
+    (403, "access to .* refused", AccessRefusedError, "grant the user the permission: rabbitmqctl set_permissions"),
+    (403, "reserved prefix", AccessRefusedError, "names that begin with amq. are the broker's own: choose another name"),
+    (403, "queue .* in exclusive use", AccessRefusedError, "one consumer has the queue for itself: stop it first"),
+    (403, "", AccessRefusedError, f"check user name, password and auth_mechanism; {IF_RIGHT}"),
+    (404, "home node .* is down or inaccessible", UnreachableError, "wait until that node is up"),
+    (404, "", NotFoundError, "check the name and the vhost, or declare it first"),
+    (405, "locked queue", BrokerRefusedError, "the queue is exclusive to another connection: use it there, or name another"),
+    (406, _UNKNOWN_TYPE, BrokerRefusedError, ""),
+    (406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
+    (406, "user_id property", BrokerRefusedError, "pass the name of the connected user as user_id, or none"),
+    (406, "invalid expiration", BrokerRefusedError, "pass the milliseconds as text, such as '60000'"),
+    (406, "fast reply consumer", BrokerRefusedError, "consume from amq.rabbitmq.reply-to on the same channel first"),
+    (406, "does not have a (running )?replica", UnreachableError, "wait until a node with a replica of the stream is up"),
+    (406, "queue limit in .* is reached", BrokerRefusedError, "delete queues, or raise the limit"),
+    (406, "exchange limit of .* is reached", BrokerRefusedError, "delete exchanges, or raise cluster_exchange_limit in the broker's configuration"),
+    (406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
+    (406, "delivery acknowledgement .* timed out", BrokerRefusedError, "take fewer messages at once, or raise consumer_timeout of the broker"),
+    (406, "", MismatchError, "correct what it names"),
+    (503, _UNKNOWN_TYPE, BrokerRefusedError, ""),
+    (530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
+    (530, "channels opened .* has reached the", ConnectionLimitError, "open fewer channels (a group needs one for each queue), or raise the limit"),
+    (530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "grant the user permissions on the vhost"),
+    (530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
+    (541, "feature flag is disabled", BrokerRefusedError, "a feature flag or the broker's configuration disables this queue type"),
+    (541, "", BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
 )  # fmt: skip
 
 
@@ -73,10 +66,10 @@ def error_for(
     """Return the error for a channel or connection that the broker closed."""
     kind: type[RabbitChxError] = BrokerRefusedError
     remedy = "look at the broker's log"
-    for meaning in _MEANINGS:
-        if meaning.code == code and (found := re.search(meaning.words, text, re.DOTALL)):
+    for known_code, words, meant, advice in _MEANINGS:
+        if known_code == code and (found := re.search(words, text, re.DOTALL)):
             # Only of an unknown type the remedy depends on a name.
-            kind, remedy = meaning.kind, meaning.remedy or exchange_type_remedy(found[1])
+            kind, remedy = meant, advice or exchange_type_remedy(found[1])
             break
     message = f"{where}: the broker answered {code} {text.strip().rstrip('.')}: {remedy}"
     return kind(message, exchange=exchange, queue=queue, reply_code=code)

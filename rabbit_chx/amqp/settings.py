@@ -252,8 +252,8 @@ class ManagementUrl:
 
     @classmethod
     def of(cls, text: str) -> ManagementUrl:
-        """Return the value of the URL `text`; `parse_management_url` documents the rules and errors."""
-        return parse_management_url(text)
+        """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`."""
+        return _parsed("management URL", InputError, lambda: _management_url(text))
 
     def with_login_of(self, settings: ConnectionSettings) -> ManagementUrl:
         """Return the URL with the login of AMQP settings, unless it has its own."""
@@ -347,11 +347,6 @@ def parse_stream_uri(text: str) -> ConnectionSettings:
     return _parsed("stream URI", UriError, lambda: _settings(text, schemes)).by("stream")
 
 
-def parse_management_url(text: str) -> ManagementUrl:
-    """Parse ``http[s]://user:password@host:port/prefix?parameters``; the parameters are those of TLS in `parse_uri`."""
-    return _parsed("management URL", InputError, lambda: _management_url(text))
-
-
 def with_path(text: str, path: str) -> str:
     """Return a valid URL with another path, which is percent-encoded and has no leading '/'."""
     match = _URL.fullmatch(text) or _fail(f"a '#' in it; {_ENCODE}")
@@ -359,19 +354,16 @@ def with_path(text: str, path: str) -> str:
     return f"{match['scheme']}://{match['authority']}/{path}{query}"
 
 
-class _UrlError(Exception):
-    """The reason why a URL is invalid. The caller adds the URL."""
-
-
 def _fail(problem: str) -> NoReturn:
-    raise _UrlError(problem)
+    """Raise the reason why a URL is invalid; `_parsed` adds which."""
+    raise InputError(problem)
 
 
 def _parsed(what: str, kind: type[InputError], parse: Callable[[], _T]) -> _T:
     """Return a parsed URL. Its error is raised outside of the frames and contexts that contain the password."""
     try:
         return parse()
-    except (_UrlError, InputError) as error:
+    except InputError as error:
         problem = str(error)
     finally:
         del parse

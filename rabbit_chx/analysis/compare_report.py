@@ -184,8 +184,7 @@ def _change_parts(
         matrix = matrix_table(change.messages, int, key="messages", of=of, is_guess=not is_known)
         yield matrix.for_people(is_sampled and change.keys)
     if change.keys is not None:
-        moves = [(move.key, move.before, move.after) for move in change.keys]
-        yield from moved_keys(moves, _SHOWN, is_known=is_known)
+        yield from moved_keys(change.keys, _SHOWN, is_known=is_known)
 
 
 def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis.findings import Finding
@@ -20,19 +19,6 @@ from rabbit_chx.words import listed, percent, plural
 
 #: Of fewer messages the share of one key says little.
 _FEWEST_MESSAGES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """An observation of a key in another destination than that of the ring; `predicted` is that of the ring."""
-
-    observation: Observation
-    predicted: Place | Refused
-
-    def __str__(self) -> str:
-        predicted = self.predicted
-        reached = "nowhere" if predicted is None or isinstance(predicted, Refused) else f"to {predicted}"
-        return f"{self.observation}, and the ring sends it {reached}"
 
 
 def observed_ring(
@@ -114,11 +100,13 @@ def contradictions(
             "of its queues",
             exchange=exchange,
         )
-    found = [Contradiction(each, place) for each, place in compared if place != each.queue]
+    found = [(each, place) for each, place in compared if place != each.queue]
     if not found:
         return ""
+    observation, predicted = found[0]
+    reached = "nowhere" if predicted is None or isinstance(predicted, Refused) else f"to {predicted}"
     return (
-        f"{found[0]}; {len(found):,} of {plural(len(compared), 'key')} {'contradicts' if len(found) == 1 else 'contradict'} the ring, "
+        f"{observation}, and the ring sends it {reached}; {len(found):,} of {plural(len(compared), 'key')} {'contradicts' if len(found) == 1 else 'contradict'} the ring, "
         f"{ORIGINS[key_map.provenance]}: which queue a key reaches is not determined"
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_movement
-from rabbit_chx.analysis.slot_load import SlotSample
+from rabbit_chx.analysis.slot_load import SlotLoad
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering.document import Data, Document, Line, Part, Table
@@ -208,7 +208,7 @@ _HEAVY = {
 }
 
 
-def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Part:
+def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Part:
     """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
     if sample is None:
         return Data({"heaviest": None})
@@ -222,7 +222,7 @@ def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Part:
             heavy.least,
             heavy.most,
         )
-        for heavy in sample.load.keys
+        for heavy in sample.keys
         for is_open in [heavy.end in key_map.open_ends]
     ]
     return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)

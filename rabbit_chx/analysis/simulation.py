@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.slot_load import KeySketch
@@ -84,8 +84,7 @@ class SampleCounts:
     heaviest: tuple[HeavyKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MovedKey:
+class MovedKey(NamedTuple):
     """A key whose destination differs.
 
     Attributes:
@@ -239,10 +238,8 @@ class _Counting:
         self._moves: list[MovedKey] = []
 
     def add(self, batch: SampleBatch) -> None:
-        values, counts, names = batch
-        identities = self._hashing.identities(values)
-        weights = _weigh(identities, counts)
-        first = dict(zip(reversed(identities), range(len(values) - 1, -1, -1), strict=True))
+        values, _, names = batch
+        weights, first = self._hashing.weigh(batch)
         distinct = [values[first[identity]] for identity in weights]
         outcomes = self._hashing.route_all(distinct, self._ring)
         self._count_messages(outcomes, weights.values())
@@ -337,13 +334,3 @@ class _Counting:
             keys_of=keys_of,
             heaviest=heavy,
         )
-
-
-def _weigh(identities: Sequence[Any], counts: Sequence[int] | None) -> dict[Any, int]:
-    if counts is None:
-        return Counter(identities)
-    weights: dict[Any, int] = {}
-    for identity, count in zip(identities, counts, strict=True):
-        if count:
-            weights[identity] = weights.get(identity, 0) + count
-    return weights

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.pictures import draw_map, draw_slots
 from rabbit_chx.analysis.report_parts import (
@@ -24,7 +25,6 @@ from rabbit_chx.analysis.report_parts import (
     span_text,
 )
 from rabbit_chx.analysis.simulation import possible_shares
-from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.publish_rates import PublishRates
@@ -115,7 +115,7 @@ class ShownExchange:
     record: str = ""
     record_arguments: Mapping[str, Any] | None = None
     sharding: ShardedExchange | None = None
-    sample: SlotSample | None = None
+    sample: SlotLoad | None = None
     history: RingHistory | None = None
     cluster: str | None = None
     means: Means = field(default_factory=Means)
@@ -186,7 +186,7 @@ class ShownExchange:
         key_map, traffic = self.map, self.traffic or None
         yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
         if slots is not None:
-            load = None if sample is None else sample.load.messages
+            load = None if sample is None else sample.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         elif self.map is not None and self.map.behind:
@@ -332,11 +332,11 @@ class ShownExchange:
         sample, rates, load = self.sample, self.rates, None
         if sample is not None:
             counts = (
-                [sample.load.ends.get(place, 0)]
+                [sample.ends.get(place, 0)]
                 if places is None
-                else [sample.load.messages.get(each, 0) for each in places if each is not None]
+                else [sample.messages.get(each, 0) for each in places if each is not None]
             )
-            is_known = place not in self.map.queues_behind(sample.load.ends) if self.map else True
+            is_known = place not in self.map.queues_behind(sample.ends) if self.map else True
             load = rounded(sum(map(sample.share, counts))) if is_known else None
         if isinstance(place, str):
             backlog = rates.backlogs.get(place, _NO_BACKLOG)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.fixes import first_command
-from rabbit_chx.planning.comparison import Comparison, Unwanted
+from rabbit_chx.planning.diff import Comparison, Unwanted
 from rabbit_chx.planning.refusals import REMAKE_RINGS
 from rabbit_chx.planning.remedies import apply_fix, repair_fix
 from rabbit_chx.planning.slot_layout import SlotLayout

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.checking.check_slots import list_slots_without_alternate, name_or_count, only
+from rabbit_chx.checking.check_rings import list_slots_without_alternate, name_or_count, only
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.planning.comparison import list_partitions
-from rabbit_chx.planning.diff import find_out_of_place
-from rabbit_chx.planning.difference import Difference, DifferenceKind
+from rabbit_chx.planning.diff import Difference, DifferenceKind, find_out_of_place, list_partitions
 from rabbit_chx.planning.refusals import ALLOW_DELETE
 from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.planning.slot_layout import SlotLayout
@@ -150,7 +148,7 @@ def slot_findings_of(checked: CheckedExchange, layout: SlotLayout) -> Iterator[F
     """
     assert checked.context.compared is not None  # it has the layout
     missing, moved, bare = set(), [], list_slots_without_alternate(checked)
-    for one in checked.context.compared.objects:
+    for one in checked.context.compared.counted:
         subject = one.subject
         if isinstance(subject, BindingDefinition) and subject.source in layout.names.exchanges:
             sort = _sort_binding(checked, layout, subject)

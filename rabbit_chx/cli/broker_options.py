@@ -140,9 +140,11 @@ class BrokerAddresses:
             with sign_of_life(f"connecting to {self.settings.masked_url}"):
                 opened = block.enter_context(self.broker())
             offer_to_end(opened, self.settings.vhost, yes=yes)
-            yield opened
-            if note := opened.not_compared:
-                say(note)
+            try:
+                yield opened
+            finally:  # also of an answer that is not determined, which ends the command
+                if note := opened.not_compared:
+                    say(note)
 
     def reach(self, timeout_s: float) -> None:
         """Return if all named addresses answer: AMQP, and the HTTP API, which a proxy or another host may serve later."""

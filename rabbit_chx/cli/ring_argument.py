@@ -49,7 +49,7 @@ from rabbit_chx.routing import (
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import SHOW_FORMAT, ExchangeType, KeyMap
+from rabbit_chx.routing.key_map import SHOW_FORMAT, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.nested_map import NestedMap
@@ -84,7 +84,7 @@ class RingArgument:
     """
 
     text: str
-    type: ExchangeType = HASH_EXCHANGE
+    type: str = HASH_EXCHANGE
     bindings: tuple[str, ...] = ()
     path: str | None = None
     exchange: str | None = None
@@ -221,7 +221,7 @@ class RingInput:
         return self.source.owners_assumed
 
     @property
-    def type(self) -> ExchangeType:
+    def type(self) -> str:
         """The type of the exchange."""
         return self.source.hashing.exchange_type
 
@@ -267,7 +267,7 @@ def say_ignored(
         known.add((destination, key))
 
 
-def _ring_of_bindings(type_: ExchangeType, bindings: tuple[str, ...], rules: Release | None) -> RingInput:
+def _ring_of_bindings(type_: str, bindings: tuple[str, ...], rules: Release | None) -> RingInput:
     pairs = tuple(parse_bindings(bindings))
     if type_ == MODULUS_EXCHANGE:
         return RingInput(ModulusHashExchange("offline", pairs, rules), {})

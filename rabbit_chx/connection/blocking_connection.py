@@ -23,6 +23,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -64,6 +65,7 @@ class ServedConnection(ABC):
     #: The time that `close` waits for the reply, in seconds.
     close_s: ClassVar[float] = 5.0
     _transport: Transport
+    _out: deque[memoryview]
 
     def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
         self._password = settings.password
@@ -85,9 +87,38 @@ class ServedConnection(ABC):
             self._transport.close()
             raise
 
-    @abstractmethod
     def _open(self, settings: ConnectionSettings) -> None:
         """Connect and log in."""
+        self.where = settings.masked_url
+        self._out = deque()
+        self._begin(settings)
+        deadline = time.monotonic() + settings.connection_timeout_s
+        self._transport = Transport(settings, deadline)
+        self._last_sent = self._last_received = time.monotonic()
+        try:
+            self._shake_hands(deadline, settings)
+        except BaseException:
+            self._transport.close()
+            raise
+
+    @abstractmethod
+    def _begin(self, settings: ConnectionSettings) -> None:
+        """Set the state of the protocol before an attempt to connect."""
+
+    @abstractmethod
+    def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
+        """Log in over the transport."""
+
+    def _sent_pieces(self) -> Iterator[tuple[memoryview, int]]:
+        """Send what waits, as far as the socket takes it; yield each piece with the number of its bytes that were sent."""
+        out = self._out
+        while out and (sent := self._transport.send(out[0])):
+            self._last_sent = time.monotonic()
+            yield out[0], sent
+            if sent == len(out[0]):
+                out.popleft()
+            else:
+                out[0] = out[0][sent:]
 
     @abstractmethod
     def _serve(self) -> None:
@@ -177,19 +208,9 @@ class Connection(ServedConnection):
         if waker is None and (self.session.heartbeat_s or self._password.is_token):
             self._start_keeper()
 
-    def _open(self, settings: ConnectionSettings) -> None:
-        self.where = settings.masked_url
+    def _begin(self, settings: ConnectionSettings) -> None:
         self.session = Session(settings)
         self._control_bytes = 0  # sent since the last byte of a message
-        self._out: deque[memoryview] = deque()
-        deadline = time.monotonic() + settings.connection_timeout_s
-        self._transport = Transport(settings, deadline)
-        self._last_sent = self._last_received = time.monotonic()
-        try:
-            self._shake_hands(deadline, settings)
-        except BaseException:
-            self._transport.close()
-            raise
 
     def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
@@ -287,24 +308,16 @@ class Connection(ServedConnection):
                 self._send()
 
     def _send(self) -> None:
-        out, output = self._out, self.session.output
+        output = self.session.output
         while output:
-            out.append(memoryview(output.popleft()))
-        while out:
-            sent = self._transport.send(out[0])
-            if not sent:
-                break
-            self._last_sent = time.monotonic()
-            if isinstance(out[0].obj, ControlBytes):
+            self._out.append(memoryview(output.popleft()))
+        for piece, sent in self._sent_pieces():
+            if isinstance(piece.obj, ControlBytes):
                 self._control_bytes += sent
             else:
                 self.bytes_sent += sent
                 self._control_bytes = 0
-            if sent == len(out[0]):
-                out.popleft()
-            else:
-                out[0] = out[0][sent:]
-        self.backlog = bool(out)
+        self.backlog = bool(self._out)
 
     def _keep_heart_beating(self) -> None:
         heartbeat_s = self.session.heartbeat_s

@@ -130,15 +130,16 @@ class Session:
             "Connection.Start": self._on_start,
             "Connection.Secure": self._on_secure,
             "Connection.Tune": self._on_tune,
-            "Connection.OpenOk": self._on_open_ok,
+            "Connection.OpenOk": lambda _: self._send(commands.Channel.Open(), _CHANNEL),
             "Connection.Close": self._on_connection_close,
             "Connection.CloseOk": self._on_connection_close_ok,
             "Connection.UpdateSecretOk": self._on_update_secret_ok,
             "Connection.Blocked": self._on_blocked,
             "Connection.Unblocked": self._on_unblocked,
             "Basic.QosOk": self._on_probe_ok,
-            "Channel.OpenOk": self._on_channel_open_ok,
-            "Channel.Flow": self._on_flow,
+            "Channel.OpenOk": lambda _: self._send(commands.Confirm.Select(), _CHANNEL),
+            # RabbitMQ throttles by not reading from the socket and never sends this; AMQP requires the reply.
+            "Channel.Flow": lambda flow: self._send(commands.Channel.FlowOk(flow.active), _CHANNEL),
             "Channel.Close": self._on_channel_close,
             "Confirm.SelectOk": self._on_confirm_select_ok,
         }
@@ -305,12 +306,6 @@ class Session:
         self._send(commands.Connection.TuneOk(channel_max, self.frame_max, self.heartbeat_s), 0)
         self._send(_OpenAnyVhost(self._settings.vhost), 0)
 
-    def _on_open_ok(self, _method: commands.Connection.OpenOk) -> None:
-        self._send(commands.Channel.Open(), _CHANNEL)
-
-    def _on_channel_open_ok(self, _method: commands.Channel.OpenOk) -> None:
-        self._send(commands.Confirm.Select(), _CHANNEL)
-
     def _on_confirm_select_ok(self, _method: commands.Confirm.SelectOk) -> None:
         self.phase = Phase.READY
 
@@ -347,10 +342,6 @@ class Session:
 
     def _on_probe_ok(self, _method: commands.Basic.QosOk) -> None:
         self.passed.add(self._probes.popleft())
-
-    def _on_flow(self, method: commands.Channel.Flow) -> None:
-        # RabbitMQ throttles by not reading from the socket and never sends this; AMQP requires the reply.
-        self._send(commands.Channel.FlowOk(method.active), _CHANNEL)
 
     # -- closing
 

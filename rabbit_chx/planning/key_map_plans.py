@@ -1,25 +1,76 @@
-"""The steps of each ring: the binds and unbinds that turn it into the wanted one.
+"""The plan of each key map: the steps of each ring, and the exact shares of keys that move, which depend on the order of all changes.
 
-Rings are planned for wanted ``x-consistent-hash`` exchanges, and for those that lose a member by another part of the plan. What moves is
-counted afterwards, since it depends on the order of all changes of the plan: see `count_shares`.
+Rings are planned for wanted ``x-consistent-hash`` exchanges, and for those that lose a member by another part of the plan: `plan_rings`. What
+moves is counted afterwards: `count_shares`. A slot is handed over between the steps of its ring. The broker takes the hash of a key of an
+``x-modulus-hash`` exchange modulo the number of bindings, and `ModulusHashExchange` contains the order of the bindings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, starmap
+from typing import NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.planning.comparison import Comparison
-from rabbit_chx.planning.movement import MovementCounter
+from rabbit_chx.planning.diff import Comparison, find_super_streams
+from rabbit_chx.planning.movement import Moment, MovementCounter
+from rabbit_chx.planning.proposals import (
+    MOST_SLOTS,
+    SLOTS_EACH,
+    conversions_of,
+    new_exchange,
+    proposals_of,
+    slots_as_written,
+)
 from rabbit_chx.planning.resuming import members_after, repeat_steps
-from rabbit_chx.planning.ring_plan import RingSteps, find_best_steps, make_step, unbind_all
+from rabbit_chx.planning.ring_plan import (
+    KeyMapPlan,
+    Movement,
+    RingProposal,
+    RingSteps,
+    apply_steps,
+    find_best_steps,
+    make_step,
+    unbind_all,
+)
 from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.records.live_rings import LiveRing, find_live_ring, make_ring, may_keep_buckets
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.records.live_rings import (
+    LiveRing,
+    find_live_ring,
+    make_ring,
+    may_have_publishers,
+    may_keep_buckets,
+)
+from rabbit_chx.records.pending_apply import PendingApply
+from rabbit_chx.routing import Destination, ExchangeRef, Release
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.modulus import modulo_map_of, number_bindings, order_partitions, share_moved
 from rabbit_chx.topology.objects.changes import PlannedChange
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
-from rabbit_chx.topology.slots.slot_view import view_slots
+from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.words import percent
+
+#: An exchange with slots is proposed for queues of an ``x-modulus-hash`` exchange with at least this many, and with `SLOTS_EACH` for each.
+_LEAST_SLOTS = 64
+#: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
+_ASSUMED_LIMIT = 0.3
+#: The ways to change a ring in which slots may be handed over.
+_WITH_SLOTS = ("unchanged", "by-order", "impossible", "replaced", "reset", "repeated")
+_UNNUMBERED = "its partitions do not have a number each, so their order is not known"
 
 
 def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[str, RingSteps]:
@@ -62,7 +113,9 @@ def _plan_ring(
     if ExchangeRef(name) in compared.deleted_refs:
         return _plan_deleted(live, compared)
     if exchange is not None and exchange.owner == "external":
-        differs = live_exchange is not None and _is_different(name, compared)
+        types = {None if side is None else side.type for side in (exchange, live_exchange)}
+        has_ring = exchange.ring is not None and types == {HASH_EXCHANGE}
+        differs = has_ring and not _is_wanted(live, exchange.ring or (), exchange, compared)
         return RingSteps(live.ring, live.ring, way="external") if differs else None
     if live_exchange is None:
         return None if exchange is None or exchange.ring is None else _plan_new(live, exchange.ring)
@@ -77,11 +130,21 @@ def _plan_ring(
             early=_plan_deleted(live, compared).steps,
             way="reset" if is_reset else "replaced",
         )
-    return _plan_kept(live, members, compared, bindings)
+    return _plan_kept(live, members, exchange, compared, bindings)
 
 
-def _is_different(name: str, compared: Comparison) -> bool:
-    return name in compared.rings and bool(compared.rings[name].differences)
+def _is_wanted(
+    live: LiveRing, members: tuple[RingMember, ...], exchange: ExchangeDefinition | None, compared: Comparison
+) -> bool:
+    """Return True if a ring that both sides have, or the file does not, has these members already, as `diff_ring` decides it."""
+    name, is_listed = live.exchange, exchange is not None and exchange.ring is not None
+    if is_listed and name in compared.live.sources_left_out and name not in compared.live.rings:
+        return False
+    return live.is_wanted(
+        members,
+        is_assumed=compared.wanted.is_assumed(name),
+        is_external=exchange is not None and exchange.owner == "external",
+    )
 
 
 def _members_after(
@@ -104,16 +167,14 @@ def _members_after(
 def _plan_kept(
     live: LiveRing,
     wanted: tuple[RingMember, ...],
+    exchange: ExchangeDefinition | None,
     compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingSteps:
     (name, ring, bound), replaced = live, compared.replaced_refs
     has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
-    is_listed = name in compared.rings
-    is_different = (
-        _is_different(name, compared) if is_listed else not live.is_wanted(wanted, is_assumed=False)
-    )
-    if not (has_replaced or is_different):
+    is_listed = exchange is not None and exchange.ring is not None
+    if not has_replaced and _is_wanted(live, wanted, exchange, compared):
         return RingSteps(ring, ring)
     if (repeated := repeat_steps(compared.pending, live, wanted, compared.live)) is not None:
         return repeated
@@ -178,3 +239,348 @@ def _plan_deleted(live: LiveRing, compared: Comparison) -> RingSteps:
     if any(member.destination in compared.replaced_refs for member in live.bound):
         return RingSteps(live.ring, empty, early=unbinds, way="deleted")
     return RingSteps(live.ring, empty, late=unbinds, way="deleted")
+
+
+# -- the keys that move
+
+
+class _Counted(NamedTuple):
+    """The maps of an exchange before and after the plan, and the keys that move; `slots` are those before and after."""
+
+    before: KeyMap
+    after: KeyMap
+    movement: Movement
+    slots: tuple[SlotView, SlotView] | None = None
+
+
+def count_shares(
+    compared: Comparison,
+    changes: Sequence[PlannedChange],
+    rings: Mapping[str, RingSteps],
+    repeated: PendingApply | None,
+    *,
+    propose: bool,
+) -> dict[str, KeyMapPlan]:
+    """Return the plan of each key map by the name of its exchange: of rings, of ``x-modulus-hash`` exchanges, and of super streams.
+
+    Args:
+        compared: the two sides.
+        changes: all changes of the plan, in order.
+        rings: the steps of each ring, of `plan_rings`.
+        repeated: the apply that the plan repeats, if any: its keys move from before the first run.
+        propose: True: search alternatives that move fewer keys. Otherwise only rings over their limit have proposals.
+    """
+    counted = {name: _count_ring(name, ring, changes, compared) for name, ring in rings.items()}
+    counted |= _count_moduli(compared, changes, counted)
+    streams = find_super_streams(compared.wanted) & find_super_streams(compared.live)
+    for exchange in (one for one in compared.wanted.exchanges if one.name in streams):
+        moments = list(_list_moments(exchange.name, compared.live, changes))
+        if order_partitions(moments[-1])[0]:
+            counted[exchange.name] = _count_modulo(exchange, moments, compared)
+    plans = {}
+    for name, (before, after, movement, slots) in counted.items():
+        ring, limit = rings.get(name), _find_limit(name, compared, before)
+        proposals: tuple[RingProposal, ...] = ()
+        if repeated is not None and name in repeated.movements:
+            pairs, unknown, transient = repeated.movements[name]
+            has_flows = movement.has_flows and slots is None
+            movement = Movement(tuple(starmap(Moment, pairs)), unknown, transient, has_flows)  # noqa: PLW2901
+            if ring is not None and name in repeated.rings:
+                before, way = repeated.rings[name].before, repeated.rings[name].way  # noqa: PLW2901
+                ring = replace(ring, before=before, way=way)
+        elif ring is None:
+            proposals = tuple(_propose_for_modulus(name, before, after, movement))
+        elif propose or movement.exceeds(limit, before):
+            proposals = _propose_for_ring(name, ring, compared, movement, slots)
+        plans[name] = KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
+    return plans
+
+
+def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None:
+    """Return the share of the keys of an exchange that may move. Where the order of partitions is not known, it must be allowed anyway."""
+    exchange = compared.wanted.exchange(name)
+    is_external = exchange is not None and exchange.owner == "external" and before.kind != MODULUS_EXCHANGE
+    is_unknown = before.kind == "super-stream" and before.ground.is_assumed
+    if is_external or is_unknown or ExchangeRef(name) in compared.deleted_refs:
+        return None
+    limit = compared.limit(name)
+    return _ASSUMED_LIMIT if limit is None and compared.wanted.is_assumed(name) else limit
+
+
+# -- shares of rings
+
+
+def _count_ring(
+    name: str, ring: RingSteps, changes: Sequence[PlannedChange], compared: Comparison
+) -> _Counted:
+    """Return the keys that the plan of a ring moves, by queue if it has slots."""
+    live, slots = compared.live, None
+    if ring.way in _WITH_SLOTS:
+        slots = view_slots(
+            name,
+            ring.before,
+            live.exchanges,
+            live.bindings,
+            members=ring.after.destinations,
+            planned=compared.wanted,
+        )
+    pair = (slots, slots.at(changes)) if slots is not None and slots.bound else None
+    lost, has_keys = float(ring.before.bucket_count > 0), float(ring.after.bucket_count > 0)
+    movement = ring.movement
+    if ring.way == "reset":
+        movement = Movement(
+            (Moment(1.0, 1.0), Moment(1.0, 1.0 - has_keys)), "the order of its ring is not known"
+        )
+    elif ring.way == "new" and not ring.fault:
+        movement = Movement((Moment(has_keys, 0.0),))
+    elif ring.way == "deleted":
+        movement = Movement((Moment(lost, lost),))
+    elif ring.way == "replaced":
+        is_rehashed = bool(lost and has_keys) and _is_rehashed(name, compared)
+        moved = 1.0 if is_rehashed else _by_queue(ring, pair)[0].share_moved(_by_queue(ring, pair)[1])
+        movement = Movement((Moment(lost, lost), Moment(moved, 0.0)), has_flows=not is_rehashed)
+    elif pair is not None and ring.way != "repeated":  # the first run has counted those
+        live_ring = find_live_ring(live, live.exchange(name), name)
+        movement = Movement(_moments_by_queue(ring, live_ring, pair[0], changes))
+    share = _find_transient(name, ring, compared)
+    return _Counted(ring.before, ring.after, movement._replace(transient_share=share), pair)
+
+
+def _by_queue(ring: RingSteps, slots: tuple[SlotView, SlotView] | None) -> tuple[KeyMap, KeyMap]:
+    if slots is None:
+        return ring.before, ring.after
+    return slots[0].map_of(ring.before), slots[1].map_of(ring.after)
+
+
+def _is_rehashed(name: str, compared: Comparison) -> bool:
+    """Return True if an exchange hashes another value of a message afterwards."""
+    tables = [
+        {} if (exchange := side.exchange(name)) is None else exchange.arguments
+        for side in (compared.live, compared.wanted)
+    ]
+    return any(tables[0].get(argument) != tables[1].get(argument) for argument in HASH_ARGUMENTS)
+
+
+def _find_transient(name: str, ring: RingSteps, compared: Comparison) -> float:
+    """Return the `transient_share` of a ring that is empty before its members are bound.
+
+    The first bind makes its share. A later one moves keys to the new buckets only, so no later moment has a larger share if each destination
+    has a different queue.
+    """
+    is_emptied = ring.way == "reset" or ExchangeRef(name) in compared.replaced_refs
+    if ring.way in ("deleted", "external") or (ring.before.destinations and not is_emptied):
+        return 0.0
+    empty, wanted = make_ring((), compared.release), compared.wanted
+    slots = view_slots(name, empty, wanted.exchanges, wanted.bindings, members=ring.after.destinations)
+    by_queue = slots.map_of(ring.after)
+    owners = by_queue.destinations
+    if len(owners) < 2 or not may_have_publishers(name, owners, compared.live):
+        return 0.0
+    return 1 - by_queue.shares().get(owners[0], 0.0)
+
+
+def _moments_by_queue(
+    ring: RingSteps, live_ring: LiveRing, slots: SlotView, changes: Sequence[PlannedChange]
+) -> tuple[Moment, ...]:
+    """Return the shares by queue before the changes, and after each one that concerns the ring or its slots. `slots` are the live ones."""
+    counter = MovementCounter(ring.before.buckets, slots.owners)
+    _, after_each, counts = apply_steps(live_ring.with_bound, ring.steps)
+    counter.prepare(counts)
+    slots, lengths = slots.at(()), iter(after_each)
+    moments, numbers = [Moment(0.0, 0.0)], counter.number_destinations(ring.before.buckets)
+    for change in changes:
+        if change.ring and change.binding.source == live_ring.exchange:
+            numbers = counter.update_numbers(numbers, change.binding.destination, next(lengths))
+        elif concerned := slots.apply(change):
+            counter.set_owners({slot: slots.owners[slot] for slot in concerned})
+        else:
+            continue
+        moments.append(counter.count(numbers, slots.dead_ends))
+    return tuple(moments)
+
+
+def _propose_for_ring(
+    name: str,
+    ring: RingSteps,
+    compared: Comparison,
+    movement: Movement,
+    slots: tuple[SlotView, SlotView] | None,
+) -> tuple[RingProposal, ...]:
+    """Return the proposals for a ring, which may have slots."""
+    before, after = ring.before, ring.after
+    if ring.way not in ("unchanged", "by-order", "replaced", "impossible") or not before.buckets:
+        return ()
+    live_ring = find_live_ring(compared.live, compared.live.exchange(name), name)
+    if slots is not None:
+        layout = compared.layouts.get(name)
+        sharing = () if layout is None or ring.way == "replaced" else layout.exchange.members or ()
+        had_slots = slots[0].owners.keys() & {*before.destinations}
+        is_conversion = before.bucket_count > 0 and before.ground.is_certain and not had_slots
+        if sharing and movement.peak.moved and is_conversion:
+            return conversions_of(live_ring, after, sharing, movement)
+        if movement.end.moved and {*after.destinations} <= slots[1].owners.keys():
+            return (slots_as_written(after, movement),)
+    if not (ring.reorderable and movement.peak.moved):
+        return ()
+    counter = ring.counter if slots is None and ring.counter is not None else MovementCounter(before.buckets)
+    return proposals_of(live_ring, ring.reorderable, movement, counter)
+
+
+# -- exchanges of type x-modulus-hash, and super streams
+
+
+def _count_moduli(
+    compared: Comparison, changes: Sequence[PlannedChange], rings: Mapping[str, _Counted]
+) -> dict[str, _Counted]:
+    """Return the change of each ``x-modulus-hash`` exchange that is wanted or loses a binding, in the order of names.
+
+    An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
+    """
+    before, after = (
+        {exchange.name: exchange for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
+        for side in (compared.live, compared.wanted)
+    )
+    removed = {exchange.name for exchange in compared.wanted.exchanges} | {
+        named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)
+    }
+    moduli = {}
+    for name, exchange in sorted((before | after).items()):
+        moments = list(_list_moments(name, compared.live, changes))
+        if name in after or len(moments) > 1:
+            is_hashing = name in before, name in after or name not in removed
+            counted = _count_modulo(exchange, moments, compared, is_hashing=is_hashing)
+            if name in rings:
+                counted = _join(*((rings[name], counted) if name in after else (counted, rings[name])))
+            moduli[name] = counted
+    return moduli
+
+
+def _join(old: _Counted, new: _Counted) -> _Counted:
+    """Return the change of an exchange that gets another type that hashes: all its keys move."""
+    had_keys, has_keys = bool(old.before.buckets), bool(new.after.buckets)
+    end = Moment(float(had_keys or has_keys), float(had_keys and not has_keys))
+    moments = (*old.movement.moments, *new.movement.moments, end)
+    movement = Movement(moments, "", new.movement.transient_share, has_flows=False)
+    return _Counted(old.before, new.after, movement, old.slots or new.slots)
+
+
+def _list_moments(
+    name: str, live: LiveTopology, changes: Iterable[PlannedChange]
+) -> Iterator[tuple[BindingDefinition, ...]]:
+    """Yield the bindings of an exchange before the changes, and after each change that adds or removes some."""
+    bound = {binding.identity: binding for binding in live.bindings if binding.source == name}
+    yield tuple(bound.values())
+    for change in changes:
+        subject, size = change.subject, len(bound)
+        if isinstance(subject, BindingDefinition):
+            if subject.source != name:
+                continue
+            if change.action == "bind":
+                bound[subject.identity] = subject
+            else:
+                bound.pop(subject.identity, None)
+        elif change.action in ("delete", "replace") and not isinstance(subject, PolicyDefinition):
+            place = subject.ref
+            itself = isinstance(subject, ExchangeDefinition) and subject.name == name
+            bound = {
+                key: binding for key, binding in bound.items() if not itself and binding.destination != place
+            }
+        if len(bound) != size:
+            yield tuple(bound.values())
+
+
+def _count_modulo(
+    exchange: ExchangeDefinition,
+    moments: Sequence[Sequence[BindingDefinition]],
+    compared: Comparison,
+    *,
+    is_hashing: tuple[bool, bool] = (True, True),
+) -> _Counted:
+    """Return the change of an ``x-modulus-hash`` exchange or a super stream.
+
+    `moments` are its bindings before the changes, and after each. `is_hashing`: whether it has the type before, and afterwards.
+    """
+    name, live = exchange.name, compared.live
+    release = compared.release if exchange.type == MODULUS_EXCHANGE else None
+    states = [_number(bindings, release) for bindings in moments]
+    sides = moments[0] if is_hashing[0] else (), moments[-1]
+    states[0] = states[0] if is_hashing[0] else ()
+    before, after = states[0], states[-1]
+    origin: Provenance = "read" if live.release or release is None else "replayed"
+    is_hidden, unknown = name in live.sources_left_out, ""
+    if is_hidden:
+        origin, unknown = (
+            "assumed",
+            f"{name} has bindings to queues with names of the broker, which are not read",
+        )
+    elif release is None and not all(order_partitions(bindings)[1] for bindings in moments):
+        is_hidden, unknown = True, _UNNUMBERED
+    elif release is not None and release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
+        unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
+    grounds: tuple[Provenance, Provenance] = (origin, "replayed" if origin == "read" else origin)
+    pairs = zip(sides, grounds, strict=True)
+    maps = [found for side, ground in pairs if (found := modulo_map_of(exchange, side, release, ground))]
+    if len(states) == 1:
+        return _Counted(maps[0], maps[1], Movement(unknown=unknown))
+    moved = [0.0, *(1.0 if is_hidden else share_moved(before, state, release) for state in states[1:])]
+    if not is_hashing[1] and before and after:
+        moved[-1] = 1.0  # the type is another one afterwards
+    losses = [float(bool(before) and not state) for state in states]
+    transients = [0.0]
+    is_remade = release is not None and bool(after) and not all(states)
+    if is_remade and may_have_publishers(name, maps[1].destinations, live):
+        between = [state for state in states[1:-1] if state]
+        transients += [1.0 if is_hidden else share_moved(state, after, release) for state in between]
+    return _Counted(maps[0], maps[1], Movement(tuple(map(Moment, moved, losses)), unknown, max(transients)))
+
+
+def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> tuple[Destination, ...]:
+    """Return the destinations in the order of their numbers: of an ``x-modulus-hash`` exchange on a release, or of a super stream."""
+    if release is None:
+        return tuple(binding.destination for binding in order_partitions(bindings)[0])
+    return number_bindings(bindings, release)
+
+
+def _propose_for_modulus(
+    name: str, before: KeyMap, after: KeyMap, movement: Movement
+) -> Iterator[RingProposal]:
+    """Yield the plan as written, and alternatives that move fewer keys now or later; nothing if nothing moves or the shares are not known."""
+    is_empty = not (before.buckets and after.buckets)
+    if before.kind != MODULUS_EXCHANGE or movement.unknown or is_empty or not movement.peak.moved:
+        return
+    members = tuple(map(RingMember, after.destinations))
+    yield RingProposal("as-written", *movement.figures, members, "the queues of the file")
+    yield from new_exchange(name, "queues", members, movement, worse=1)
+    yield from _propose_more_queues(before.buckets, len(after.buckets))
+    yield from _propose_slots(before.buckets, members)
+
+
+def _propose_more_queues(before: Sequence[Place], then: int) -> Iterator[RingProposal]:
+    now = len(before)
+    if then < now:
+        description = (
+            f"the {now} queues stay bound, and fewer consumers share them in a ConsumerGroup, so no key moves"
+        )
+        yield RingProposal("more-queues", 0.0, 0.0, (), description)
+    elif then > now:
+        count = now * max(2, -(-then // now))
+        moved = share_moved(before, (*before, *(None,) * (count - now)), NEWEST_COMPARED)
+        description = (
+            f"{count} queues in a new exchange, the {now} of now first in the order of names: later consumers share them in a "
+            "ConsumerGroup, and no key moves again"
+        )
+        yield RingProposal("more-queues", moved, moved, (), description)
+
+
+def _propose_slots(before: Sequence[Place], members: tuple[RingMember, ...]) -> Iterator[RingProposal]:
+    count = min(max(_LEAST_SLOTS, SLOTS_EACH * len(members)), MOST_SLOTS)
+    if len(members) > count or not all(isinstance(member.destination, str) for member in members):
+        return
+    wanted = {member.destination for member in members}
+    # The two types hash differently, so the two destinations of a key are independent.
+    moved = 1 - sum(place in wanted for place in before) / len(before) / len(members)
+    description = (
+        f"a new exchange of type x-consistent-hash with slots = {count} and the same members: about {percent(moved)} of the keys "
+        f"move once; after that a queue that comes or goes moves about 1/{len(members)} of them"
+    )
+    yield RingProposal("slots", moved, moved, members, description, count)

@@ -17,14 +17,12 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.grouping import grouped
-from rabbit_chx.planning.comparison import Comparison, Unwanted
-from rabbit_chx.planning.diff import compare
-from rabbit_chx.planning.key_map_plans import plan_rings
+from rabbit_chx.planning.diff import Comparison, Unwanted, compare
+from rabbit_chx.planning.key_map_plans import count_shares, plan_rings
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import possibly_denied_features, refusals_of
 from rabbit_chx.planning.resuming import covers, find_pending, what_is_given_up
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingSteps
-from rabbit_chx.planning.shares import count_shares
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap

@@ -7,14 +7,13 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, zip_longest
-from typing import NamedTuple
+from typing import TypeAlias
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
-from rabbit_chx.planning.comparison import Comparison
-from rabbit_chx.planning.difference import Difference
+from rabbit_chx.planning.diff import Comparison, Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
@@ -616,26 +615,19 @@ class _Progress:
             self.present.add(subject.ref)
 
 
-class _ChangeRule(NamedTuple):
-    """A rule for single changes: the actions and the kinds of objects that it concerns, and what it finds about one of them."""
-
-    actions: Collection[str]
-    kinds: Collection[str]
-    find: Callable[[PlannedChange, _Progress], Iterable[Finding]]
-
-
 _DECLARED = ("create", "update", "replace")
 _REMOVED = ("delete", "replace")
-#: The rules for single changes, in the order of their refusals.
-_RULES = {
-    "missing": _ChangeRule(["bind"], ["binding"], _find_absent_ends),
-    "unlink": _ChangeRule([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
-    "auto-delete": _ChangeRule(["unbind"], ["binding"], _find_last_binding),
-    "plugin": _ChangeRule(_DECLARED, ["exchange", "policy"], _find_missing_plugin),
-    "declaration": _ChangeRule(_DECLARED, ["exchange", "queue", "policy"], _refuse_declaration),
-    "sharded": _ChangeRule(_DECLARED, ["exchange"], _refuse_under_sharding),
-    "denied-feature": _ChangeRule(_DECLARED, ["queue", "policy"], _find_denied_feature),
-    "argument": _ChangeRule([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _find_unsendable),
+_FindRefusals: TypeAlias = Callable[[PlannedChange, _Progress], Iterable[Finding]]
+#: The rules for single changes, in the order of their refusals: the actions and the kinds of objects that each concerns, and what it finds.
+_RULES: Mapping[str, tuple[Collection[str], Collection[str], _FindRefusals]] = {
+    "missing": (["bind"], ["binding"], _find_absent_ends),
+    "unlink": ([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
+    "auto-delete": (["unbind"], ["binding"], _find_last_binding),
+    "plugin": (_DECLARED, ["exchange", "policy"], _find_missing_plugin),
+    "declaration": (_DECLARED, ["exchange", "queue", "policy"], _refuse_declaration),
+    "sharded": (_DECLARED, ["exchange"], _refuse_under_sharding),
+    "denied-feature": (_DECLARED, ["queue", "policy"], _find_denied_feature),
+    "argument": ([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _find_unsendable),
 }
 
 
@@ -646,9 +638,9 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
     for change, following in zip_longest(changes, changes[1:]):
         is_undone = following is not None and following.action == "unbind"
         progress.undone = following.binding if is_undone else None
-        for name, rule in _RULES.items():
-            if change.action in rule.actions and change.kind in rule.kinds:
-                found[name] += rule.find(change, progress)
+        for name, (actions, kinds, find) in _RULES.items():
+            if change.action in actions and change.kind in kinds:
+                found[name] += find(change, progress)
         progress.apply(change)
     return found
 

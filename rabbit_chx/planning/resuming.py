@@ -19,7 +19,7 @@ from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import RingMember
 
 if TYPE_CHECKING:
-    from rabbit_chx.planning.comparison import Comparison
+    from rabbit_chx.planning.diff import Comparison
 
 
 def digest_of(wanted: Topology, live: LiveTopology) -> str:

@@ -16,14 +16,13 @@ from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.grouping import grouped
-from rabbit_chx.planning.movement import Moment, MovementCounter, bucket_count
+from rabbit_chx.planning.movement import Moment, MovementCounter
 from rabbit_chx.records.live_rings import LiveRing, make_ring
 from rabbit_chx.result_fields import shown
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ring_changes
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
 from rabbit_chx.topology.slots.slot_view import SlotView
@@ -295,20 +294,20 @@ def find_best_steps(
         InputError: the broker would refuse a binding.
         NotDeterminedError: no rule of the release determines the effect of one of the operations.
     """
-    start, target = live.state, make_ring(wanted, live.ring.release)
+    start, target = live.with_bound, make_ring(wanted, live.ring.release)
     orders = {
         (early, late): applied
         for early, late in dict.fromkeys(_list_orders(live, wanted, replaced))
-        if (applied := apply_steps(start, (*early, *late))).ring.buckets == target.buckets
+        if (applied := apply_steps(start, (*early, *late)))[0].buckets == target.buckets
     }
-    counter.prepare([count for applied in orders.values() for count in applied.counts])
+    counter.prepare([count for _, _, counts in orders.values() for count in counts])
     candidates = []
     for (early, late), (ring, lengths, _) in orders.items():
         numbers, moments = counter.number_destinations(start.buckets), []
         for step, length in zip((*early, *late), lengths, strict=True):
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
             moments.append(counter.count(numbers))
-        after = HashRing(*ring) if moments else live.ring
+        after = ring if moments else live.ring
         moved = Movement(tuple(moments))
         candidates.append(RingSteps(live.ring, after, early, late, moved, "by-order", counter=counter))
     peaks = ((steps.movement.peak, steps) for steps in candidates)
@@ -316,24 +315,18 @@ def find_best_steps(
     return None if best is None else best[1]
 
 
-class AppliedSteps(NamedTuple):
-    """A ring after steps; `lengths` and `counts` are the numbers of its buckets after each step, with and without holes."""
-
-    ring: RingState
-    lengths: tuple[int, ...]
-    counts: tuple[int, ...]
-
-
-def apply_steps(ring: RingState, steps: Sequence[PlannedChange]) -> AppliedSteps:
-    """Apply the steps of a ring, in order."""
+def apply_steps(ring: HashRing, steps: Sequence[PlannedChange]) -> tuple[HashRing, list[int], list[int]]:
+    """Return a ring after steps, and the numbers of its buckets after each of them, with and without holes."""
     lengths, counts = [], []
     for step in steps:
         binding = step.binding
-        change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
-        ring = change(ring, binding.destination, binding.routing_key)
+        if step.action == "bind":
+            ring = ring.bind(binding.destination, binding.routing_key)
+        else:
+            ring = ring.unbind(binding.destination, binding.routing_key, missing_ok=True)
         lengths.append(len(ring.buckets))
-        counts.append(bucket_count(ring.buckets))
-    return AppliedSteps(ring, tuple(lengths), tuple(counts))
+        counts.append(ring.bucket_count)
+    return ring, lengths, counts
 
 
 def make_step(action: Literal["bind", "unbind"], exchange: str, member: RingMember) -> PlannedChange:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.errors import InputError
-from rabbit_chx.planning.comparison import as_live, complete
+from rabbit_chx.planning.diff import as_live, complete
 from rabbit_chx.planning.plan import plan
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.slot_layout import expand_slots

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.report_parts import matrix_table, numbers, texts
+from rabbit_chx.analysis.report_parts import matrix_table
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import CommandLine, Fix
@@ -16,6 +16,7 @@ from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.planning.targets import with_release
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import (
     Binding,
     Destination,
@@ -298,19 +299,22 @@ def upgrade_report(
 ) -> Document:
     """Return a row for each exchange of a topology file, then the effects and remedies, then the movement between destinations."""
     releases = [("from", f"RabbitMQ {before}"), ("to", f"RabbitMQ {after}")]
+    columns = {
+        "exchange": Shown("exchange"),
+        "hashes": Shown("hashes"),
+        "shown": Shown("keys moved", number=True, json=None),
+        "verdict": Shown("verdict", _VERDICTS.__getitem__),
+        **dict.fromkeys(("moved", "exact", "order", "findings"), Shown()),
+    }
     rows = [
-        (exchange.name, exchange.hashes, _moved_text(exchange), _VERDICTS[exchange.verdict])
-        for exchange in exchanges
+        (one.name, one.hashes, _moved_text(one), one.verdict, one.moved, one.exact, one.order, found)
+        for one in exchanges
+        for found in [list(map(finding_as_json, one.findings))]
     ]
     parts: list[Part] = [
         Data({"source": source, "release": before, "to_release": after}),
         Facts([("file", source), *releases]),
-        Table(
-            [*texts("exchange", "hashes"), *numbers("keys moved"), *texts("verdict")],
-            rows,
-            key="exchanges",
-            value=lambda: list(map(_upgrade_as_json, exchanges)),
-        ),
+        Table.of(columns, rows, key="exchanges"),
     ]
     if remedies := list(_remedies(exchanges)):
         parts.append(Section("Effects and remedies", remedies))
@@ -333,16 +337,6 @@ def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Part]:
         names = ", ".join(dict.fromkeys(name for name, _ in fixes))
         yield Line(f"({number}) {names}: {message}.")
         yield Facts(fixes)
-
-
-def _upgrade_as_json(exchange: ExchangeUpgrade) -> dict[str, Any]:
-    names = ("hashes", "verdict", "moved", "exact", "order")
-    findings = [finding_as_json(finding) for finding in exchange.findings]
-    return {
-        "exchange": exchange.name,
-        **{name: getattr(exchange, name) for name in names},
-        "findings": findings,
-    }
 
 
 def _moved_text(exchange: ExchangeUpgrade) -> str:

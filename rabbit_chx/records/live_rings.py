@@ -18,7 +18,6 @@ from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import AS_LISTED
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.routing.ring_changes import RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import (
@@ -70,10 +69,9 @@ class LiveRing(NamedTuple):
         return self.is_made_by(members) or (is_assumed and self.bound == members)
 
     @property
-    def state(self) -> RingState:
-        """The ring as input of `ring_changes`."""
-        ring, bindings = self.ring, tuple(dict.fromkeys(member.binding for member in self.bound))
-        return RingState(ring.buckets, ring.release, ring.ground, bindings, ring.end_known)
+    def with_bound(self) -> HashRing:
+        """The ring with all its bindings, also if it was read without them."""
+        return replace(self.ring, bindings=tuple(dict.fromkeys(member.binding for member in self.bound)))
 
 
 def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:

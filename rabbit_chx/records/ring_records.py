@@ -71,7 +71,8 @@ class RingRecord:
     def ring(self) -> HashRing:
         """The ring."""
         last, bindings = self.rings[-1], dict.fromkeys(member.binding for member in self.members)
-        return HashRing(last.buckets, last.release, Ground("recorded"), tuple(bindings), self.end_known)
+        ground = Ground("recorded")
+        return HashRing(last.buckets, last.release, ground, tuple(bindings), end_known=self.end_known)
 
     @property
     def written(self) -> str:

@@ -1,7 +1,7 @@
 """Routing of messages by the broker: releases and their rules, rings, hashing exchanges, and slots.
 
 `key_map` is the value that maps keys to destinations, and `flows` is what moves between two. `ring` makes that of a consistent-hash exchange,
-and `ring_changes` its binds and unbinds. `slot_table` adds slots to a ring. `modulus_exchange` and `super_stream` take a hash modulo a number.
+with its binds and unbinds. `slot_table` adds slots to a ring. `modulus_exchange` and `super_stream` take a hash modulo a number.
 `jump` maps a hash to a bucket. `exchange` applies `rules` of a `release` to a `message`, as sent and as received. `arrays` routes columns of keys.
 """
 

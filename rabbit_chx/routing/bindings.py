@@ -16,6 +16,8 @@ from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 T = TypeVar("T")
 
 MAX_BINDING_WEIGHT = 10_000
+#: The largest ring that is computed here.
+MAX_BUCKETS = 10_000_000
 _MAX_WEIGHT_BITS = 1000
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import ContradictedError, InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
+    MAX_BUCKETS,
     Binding,
     Destination,
     ExchangeRef,
@@ -33,10 +34,8 @@ from rabbit_chx.routing.bindings import (
     checked_bindings,
     pairs_of_bindings,
 )
-from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import bucket_of_seed, seed_of
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring_changes import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.words import percent, plural
 
@@ -77,8 +76,10 @@ class _Bound(NamedTuple):
     buckets: int
 
 
-def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Release) -> RingState:
-    """Return the state of a ring from observations; see :meth:`HashRing.from_observations`."""
+def observed_ring(
+    bindings: GivenBindings, pairs: Iterable[Any], release: Release
+) -> tuple[tuple[Place, ...], tuple[Binding, ...] | None]:
+    """Return the buckets of a ring, and its bindings in order, from observations; see :meth:`HashRing.from_observations`."""
     if isinstance(bindings, (set, frozenset)):
         bindings = tuple(bindings)  # their order does not matter here
     bound = _group_bindings(checked_bindings(pairs_of_bindings(bindings), release), release)
@@ -102,12 +103,7 @@ def state_as_observed(bindings: GivenBindings, pairs: Iterable[Any], release: Re
         for key in bound[destination].keys
     ]
     # The order of two bindings of one destination is not known.
-    is_ordered = len(ordered) == len(bound)
-    # Releases that leave holes may have them behind the last bucket, where no message shows them.
-    end_known = not release.follows(DUPLICATES_APPEND)
-    return RingState(
-        tuple(buckets), release, Ground("observed"), tuple(ordered) if is_ordered else None, end_known
-    )
+    return tuple(buckets), tuple(ordered) if len(ordered) == len(bound) else None
 
 
 def _group_bindings(bindings: Iterable[tuple[Binding, int]], release: Release) -> dict[Destination, _Bound]:

@@ -1,28 +1,48 @@
 """The ring of an ``x-consistent-hash`` exchange as a value: the destination of each bucket and of each key.
 
+It changes by bind, unbind, deletion and a full restart of a single node. The effect depends on the release, by these rules of
+:mod:`rabbit_chx.routing.rules`:
+
+- A bind appends as many buckets as the weight. A second binding of the same destination appends too
+  (`DUPLICATES_APPEND`) or is ignored.
+- An unbind removes all buckets of the destination, even if another binding of it remains. The buckets
+  after them get lower numbers. Buckets of other destinations in between are lost.
+- A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: after the
+  restart it is empty (`RESTART_EMPTIES`), or rebuilt from the sorted bindings (`RESTART_SORTS`), or rebuilt
+  in an unpredictable order (`RESTART_SHUFFLES`).
+
 Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
 ``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.8.0 to
-v4.3.6.
+v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.8.9,
+3.10.8, 4.0.5 and 4.3.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
+from rabbit_chx.checks import similar
 from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.erlang.terms import Term
-from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ring_changes
+from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
+    MAX_BUCKETS,
     Binding,
     Destination,
+    ExchangeRef,
     GivenBindings,
     Place,
+    as_tuple,
+    binding_key,
+    check_destination,
+    checked_bindings,
     destination_from_json,
+    order_of_binding,
+    pairs_of_bindings,
     place_to_json,
     weight_of,
 )
@@ -30,9 +50,15 @@ from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fields
-from rabbit_chx.routing.observations import Observation, state_as_observed
+from rabbit_chx.routing.observations import Observation, observed_ring
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
-from rabbit_chx.routing.ring_changes import RingState, check_state, state_as_read
+from rabbit_chx.routing.rules import (
+    DUPLICATES_APPEND,
+    RESTART_EMPTIES,
+    RESTART_KEEPS,
+    RESTART_SHUFFLES,
+    UNBIND_SHIFTS_BY_WEIGHT,
+)
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -79,29 +105,29 @@ class JumpHash(KeyHash):
         self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
     ) -> NDArray[np.int32]:
         """Return the index of the bucket of each key, by arrays."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import indices
 
-        return arrays.indices(keys, index_of_bucket, buckets, fill_null)
+        return indices(keys, index_of_bucket, buckets, fill_null)
 
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two rings, with or without slots."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import flows
 
         sides = [(side.destinations, side.index_of_bucket, side.bucket_count) for side in (before, after)]
-        return Flows(before.destinations, after.destinations, arrays.flows(*sides))
+        return Flows(before.destinations, after.destinations, flows(*sides))
 
     def values(self, bucket_counts: Iterable[int]) -> tuple[NDArray[np.uint32], int]:  # noqa: ARG002  # any ring tells them apart
         """Return the seeds, and their number."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import all_seeds
 
-        seeds = arrays.all_seeds()
+        seeds = all_seeds()
         return seeds, len(seeds)
 
     def buckets_of(self, values: NDArray[np.uint32], buckets: int) -> NDArray[np.unsignedinteger[Any]]:
         """Return the bucket of each seed."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import buckets_of_seeds
 
-        return arrays.buckets_of_seeds(values, buckets)
+        return buckets_of_seeds(values, buckets)
 
     def destinations_of(self, buckets: tuple[Place, ...]) -> tuple[Destination, ...]:
         """Return the destinations of a ring: each one once."""
@@ -138,10 +164,15 @@ class HashRing(KeyMap):
         release: Release,
         ground: Ground,
         bindings: tuple[Binding, ...] | None = None,
-        end_known: bool = True,  # noqa: FBT001, FBT002  # the state of a ring is passed as a tuple
+        *,
+        end_known: bool = True,
     ) -> None:
         """Create a ring of checked buckets and bindings; the attributes are those of the class."""
-        check_state(RingState(buckets, release, ground, bindings, end_known))
+        check_release(release)
+        if not isinstance(ground, Ground):
+            raise InputError(f"the ground of a ring is {ground!r:.40}: pass a Ground")
+        if len(buckets) > MAX_BUCKETS:
+            raise InputError(f"a ring of {len(buckets)} buckets is too large: pass smaller weights")
         KeyMap.__init__(self, buckets, JumpHash(), ground)
         set_fields(self, release=release, bindings=bindings, end_known=end_known)
 
@@ -164,11 +195,9 @@ class HashRing(KeyMap):
         """
         if provenance not in ("replayed", "assumed"):
             raise InputError(f"bindings make a ring that is replayed or assumed, not {provenance!r:.40}")
-        return cls(
-            *ring_changes.replay(
-                bindings, NEWEST_COMPARED if release is None else check_release(release), Ground(provenance)
-            )
-        )
+        rules = NEWEST_COMPARED if release is None else check_release(release)
+        distinct = dict(checked_bindings(pairs_of_bindings(bindings), rules))
+        return cls(_grown((), distinct.items(), rules), rules, Ground(provenance), tuple(distinct))
 
     @classmethod
     def from_buckets(
@@ -189,7 +218,18 @@ class HashRing(KeyMap):
         Raises:
             InputError: an entry is not a destination, or the next bucket would replace another.
         """
-        return cls(*state_as_read(buckets, release, next_bucket))
+        places = as_tuple(buckets, "one destination for each bucket")
+        for destination, _ in groupby(places):
+            if destination is not None:
+                check_destination(destination)
+        if next_bucket is not None:
+            if not len(places) <= next_bucket <= MAX_BUCKETS:
+                raise InputError(
+                    f"the next bucket of a ring of {len(places)} buckets is {next_bucket}: pass {len(places)} or more"
+                )
+            places += (None,) * (next_bucket - len(places))
+        rules = NEWEST_COMPARED if release is None else release
+        return cls(places, rules, Ground("read"), end_known=next_bucket is not None)
 
     @classmethod
     def from_observations(
@@ -229,7 +269,11 @@ class HashRing(KeyMap):
             InputError: an argument is invalid. The two errors above are InputErrors, too.
         """
         rules = NEWEST_COMPARED if release is None else check_release(release)
-        return cls(*state_as_observed(bindings, pairs, rules))
+        buckets, ordered = observed_ring(bindings, pairs, rules)
+        # Releases that leave holes may have them behind the last bucket, where no message shows them.
+        return cls(
+            buckets, rules, Ground("observed"), ordered, end_known=not rules.follows(DUPLICATES_APPEND)
+        )
 
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
         """Return the ring after a bind.
@@ -244,7 +288,16 @@ class HashRing(KeyMap):
         Raises:
             InputError: the broker would refuse the binding.
         """
-        return self._after(ring_changes.bind, destination, weight)
+        if self.bindings is not None and (destination, binding_key(weight)) in self.bindings:
+            return self
+        added = checked_bindings([(destination, weight)], self.release)
+        bindings = (*(self.bindings or ()), added[0][0])
+        # Where second bindings append buckets, an unbind may leave holes at the end. Then the number of the next bucket is not known.
+        is_guess = not self.end_known and self.release.follows(DUPLICATES_APPEND)
+        why = (
+            f"an earlier unbind on RabbitMQ {self.release.version} may have left holes behind its last bucket"
+        )
+        return self._after(_grown(self.buckets, added, self.release), bindings, why if is_guess else "")
 
     def unbind(
         self, destination: Destination, weight: int | str | None = None, *, missing_ok: bool = False
@@ -263,10 +316,25 @@ class HashRing(KeyMap):
             InputError: the binding does not exist; or the weight is invalid, or the result depends on an unknown weight.
             NotDeterminedError: the result depends on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
         """
-        after = self._after(ring_changes.unbind, destination, weight)
-        if after is self and not missing_ok:
-            raise InputError(ring_changes.why_not_bound(self._state, destination, weight))
-        return after
+        check_destination(destination)
+        key = None if weight is None else binding_key(weight)
+        if weight is not None:
+            weight_of(destination, weight)
+        bindings = self.bindings
+        if bindings is None:
+            removed = [] if key is None else [(destination, key)]
+            is_bound = destination in self.buckets
+        else:
+            removed = [
+                binding for binding in bindings if binding[0] == destination and key in (None, binding[1])
+            ]
+            is_bound = bool(removed)
+        if is_bound:
+            remaining = [binding for binding in bindings or () if binding not in removed]
+            return self._after(_without(destination, removed, self), remaining)
+        if missing_ok:
+            return self
+        raise InputError(_why_not_bound(self, destination, weight))
 
     def delete_destination(self, destination: Destination) -> HashRing:
         """Return the ring after the deletion of the queue or exchange, which removes its bindings.
@@ -279,11 +347,17 @@ class HashRing(KeyMap):
             NotDeterminedError: the result depends on the order in which its bindings are removed, which the broker does not define (before
                 3.8.24 and 3.9.9, bound with different weights).
         """
-        return self._after(ring_changes.delete_destination, destination)
+        weights = {weight_of(*binding) for binding in self.bindings or () if binding[0] == destination}
+        if len(weights) > 1 and self.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
+            raise NotDeterminedError(
+                f"deleting {destination!s} on RabbitMQ {self.release.version} moves buckets by one of its weights "
+                f"{sorted(weights)}, and which one cannot be known: read the ring again"
+            )
+        return self.unbind(destination, missing_ok=True)
 
     def delete_exchange(self) -> HashRing:
         """Return the ring of a later exchange with the same name, without buckets and bindings."""
-        return self._after(ring_changes.delete_exchange)
+        return HashRing((), self.release, self.ground.after_change(), ())
 
     def restarted(self) -> HashRing:
         """Return the ring after a full restart of a single node with durable exchange and destinations.
@@ -296,7 +370,14 @@ class HashRing(KeyMap):
             NotDeterminedError: the broker rebuilds the ring in an unpredictable order (Mnesia, except 3.8.4 to 3.8.9), or from unknown
                 bindings.
         """
-        return self._after(ring_changes.restart)
+        keeps = self.release.follows(RESTART_KEEPS)
+        added = [(binding, weight_of(*binding)) for binding in _bindings_added_by_restart(self)]
+        buckets = _grown(self.buckets if keeps else (), added, self.release)
+        doubt = "its bindings are not known" if keeps and self.bindings is None else ""
+        if not self.release.store_known:
+            doubt = "the store of the broker is not known"
+        restarted = self._after(buckets, self.bindings or (), doubt)
+        return replace(restarted, end_known=self.end_known or not keeps)
 
     def with_release(self, release: Release) -> HashRing:
         """Return the same buckets under the rules of another release, as an assumption.
@@ -323,9 +404,9 @@ class HashRing(KeyMap):
 
     def indices_of_all_seeds(self) -> NDArray[np.int32]:
         """Return the destination of each of the 2^21 seeds, as in `indices`; all -1 on an empty ring."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import indices_of_all_seeds
 
-        return arrays.indices_of_all_seeds(self.index_of_bucket)
+        return indices_of_all_seeds(self.index_of_bucket)
 
     def facts(self) -> tuple[str, ...]:
         """Return the origin, the rules and the size in words, for a report."""
@@ -365,15 +446,11 @@ class HashRing(KeyMap):
         count = "1 bucket" if len(self.buckets) == 1 else f"{len(self.buckets)} buckets"
         return f"<HashRing {self.provenance}, {self.release}, {count}: {shown or 'empty'}>"
 
-    @property
-    def _state(self) -> RingState:
-        return RingState(self.buckets, self.release, self.ground, self.bindings, self.end_known)
-
-    def _after(self, change: Callable[..., RingState], *arguments: object) -> HashRing:
-        """Return the ring after a change of `ring_changes`; this ring if nothing changed."""
-        before = self._state
-        after = change(before, *arguments)
-        return self if after is before else HashRing(*after)
+    def _after(self, buckets: Iterable[Place], bindings: Iterable[Binding], doubt: str = "") -> HashRing:
+        """Return the ring with other buckets, and with other bindings if they are known; with a doubt it is a guess, whose first doubt remains."""
+        ground = Ground("assumed", self.ground.doubt or doubt) if doubt else self.ground.after_change()
+        bound = None if self.bindings is None else tuple(bindings)
+        return replace(self, buckets=tuple(buckets), ground=ground, bindings=bound)
 
 
 def check_ring(*rings: object) -> None:
@@ -397,7 +474,7 @@ def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) 
         release_of_json(read),
         ground,
         None if bindings is None else tuple(map(_read_binding, bindings)),
-        next_bucket is not None,
+        end_known=next_bucket is not None,
     )
 
 
@@ -413,3 +490,90 @@ def _read_binding(written: Any) -> Binding:
         raise InputError(f"the binding {written!r} has no text as its key: write it again with to_json")
     weight_of(destination, key)
     return destination, key
+
+
+def _grown(
+    buckets: tuple[Place, ...], bindings: Iterable[tuple[Binding, int]], release: Release
+) -> tuple[Place, ...]:
+    """Return the buckets with those of further bindings, each with its weight."""
+    grown, present = list(buckets), set(buckets)
+    duplicates_append = release.follows(DUPLICATES_APPEND)
+    for (destination, _), count in bindings:
+        if destination in present and not duplicates_append:
+            continue
+        if len(grown) + count > MAX_BUCKETS:
+            raise InputError(
+                f"{destination!s} with the weight {count} makes a ring of more than {MAX_BUCKETS} buckets, "
+                "which a broker's memory would not bear: divide all weights by the same number"
+            )
+        grown += [destination] * count
+        present.add(destination)
+    return tuple(grown)
+
+
+def _without(destination: Destination, removed: Sequence[Binding], ring: HashRing) -> list[Place]:
+    """Return the buckets after the removal of the first of the `removed` bindings, which removes all buckets of the destination."""
+    buckets = list(ring.buckets)
+    if destination not in buckets:
+        return buckets
+    first = buckets.index(destination)
+    end = len(buckets) - buckets[::-1].index(destination)
+    shift = _shift(destination, buckets[first:end].count(destination), removed, ring.release)
+    # Buckets of others between the first and the last are lost; those after them move down by the shift.
+    buckets[first:end] = [None] * (end - first - shift)
+    return buckets
+
+
+def _shift(destination: Destination, count: int, removed: Sequence[Binding], release: Release) -> int:
+    """Return by how much the numbers of the later buckets decrease."""
+    if not release.follows(UNBIND_SHIFTS_BY_WEIGHT):
+        return count
+    about = f"unbinding {destination!s} on RabbitMQ {release.version}"
+    if not removed:
+        raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: pass the weight")
+    shift = weight_of(*removed[0])
+    if shift > count:
+        raise NotDeterminedError(
+            f"{about} moves buckets by {shift}, over others, as it holds only {count}: read the ring again"
+        )
+    return shift
+
+
+def _bindings_added_by_restart(ring: HashRing) -> list[Binding]:
+    """Return the bindings that get their buckets at the start, in that order."""
+    release, bindings = ring.release, ring.bindings
+    if release.follows(RESTART_KEEPS):
+        destinations = set(ring.buckets)
+        return sorted(
+            [binding for binding in bindings or () if binding[0] not in destinations], key=order_of_binding
+        )
+    if release.follows(RESTART_EMPTIES):
+        return []
+    if bindings is None:
+        raise NotDeterminedError(
+            f"RabbitMQ {release} rebuilds the ring from its bindings, and this ring does not contain them: read the ring "
+            "after the restart"
+        )
+    if release.follows(RESTART_SHUFFLES) and len(bindings) > 1:
+        raise NotDeterminedError(
+            f"RabbitMQ {release} adds the bindings again in no order that can be computed: read the ring after the "
+            "restart, or unbind and bind everything in the order that is wanted"
+        )
+    # RESTART_SORTS; and RESTART_SHUFFLES with a single binding, which has only one order.
+    return sorted(bindings, key=order_of_binding)
+
+
+def _why_not_bound(ring: HashRing, destination: Destination, weight: int | str | None) -> str:
+    """Return an error message for a destination that is not bound, with a similar name that is bound."""
+    bindings = ring.bindings or ()
+    if keys := [key for place, key in bindings if place == destination]:
+        return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: pass a key that is bound"
+    if destination in ring.buckets:
+        return f"{destination!r} has buckets and no binding: no unbind takes them away"
+    places = dict.fromkeys((*ring.buckets, *(place for place, _ in bindings)))
+    names = {place: place.name if isinstance(place, ExchangeRef) else place for place in places if place}
+    wanted = destination.name if isinstance(destination, ExchangeRef) else destination
+    meant = similar(wanted, names.values())
+    near = " or ".join(repr(place) for place, name in names.items() if name == meant)
+    remedy = f"did you mean {near}?" if near else "pass a destination of the ring, or missing_ok=True"
+    return f"{destination!r} is not bound: {remedy}"

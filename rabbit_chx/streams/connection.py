@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +20,7 @@ from typing import TypeVar
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
-from rabbit_chx.connection.blocking_connection import ServedConnection, Transport
+from rabbit_chx.connection.blocking_connection import ServedConnection
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -110,8 +109,7 @@ class StreamConnection(ServedConnection):
         self._takes_tokens = self._release >= (3, 13)
         self._start_keeper()
 
-    def _open(self, settings: ConnectionSettings) -> None:
-        self.where = settings.masked_url
+    def _begin(self, settings: ConnectionSettings) -> None:
         self.server_version = ""
         self.cluster_name: str | None = None
         self.node: Node | None = None
@@ -120,25 +118,15 @@ class StreamConnection(ServedConnection):
         self._settings = settings
         self._token_at_login = settings.password
         self._splitter = frames.FrameSplitter()
-        self._unsent: deque[memoryview] = deque()
         self._events: list[Event] = []
         self._proposed: frames.Tune | None = None  # the broker's limits
         self._correlation_id, self._replies = 0, dict[int, frames.Reply]()
         self._failure: RabbitChxError | None = None
         self._release: tuple[int, ...] = ()
         self._takes_tokens = False  # on the open connection
-        deadline = time.monotonic() + settings.connection_timeout_s
-        self._transport = Transport(settings, deadline)
-        self._last_sent = self._last_received = time.monotonic()
-        try:
-            self._handshake(deadline)
-        except BaseException:
-            self._transport.close()
-            raise
 
-    def _handshake(self, deadline: float) -> None:
+    def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
         """Log in and open the vhost. A lost connection is reported as what the broker means by closing it."""
-        settings = self._settings
         login_bytes = 2 + len(settings.username.encode()) + len(settings.password.reveal().encode())
         try:
             client_properties = {"product": "rabbit_chx", "version": __version__}
@@ -197,7 +185,7 @@ class StreamConnection(ServedConnection):
         if secret == before:
             return
         content = _RENEWAL_ID.to_bytes(4) + self._login("PLAIN")
-        self._unsent.append(memoryview(frames.frame(Key.SASL_AUTHENTICATE, content)))
+        self._out.append(memoryview(frames.frame(Key.SASL_AUTHENTICATE, content)))
         del content  # as in `_call`
 
     def _accept_tune(self, proposed: frames.Tune) -> None:
@@ -365,11 +353,11 @@ class StreamConnection(ServedConnection):
         """
         with self._lock:
             self._enqueue(data)
-            left = sum(map(len, self._unsent))
+            left = sum(map(len, self._out))
             deadline = time.monotonic() + stall_s
             while left:
                 self._poll(max(0.0, deadline - time.monotonic()), until_sent=True)
-                if (left_now := sum(map(len, self._unsent))) < left:
+                if (left_now := sum(map(len, self._out))) < left:
                     left, deadline = left_now, time.monotonic() + stall_s
                 elif time.monotonic() >= deadline:
                     self._failure = BrokerTimeoutError(
@@ -467,16 +455,14 @@ class StreamConnection(ServedConnection):
         content = name_field(stream) + texts_field(arguments, "the argument")
         self._request_ok(Key.CREATE, content, f"create stream {stream!r}", stream)
 
-    def create_super_stream(
-        self, super_stream: str, streams: Sequence[str], arguments: Mapping[str, str] = _NO_PROPERTIES
-    ) -> None:
+    def create_super_stream(self, super_stream: str, streams: Sequence[str]) -> None:
         """Create a super stream and its partitions, with the binding keys 0, 1 and so on; a MismatchError if it exists. From 3.13 on."""
         self._require_command(Key.CREATE_SUPER_STREAM, "3.13")
         content = (
             name_field(super_stream, "the super stream name")
             + array(name_field(stream) for stream in streams)
             + array(name_field(str(number), "the binding key") for number in range(len(streams)))
-            + texts_field(arguments, "the argument")
+            + array(())  # of arguments
         )
         action = f"create super stream {super_stream!r}"
         self._request_ok(Key.CREATE_SUPER_STREAM, content, action, super_stream)
@@ -568,7 +554,7 @@ class StreamConnection(ServedConnection):
     # -- the loop
 
     def _enqueue(self, data: memoryview | bytes) -> None:
-        self._unsent.append(memoryview(data))
+        self._out.append(memoryview(data))
         del data  # as in `_call`
         if self._failure is not None:
             raise self._failure
@@ -597,10 +583,10 @@ class StreamConnection(ServedConnection):
     def _transfer(self, wait_s: float, *, until_sent: bool) -> None:
         """Send and receive what the socket allows; wait to receive only if all is sent, and not for `until_sent`."""
         self._flush()
-        if self._unsent:
+        if self._out:
             self._transport.wait(wait_s)
             self._flush()
-        data = self._transport.receive(0.0 if self._unsent or until_sent else wait_s)
+        data = self._transport.receive(0.0 if self._out or until_sent else wait_s)
         if data:
             self._last_received = time.monotonic()
             if self._proposed is None and data.startswith((b"AMQP", b"HTTP")):
@@ -610,16 +596,8 @@ class StreamConnection(ServedConnection):
             self._flush()
 
     def _flush(self) -> None:
-        out = self._unsent
-        while out:
-            sent = self._transport.send(out[0])
-            if not sent:
-                return
-            self._last_sent = time.monotonic()
-            if sent == len(out[0]):
-                out.popleft()
-            else:
-                out[0] = out[0][sent:]
+        for _ in self._sent_pieces():
+            pass
 
     def _dispatch(self, message: frames.Message) -> None:
         match message:
@@ -633,20 +611,20 @@ class StreamConnection(ServedConnection):
             case frames.Tune():
                 self._proposed = message
             case frames.Closing():
-                self._unsent.append(memoryview(frames.reply_to_close(message.correlation_id)))
+                self._out.append(memoryview(frames.reply_to_close(message.correlation_id)))
                 self._failure = ConnectionLostError(
                     f"{self.where}: the broker closes the connection ({code_in_words(message.code)}): {message.reason}",
                     reply_code=message.code,
                 )
-            case frames.Heartbeat():
+            case None:
                 pass
             case _:
                 self._events.append(message)
 
     def _queue_heartbeat(self) -> None:
         idle_s = time.monotonic() - self._last_sent
-        if self.heartbeat_s and not self._unsent and idle_s > self.heartbeat_s / 2:
-            self._unsent.append(memoryview(_HEARTBEAT))
+        if self.heartbeat_s and not self._out and idle_s > self.heartbeat_s / 2:
+            self._out.append(memoryview(_HEARTBEAT))
 
     def _serve(self) -> None:
         """Send a heartbeat if one is due, and receive all that has arrived."""

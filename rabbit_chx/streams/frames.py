@@ -241,10 +241,6 @@ class Closing(NamedTuple):
     reason: str
 
 
-class Heartbeat(NamedTuple):
-    """A heartbeat of the broker."""
-
-
 class Reply(NamedTuple):
     """The reply to a request; `content` follows the code."""
 
@@ -254,7 +250,8 @@ class Reply(NamedTuple):
     content: memoryview
 
 
-Message: TypeAlias = Event | Tune | Closing | Heartbeat | Reply
+#: What a frame has; None for a heartbeat.
+Message: TypeAlias = Event | Tune | Closing | Reply | None
 
 
 class Fields:
@@ -391,7 +388,7 @@ _COMMANDS: Final[dict[int, Callable[[Fields], Message]]] = {
     ),
     Key.TUNE: lambda fields: Tune(fields.integer(4), fields.integer(4)),
     Key.CLOSE: lambda fields: Closing(fields.integer(4), fields.integer(2), fields.text()),
-    Key.HEARTBEAT: lambda _: Heartbeat(),
+    Key.HEARTBEAT: lambda _: None,
 }
 
 

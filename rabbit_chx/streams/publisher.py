@@ -331,10 +331,10 @@ class StreamPublisher(Guarded):
     def _report(self, rows: RowColumns, began: float, unknown: int = 0) -> StreamReport:
         counts = Counter[str]()
         for writer in self._writers:
-            counts.update(vars(writer.counts))
+            counts.update(writer.counts)
         return StreamReport(
             rows=len(rows.keys),
-            streams={writer.stream: writer.counts.confirmed for writer in self._writers},
+            streams={writer.stream: writer.counts["confirmed"] for writer in self._writers},
             seconds=time.monotonic() - began,
             unknown=unknown,
             **counts,

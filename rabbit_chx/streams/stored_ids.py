@@ -1,6 +1,6 @@
 """The rows of a named publisher that a stream has, by their message ids ``name:id``: proof that they are stored, and a comparison of all.
 
-`StoredIds` is what a `StreamWriter` asks. `count_stored` reads back the rows of a whole write.
+`StoredIds` is what a `StreamWriter` asks. `compare_stored` reads back the rows of a whole write.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,14 +18,12 @@ import pyarrow.compute as pc
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Key, OffsetSpec
-from rabbit_chx.streams.options import ReadLimits
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rabbit_chx.amqp import ConnectionSettings
 
 _log = logging.getLogger(__name__)
 
@@ -408,21 +406,6 @@ def row_hashes(keys: Any, bodies: Any) -> NDArray[np.int64]:  # Arrow has no typ
         values = column.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
         found[:, place] = np.fromiter(map(hash, values), np.int64, len(values))
     return found
-
-
-def count_stored(
-    url: Sequence[ConnectionSettings],
-    stream: str,
-    name: str,
-    first: int,
-    hashes: NDArray[np.int64],
-    *,
-    addresses: Mapping[str, str] | None = None,
-    timeout_s: float = 60.0,
-) -> Stored:
-    """Compare confirmed rows, whose ids are consecutive from `first`, with a stream, by `compare_stored`."""
-    reading = {"url": url, "addresses": addresses, "limits": ReadLimits(timeout_s=timeout_s)}
-    return compare_stored(stream, name, reading, range(first, first + len(hashes)), hashes)
 
 
 def compare_stored(

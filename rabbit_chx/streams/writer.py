@@ -30,9 +30,9 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -174,17 +174,6 @@ class Window:
         return to_resend
 
 
-@dataclass
-class Counts:
-    """The counts of a stream in one call; see `StreamReport`."""
-
-    confirmed: int = 0
-    known: int = 0
-    resent: int = 0
-    repaired: int = 0
-    reconnects: int = 0
-
-
 class StreamWriter:
     """Writes to one stream, over a connection to its leader that is replaced when it is lost.
 
@@ -196,7 +185,7 @@ class StreamWriter:
         reading: the arguments of the readers for the lookup of our rows: url, addresses, limits.
         rows_per_id: the most rows that are sent under one id: those of a sub-entry.
 
-    `counts` are those of the current call.
+    `counts` are those of the current call, by the names of `StreamReport`.
     """
 
     def __init__(
@@ -210,7 +199,7 @@ class StreamWriter:
         rows_per_id: int = 1,
     ) -> None:
         self.stream = stream
-        self.counts = Counts()
+        self.counts = Counter[str]()
         self._settings = settings
         self._name = name
         # Both count ids: rows, or sub-entries.
@@ -251,7 +240,7 @@ class StreamWriter:
 
     def start_call(self, ids: NDArray[np.int64], *, compares_known: bool) -> None:
         """Begin with a call; `ids` are those of its rows for this stream, and `compares_known` whether the highest known one is compared."""
-        self.counts = Counts()
+        self.counts = Counter[str]()
         self._stored.start_call(ids, compares_known=compares_known)
 
     def start_batch(self, rows: RowColumns, encoded: EncodedRows | SubEntries) -> None:
@@ -348,8 +337,8 @@ class StreamWriter:
         if self._name is not None:
             self._stored.note_first_end(connection)
             self._stored.claim(connection.publisher_sequence(self._name, self.stream), connection.where)
-        self.counts.reconnects += self._connection_count > 0
-        self.counts.resent += self._in_flight
+        self.counts["reconnects"] += self._connection_count > 0
+        self.counts["resent"] += self._in_flight
         self._window.rewind()
         self._connection_count += 1
         connection.request_timeout_s = self._limits.confirm_timeout_s
@@ -465,9 +454,9 @@ class StreamWriter:
         confirmed = np.where(self._window.is_unconfirmed, 0, self._encoded.rows)
         known = confirmed[: self._index_after(self._stored.known_id)]
         count = int(confirmed.sum())
-        self.counts.confirmed += count
-        self.counts.repaired += int(confirmed[self._is_repaired].sum())
-        self.counts.known += int(known[~self._is_repaired[: len(known)]].sum())
+        self.counts["confirmed"] += count
+        self.counts["repaired"] += int(confirmed[self._is_repaired].sum())
+        self.counts["known"] += int(known[~self._is_repaired[: len(known)]].sum())
         self._is_counted = True
         return count
 
@@ -488,7 +477,7 @@ class StreamWriter:
         if self._others and is_new and self._others.may_have_sent(connection, last_id, highest):
             unstored = self._stored.count_unstored()
         self._count()
-        self.counts.confirmed -= unstored
+        self.counts["confirmed"] -= unstored
         if unstored:
             raise MismatchError(
                 f"stream {self.stream!r}: another writer uses the name {self._name!r}, and {plural(unstored, 'confirmed row')} up to id {last_id} "

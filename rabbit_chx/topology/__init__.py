@@ -20,8 +20,7 @@ from rabbit_chx.topology.slots.balance import balance
 
 if TYPE_CHECKING:
     from rabbit_chx.checking.check import TopologyCheck, check
-    from rabbit_chx.planning.diff import diff
-    from rabbit_chx.planning.difference import Difference
+    from rabbit_chx.planning.diff import Difference, diff
     from rabbit_chx.planning.plan import plan
     from rabbit_chx.planning.plan_value import Plan
     from rabbit_chx.planning.targets import arrange, balanced, healed
@@ -52,8 +51,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "rabbit_chx.checking.check": ("TopologyCheck", "check"),
-        "rabbit_chx.planning.diff": ("diff",),
-        "rabbit_chx.planning.difference": ("Difference",),
+        "rabbit_chx.planning.diff": ("Difference", "diff"),
         "rabbit_chx.planning.plan": ("plan",),
         "rabbit_chx.planning.plan_value": ("Plan",),
         "rabbit_chx.planning.targets": ("arrange", "balanced", "healed"),

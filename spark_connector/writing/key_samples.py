@@ -7,34 +7,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 #: The most keys of a sample. One that has a further hash does not have all keys of its partition.
 _MOST = 1_000
 
 
-class KeySampler:
-    """Samples the keys of a partition, batch by batch."""
+def add_to_sample(sample: bytes, keys: Any) -> bytes:  # Arrow has no types
+    """Return the sample of a partition, b"" at first, with the keys of a batch: an Arrow array or a list of bytes.
 
-    def __init__(self) -> None:
-        self._smallest: NDArray[np.uint64] = np.empty(0, np.uint64)
-
-    def add(self, keys: Any) -> None:  # Arrow has no types
-        """Add the keys of a batch: an Arrow array or a list of bytes."""
-        distinct: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
-        hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in distinct.to_pylist())
-        self._smallest = np.union1d(self._smallest, np.frombuffer(hashes, np.uint64))[: _MOST + 1]
-
-    def sample(self) -> bytes:
-        """Return the sample of all keys so far: 8 bytes for each, in ascending order."""
-        return self._smallest.tobytes()
+    It has 8 bytes for each key, in ascending order.
+    """
+    distinct: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
+    hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in distinct.to_pylist())
+    smallest = np.union1d(np.frombuffer(sample, np.uint64), np.frombuffer(hashes, np.uint64))
+    return smallest[: _MOST + 1].tobytes()
 
 
 def count_split_keys(samples: Iterable[bytes]) -> tuple[int, int, bool]:

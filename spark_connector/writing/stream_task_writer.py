@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.streams import StreamPublisher, StreamReport, WriteLimits
+from rabbit_chx.streams import ReadLimits, StreamPublisher, StreamReport, WriteLimits
 from rabbit_chx.streams.publisher import FILTER_OVERHEAD, row_overhead
 from rabbit_chx.streams.rows import ROW_BITS
-from rabbit_chx.streams.stored_ids import count_stored, row_hashes
+from rabbit_chx.streams.stored_ids import compare_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
 from spark_connector.writing.stream_layout import (
@@ -175,12 +175,11 @@ class StreamTaskWriter:
 
     def _verify(self, stream: str, name: str, first: int, given: NDArray[np.int64]) -> None:
         """Read the rows of a version back, and count those that are stored once, as they were given."""
+        limits, ids = ReadLimits(timeout_s=self._options.confirm_timeout_s), range(first, first + len(given))
+        reading = {"addresses": self._options.node_addresses, "limits": limits}
         stored = self._retry(
-            lambda: count_stored(
-                self._addresses(), stream, name, first, given,
-                addresses=self._options.node_addresses, timeout_s=self._options.confirm_timeout_s,
-            )
-        )  # fmt: skip
+            lambda: compare_stored(stream, name, {"url": self._addresses(), **reading}, ids, given)
+        )
         counts: dict[str, Any] = stored._asdict()
         counts["verified"] = counts.pop("once")
         counts["differences"] = tuple(f"stream {stream!r}: {words}" for words in stored.differences)

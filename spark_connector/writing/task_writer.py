@@ -14,7 +14,7 @@ from rabbit_chx.publishing.publish_report import NACK
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import count_by_queue
 from spark_connector.reports import NO_ROUTE, RowSample, TaskReport, hash_key
-from spark_connector.writing.key_samples import KeySampler
+from spark_connector.writing.key_samples import add_to_sample
 from spark_connector.writing.messages import MessageIds, Messages
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.tasks import Task, TaskCounter
@@ -43,7 +43,7 @@ class TaskWriter:
         self._ids = (
             MessageIds(write, task.batch_id or 0, task.partition) if options.message_id == "auto" else None
         )
-        self._keys = KeySampler() if options.keep_order else None
+        self._keys = b""  # a sample
         self._predicted: Counter[str] = Counter()
 
     def publish_partition(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
@@ -114,8 +114,8 @@ class TaskWriter:
 
     def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Messages]:
         for messages in self._counter.messages(batches, self._ids):
-            if self._keys is not None:
-                self._keys.add(messages.keys)
+            if self._options.keep_order:
+                self._keys = add_to_sample(self._keys, messages.keys)
             if self._options.ring is not None and messages.exchanges is None:
                 self._predicted.update(count_by_queue(self._options.ring, messages.keys))
             yield messages
@@ -142,7 +142,7 @@ class TaskWriter:
             report,
             [_sample_of(self._task.partition, sample, self._options) for sample in report.samples],
             predicted=dict(self._predicted),
-            keys=self._keys.sample() if self._keys else b"",
+            keys=self._keys,
         )
 
 

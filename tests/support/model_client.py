@@ -65,7 +65,6 @@ class ModelClient:
         self.has_source, self._is_refused, self._messages = has_source, refuses, messages
         self.file_records: Mapping[str, Any] = {}
         self.lock_id = ""
-        self.not_compared = ""
         self.amqp = self.api = self.carrier = self
 
     def live(self) -> LiveTopology:

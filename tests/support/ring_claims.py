@@ -87,8 +87,8 @@ class Judge:
         file.write_text(history.export())
         for command in _TURNS[self.seen["histories"] % len(_TURNS)]:
             words = [str(file) if word == "FILE" else word for word in command]
-            code, said = history.command(*words, reads=False)
-            true_code, true = history.command(*words, reads=True)
+            code, said, _ = history.command(*words, reads=False)
+            true_code, true, _ = history.command(*words, reads=True)
             assert TWO_BROKERS not in f"{said} {true}"
             if (code, _plain(said)) == (true_code, _plain(true)):
                 self.seen[f"{command[0]} {code}"] += 1
@@ -112,10 +112,12 @@ class Judge:
             before = [(each.definitions(), each.truth()) for each in (history, copy)]
             management = str(copy.inside.management_url) if "management" in mix else ""
             source = copy.site.source if "source" in mix else ()
-            code, said = history.command(*words, reads=bool(source), management=management, source=source)
+            code, said, noted = history.command(
+                *words, reads=bool(source), management=management, source=source
+            )
             is_refused = code == ExitCode.WRONG_USAGE and (TWO_BROKERS in said or " mistake" in said)
             # An API without any connection cannot tell; then nothing is certain.
-            is_open = code not in (ExitCode.DONE, ExitCode.DIFFERENCE) and "were not compared" in said
+            is_open = code not in (ExitCode.DONE, ExitCode.DIFFERENCE) and "were not compared" in noted
             told = "refused: of two brokers" if is_refused else "not compared" if is_open else "WRONG"
             self.seen[told] += 1
             if told == "WRONG":

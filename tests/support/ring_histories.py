@@ -340,7 +340,7 @@ class RingHistory:
 
     def _save(self) -> None:
         """Write the order to a file, for `_record_from`."""
-        code, said = self.command("show", X, reads=self.random.random() < 0.5)
+        code, said, _ = self.command("show", X, reads=self.random.random() < 0.5)
         if code == 0:
             self._file.write_text(said)
             self._unseen_by_file = deepcopy(self._unseen)
@@ -351,7 +351,7 @@ class RingHistory:
         file = next((file for file in files if file.exists() and self.random.random() < 0.7), None)
         if file is None:
             return
-        code, said = self.command("record", X, "--from", str(file), "--yes", reads=False)
+        code, said, _ = self.command("record", X, "--from", str(file), "--yes", reads=False)
         self.trail[-1] += f" {file.name} {code} {said[:100]}"
         if code == 0:
             self._unseen = deepcopy(self._unseen_by_file)
@@ -363,8 +363,8 @@ class RingHistory:
 
     def command(
         self, name: str, *arguments: str, reads: bool, management: str = "", source: Sequence[str] = ()
-    ) -> tuple[int, str]:
-        """Run a command in this process, and return its exit code and the JSON document or error that it writes.
+    ) -> tuple[int, str, str]:
+        """Run a command in this process, and return its exit code, the JSON document or error that it writes, and its notes.
 
         Args:
             name: the command.
@@ -379,7 +379,7 @@ class RingHistory:
         via = ["--ring-via", shlex.join(source or self.site.source)] if reads else []
         with redirect_stdout(io.StringIO()) as said, redirect_stderr(io.StringIO()) as error:
             code = main([name, *arguments, *given, *via])
-        return code, said.getvalue() or error.getvalue()
+        return code, said.getvalue() or error.getvalue(), error.getvalue()
 
     # -- what others do
 

@@ -585,11 +585,22 @@ def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) 
         return line(node.accept(settings.connection_name or ""), clock)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "Transport", transport)
+        patch.setattr(blocking_connection, "Transport", transport)
         patch.setattr(blocking_connection, "_keep_alive", lambda *_: None)
         for module in (nodes, ends):
             patch.setattr(module, "StreamConnection", _Connection)
-        for module in (connection, nodes, ends, other_writers, reader, reading, retry, stored_ids, writer):
+        own = (
+            blocking_connection,
+            connection,
+            nodes,
+            ends,
+            other_writers,
+            reader,
+            reading,
+            stored_ids,
+            writer,
+        )
+        for module in (*own, retry):
             patch.setattr(module, "time", clock)
         yield clock
 

@@ -17,9 +17,8 @@ from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR, similar
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, weight_of
+from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, MAX_BUCKETS, weight_of
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring_changes import MAX_BUCKETS
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 from rabbit_chx.topology.file.fields import FileEntry, FileObjects, Problems, file_finding
 from rabbit_chx.topology.objects.kinds import choice

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from command_line import Ran
+from model_client import ModelClient
 from modelled_commands import ModelledCommands
 from slot_files import live_of
 
@@ -233,3 +234,13 @@ def test_options_that_have_no_effect_together_are_refused(
 ) -> None:
     code, out, err = ran("show", *words, "--url", "amqp://127.0.0.1:1")
     assert (code, out, says in err) == (2, "", True), err
+
+
+def test_that_addresses_were_not_compared_is_said_beside_an_answer_and_an_error(
+    modelled: ModelledCommands, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modelled.holds(Topology.from_toml(RING))
+    monkeypatch.setattr(ModelClient, "not_compared", "two addresses were not compared")
+    for name, expected in {"orders": 0, "missing": 2}.items():
+        code, _, errors = ran(*modelled.of_broker("show", name))
+        assert (code, "two addresses were not compared" in errors) == (expected, True), errors

@@ -147,6 +147,8 @@ def judge(frame: str) -> str:
         message = frames.parse_frame(memoryview(bytes.fromhex(frame)))
     except ValueError as error:
         return f"ValueError: {error}"
+    if message is None:
+        return "nothing"
     values: list[Any] = [value.tolist() if hasattr(value, "tolist") else value for value in message]
     return f"{type(message).__name__} {values}"
 

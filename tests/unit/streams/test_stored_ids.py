@@ -12,7 +12,7 @@ from stream_publishers import URL, Broker, publisher
 
 from rabbit_chx.streams import stored_ids
 from rabbit_chx.streams.nodes import settings_of
-from rabbit_chx.streams.stored_ids import Stored, count_stored, row_hashes, rows_of
+from rabbit_chx.streams.stored_ids import Stored, compare_stored, row_hashes, rows_of
 
 FIRST, ROWS = 101, 40
 KEYS = [f"k{row // 3:03}" for row in range(ROWS)]
@@ -34,7 +34,7 @@ def store(keys: Sequence[str] = KEYS, bodies: Sequence[str] = BODIES, ids: Seque
 
 def read_back() -> Stored:
     hashes = row_hashes(pa.array(KEYS), pa.array(BODIES))
-    return count_stored(list(settings_of(URL)), "s", "load", FIRST, hashes)
+    return compare_stored("s", "load", {"url": settings_of(URL)}, range(FIRST, FIRST + len(KEYS)), hashes)
 
 
 def changed(values: Sequence[str], row: int) -> list[str]:

@@ -23,7 +23,7 @@ from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import RowSample, StreamCounts, TaskReport
 from spark_connector.writing import stream_layout
 from spark_connector.writing.commit import abort_write, collect_notes, commit_write
-from spark_connector.writing.key_samples import KeySampler
+from spark_connector.writing.key_samples import add_to_sample
 from spark_connector.writing.preflight import plan_write
 from spark_connector.writing.write_plan import WritePlan
 
@@ -178,9 +178,8 @@ def test_keys_in_more_than_one_partition_are_noted() -> None:
     def of_keys(*partitions: Iterable[bytes]) -> tuple[str, ...]:
         tasks = []
         for partition, keys in enumerate(partitions):
-            sampler = KeySampler()
-            sampler.add(pa.array(keys, pa.binary()))
-            tasks.append(TaskReport(partition, 0, keys=sampler.sample()))
+            sample = add_to_sample(b"", pa.array(keys, pa.binary()))
+            tasks.append(TaskReport(partition, 0, keys=sample))
         return notes(*tasks, ordering="per-key")
 
     assert of_keys([b"a"], [b"b", b"c"]) == ()

@@ -15,7 +15,7 @@ from two_states import TwoStates, two_states
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking import check as check_module
 from rabbit_chx.planning import plan as plan_module
-from rabbit_chx.planning.comparison import Comparison
+from rabbit_chx.planning.diff import Comparison
 from rabbit_chx.routing import Destination
 from rabbit_chx.topology import (
     BindingDefinition,
