@@ -159,7 +159,7 @@ _SAYS = {
     "pinned": "The exchanges whose members now list their slots.",
     "planned": "The number of changes of the plan.",
     "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
-    "possible_share": "The least and the greatest share, if the order of the bindings is not known.",
+    "possible_share": "The least and the greatest share, in any order of the listed bindings, if their order is not known: buckets without a binding, and bindings without a bucket, change it.",
     "provenance": "The source of the ring.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",
     "share": "The share of the keys, in a finding of those affected.",
