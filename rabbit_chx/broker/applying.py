@@ -39,7 +39,7 @@ from rabbit_chx.broker.live_broker import (
     try_count,
 )
 from rabbit_chx.broker.reading import (
-    WITHOUT_STATISTICS,
+    TOTALS,
     read_bindings,
     read_consumer_tags,
     read_topology,
@@ -368,7 +368,7 @@ def _count_all(queue: str, broker: LiveBroker) -> QueueCounts:
     with contextlib.suppress(NotFoundError):
         found = broker.api.get(*path, fields=fields)
         if found.get("messages") is None:  # a broker that collects no metrics counts if it is asked to
-            found = broker.api.get(*path, query=WITHOUT_STATISTICS, fields=fields)
+            found = broker.api.get(*path, query=TOTALS, fields=fields)
         unsettled = found.get("messages") or 0
     return replace(counts, messages=max(counts.messages, unsettled))
 

@@ -54,7 +54,6 @@ def _read_shards(api: ManagementApi, exchange: LiveExchange) -> tuple[Shard, ...
     keys = grouped((place, key) for place, key in exchange.bindings if isinstance(place, str))
     listed = _read_queues_named(api, exchange.vhost, f"^sharding: {re.escape(exchange.name)} - ")
     types = {str(entry["name"]): str(entry.get("type", "classic")) for entry in listed}
-    # From 4.0 on, a classic queue whose node is down is in the list of bindings only.
     names = {name: ShardName.parse(name) for name in {*types, *keys}}
     return tuple(
         Shard(name, parsed.node, parsed.number, types.get(name), tuple(keys.get(name, ())))

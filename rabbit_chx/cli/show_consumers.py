@@ -15,6 +15,7 @@ from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.publish_rates import read_rates
+from rabbit_chx.broker.reading import list_queues, with_totals
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import check_one, say
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
@@ -37,12 +38,6 @@ _SEEING = {"administrator", "monitoring"}
 _PREFETCH = 1_000  # entries of the journal
 _LONGEST_S = 10.0
 _IDLE_S = 1.0
-#: Counts without the cost of statistics, from 3.10 on; older releases ignore the first two.
-_QUEUES = {
-    "disable_stats": "true",
-    "enable_queue_totals": "true",
-    "columns": "name,type,arguments,messages_ready,messages_unacknowledged",
-}
 
 
 def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: GroupOptions) -> Document:
@@ -155,7 +150,7 @@ def _read(
 def _read_once(
     management: Management, vhost: str, names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], GroupStatus]:
-    queues = management.request("GET", "queues", vhost, query=_QUEUES)
+    queues = with_totals(management, vhost, list_queues(management, vhost))
     consumers = management.request("GET", "consumers", vhost)
     columns = {"columns": "name,connected_at"}
     connections = management.request("GET", "vhosts", vhost, "connections", query=columns)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pika
 import pytest
 from bounded import until
+from broker_faults import faults_of
 from cluster import RunningCluster, docker_cluster
 from found_broker import need
 
@@ -119,8 +120,11 @@ def test_each_node_and_each_mix_of_them_is_the_same_broker(
     assert run(alone, "plan", str(exported))[0] == 4
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize("cluster", [("4.3", 3)], indirect=True, ids=["4.3"])
-def test_a_queue_whose_node_is_down_is_a_finding_with_its_share(cluster: RunningCluster) -> None:
+def test_a_queue_whose_node_is_down_is_a_finding_with_its_share(
+    cluster: RunningCluster, *, is_killed: bool
+) -> None:
     """Releases before 4.0 take such a queue out of the ring."""
     first, last = cluster.nodes[0], cluster.nodes[-1]
     with closing(pika.BlockingConnection(pika.URLParameters(last.url))) as connection:
@@ -130,7 +134,7 @@ def test_a_queue_whose_node_is_down_is_a_finding_with_its_share(cluster: Running
         broker.apply(plan(wanted, broker.topology()))
         assert check(broker.topology(), exchange="bills").sound
         share = broker.topology().key_map("bills").shares()["bills.3"]
-        last.run("rabbitmqctl", "stop_app")
+        faults_of(last).kill() if is_killed else last.run("rabbitmqctl", "stop_app")
 
         def found() -> list[tuple[str, object, float | None]]:
             findings = check(broker.topology(), exchange="bills").findings
@@ -139,6 +143,7 @@ def test_a_queue_whose_node_is_down_is_a_finding_with_its_share(cluster: Running
         until(
             lambda: found() == [("down-destination", "bills.3", share)], "it is reported as down", every_s=1
         )
-        last.run("rabbitmqctl", "start_app")
+        assert not plan(wanted, broker.topology()).changes  # it is not made anew
+        faults_of(last).start() if is_killed else last.run("rabbitmqctl", "start_app")
         cluster.wait_until_together()
         until(lambda: found() == [], "it is there again", every_s=1)

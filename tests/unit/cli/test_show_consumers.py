@@ -36,7 +36,10 @@ def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
             "consumers": [{**consumer, "active": True, "channel_details": {}}],
             "vhosts": [],
         }
-        requested = SimpleNamespace(request=lambda _method, first, *_, **__: answers[first])
+        requested = SimpleNamespace(
+            request=lambda _method, first, *_, **__: answers[first],
+            get_list=lambda first, *_, **__: answers[first],
+        )
         roster = SimpleNamespace(claims={claimed: SimpleNamespace(at=1.0)}, members={})
         ring = HashRing.from_bindings([("q1", 1), ("q2", 1)], Release("4.3.6"))
         live = SimpleNamespace(release=ring.release, key_map=lambda: ring)
