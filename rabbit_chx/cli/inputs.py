@@ -506,16 +506,16 @@ def hashed_value(hashing: Hashing, key: str) -> Any:
     type_ = hashing.field_type or "longstr"
     if hashing.hash_header is None or type_ == "longstr":
         return key
-    return _integer(type_, key) if type_ in INTEGER_RANGES else parse_field(type_, key)
+    return _number(int, type_, key) if type_ in INTEGER_RANGES else parse_field(type_, key)
 
 
 def _property(name: str, text: str) -> str | int:
-    return _integer("timestamp", text) if name == "timestamp" else text
+    return _number(int, "timestamp", text) if name == "timestamp" else text
 
 
 def _value(type_: FieldType, text: str) -> Any:
     if type_ in INTEGER_RANGES:
-        return _integer(type_, text)
+        return _number(int, type_, text)
     if type_ in ("double", "float"):
         return _number(float, type_, text)
     if type_ == "bool":
@@ -525,10 +525,6 @@ def _value(type_: FieldType, text: str) -> Any:
     if type_ in ("array", "table"):
         return _read(partial(json.loads, object_pairs_hook=_table), type_, text)
     return (text or None) if type_ == "void" else text
-
-
-def _integer(type_: str, text: str) -> int:
-    return _number(int, type_, text)
 
 
 def _decimal(text: str) -> tuple[int, int]:

@@ -456,8 +456,8 @@ def destinations_of_queues(
     """
     found: dict[str, Destination] = {}
     for place in destinations:
-        queues = [place] if isinstance(place, str) else _queues_of(live, place)
-        for queue in queues:
+        behind = (end.destination for end in live.bindings if ExchangeRef(end.source) == place)
+        for queue in (end for end in (place, *behind) if isinstance(end, str)):
             if found.setdefault(queue, place) != place:
                 raise NotDeterminedError(
                     f"the queue {queue} is behind {found[queue]!s} and {place!s}, so its messages do not show the order of the ring of {name}: bind a queue "
@@ -465,8 +465,3 @@ def destinations_of_queues(
                     exchange=name,
                 )
     return found
-
-
-def _queues_of(live: LiveTopology, exchange: ExchangeRef) -> list[str]:
-    bound = (binding.destination for binding in live.bindings if binding.source == exchange.name)
-    return [place for place in bound if isinstance(place, str)]
