@@ -284,32 +284,29 @@ def _toml_of_export(text: str, name: str) -> str | None:
             f"{name} has format_version {version!r:.60}, and this release reads {_EXPORT_VERSION}: write it again with export "
             "--output json"
         )
-    if nulls := [
-        file_finding(path, None, "the value is null", "remove the field, or write its value")
-        for path in _nulls(tables)
-    ]:
-        raise TopologyError(nulls, file=name)
     try:
+        if nulls := [
+            file_finding(path, None, "the value is null", "remove the field, or write its value")
+            for path in _nulls(tables)
+        ]:
+            raise TopologyError(nulls, file=name)
         return "".join(f"{toml_key(field)} = {toml_value(value)}\n" for field, value in tables.items())
     except RecursionError:
         raise InputError(f"{name} is nested too deeply: write fewer levels") from None
 
 
-def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
+def _nulls(value: Any, path: str = "") -> Iterator[str]:
     """Yield the path of each null in a JSON document."""
     from rabbit_chx.topology.objects.toml_values import toml_key
 
-    levels: list[tuple[str, Any]] = [("", document)]
-    while levels:
-        path, value = levels.pop()
-        if isinstance(value, dict):
-            levels += [
-                (f"{path}.{toml_key(name)}".lstrip("."), inner) for name, inner in reversed(value.items())
-            ]
-        elif isinstance(value, list):
-            levels += [(f"{path}[{n}]", inner) for n, inner in reversed(list(enumerate(value)))]
-        elif value is None:
-            yield path
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _nulls(inner, f"{path}.{toml_key(name)}".lstrip("."))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _nulls(inner, f"{path}[{number}]")
+    elif value is None:
+        yield path
 
 
 def read_whole(path: str, content: str) -> bytes:

@@ -62,21 +62,6 @@ class UnroutableKeys:
     by_place: dict[Place, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """An exchange at a destination of a ring that passes only some messages on.
-
-    Attributes:
-        place: the destination of the ring that leads to it.
-        exchange: the direct, topic or headers exchange.
-        alternate: its alternate exchange, which gets the other messages; None: they are lost.
-    """
-
-    place: Destination
-    exchange: ExchangeDefinition
-    alternate: str | None
-
-
 class KeyKnowledge(Enum):
     """What is known of the routing keys of messages that have no single one.
 
@@ -154,13 +139,13 @@ class Reach:
         }
         return UnroutableKeys(int(np.count_nonzero(seeds)) / len(index), by_place)
 
-    def filters_of(self, exchange: ExchangeDefinition) -> Iterator[Filter]:
-        """Yield the first exchange behind each destination of a hash exchange that passes only some messages on."""
+    def filters_of(self, exchange: ExchangeDefinition) -> Iterator[tuple[Destination, ExchangeDefinition]]:
+        """Yield each destination of a hash exchange behind which an exchange passes only some messages on, and the first such exchange."""
         for place in self._live.rings[exchange.name].destinations:
             if isinstance(place, ExchangeRef) and self._nowhere(place, None, frozenset()) is not True:
                 found = self._filter_at(place, frozenset({exchange.name}))
                 if found is not None:
-                    yield Filter(place, found, self.alternate_of(found))
+                    yield place, found
 
     def ends_of(self, exchange: str, keys: Keys, *, after: str | None = None) -> Ends:
         """Return the queues that messages with some routing keys reach at most, if they are published to an exchange.
