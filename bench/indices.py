@@ -34,7 +34,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.arrays import all_buckets
+from rabbit_chx.routing.arrays.seeds import all_buckets
 
 SHORT_KEYS = 5_000_000
 UUID_KEYS = 1_000_000

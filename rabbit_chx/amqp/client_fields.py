@@ -176,10 +176,6 @@ def _datetime(value: datetime, client: Client) -> AmqpField:
     return _seconds(seconds, value, client)
 
 
-def _struct_time(value: struct_time, client: Client) -> AmqpField:
-    return _seconds(calendar.timegm(value), value, client)
-
-
 def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
     if seconds < 0:
         raise _refusal(value, client, "AMQP's time begins with 1970")
@@ -227,6 +223,6 @@ _ENCODERS: dict[Client, tuple[tuple[type, _Encoder], ...]] = {
         *_BOTH,
         (float, _plain("float")),
         _BYTEARRAY,
-        (struct_time, _struct_time),
+        (struct_time, lambda value, client: _seconds(calendar.timegm(value), value, client)),
     ),
 }

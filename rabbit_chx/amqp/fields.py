@@ -218,10 +218,6 @@ def _is_any(_value: Any) -> bool:
     return True
 
 
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
-
-
 #: Of each type: whether a value can be one, what it holds, and what reads it.
 _READERS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
     "longstr": (_is_any, "", _longstr),
@@ -231,6 +227,10 @@ _READERS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
     "float": (is_number, "a float", _float),
     "decimal": (_is_any, "", _decimal),
     "void": (lambda value: value is None, "nothing, as None", lambda _: None),
-    "array": (_is_sequence, "a list", lambda value: tuple(map(_element, value))),
+    "array": (
+        lambda value: isinstance(value, (list, tuple)),
+        "a list",
+        lambda value: tuple(map(_element, value)),
+    ),
     "table": (_is_any, "", _table),
 }

@@ -220,7 +220,7 @@ def _sample_parts(
         (
             place,
             count_of_keys := sample.keys_of.get(place),
-            "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
+            "" if bounded or place in simulation.ring.open_ends else f"{shares.get(place, 0) * keys:,.1f}",
             count,
             count / messages if messages else 0,
             count_of_keys,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -177,6 +178,22 @@ class Hashing:
             return values
         return list(map(self._sent, values))
 
+    def weigh(self, batch: SampleBatch) -> tuple[dict[Any, int], dict[Any, int]]:
+        """Return how many messages each distinct value has that has any, and the index of the first such value, both by identity.
+
+        Args:
+            batch: the part of a sample.
+        """
+        identities = self.identities(batch.values)
+        first = dict(zip(reversed(identities), range(len(identities) - 1, -1, -1), strict=True))
+        if batch.messages is None:
+            return Counter(identities), first
+        weights: dict[Any, int] = {}
+        for identity, messages in zip(identities, batch.messages, strict=True):
+            if messages:
+                weights[identity] = weights.get(identity, 0) + messages
+        return weights, first
+
     def term(self, value: Any, release: Release) -> Term:
         """Return the term that an ``x-consistent-hash`` exchange of a release hashes for a value.
 
@@ -262,6 +279,10 @@ def keys_for(
         raise InputError(
             f"{destination!s} has no bucket in the ring; the ring has {names}",
             queue=destination if isinstance(destination, str) else None,
+        )
+    if destination in ring.queues_behind(ring.open_ends):
+        raise NoKeyFoundError(
+            f"keys alone do not show which messages reach {destination!s}: an exchange before it hashes another value"
         )
     if ring.is_nested and not ring.shares().get(destination):
         raise NoKeyFoundError(

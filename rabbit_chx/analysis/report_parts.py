@@ -8,10 +8,10 @@ from typing import Any
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_movement
-from rabbit_chx.analysis.slot_load import SlotSample
+from rabbit_chx.analysis.slot_load import SlotLoad
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
-from rabbit_chx.rendering.document import Document, Line, Part, Table
+from rabbit_chx.rendering.document import Data, Document, Line, Part, Table
 from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, as_known, to_json
 from rabbit_chx.routing import ExchangeRef
@@ -200,26 +200,29 @@ def rate_text(rate: float | None) -> str:
 _HEAVY = {
     "key": Shown("heaviest keys"),
     "slot": Shown("slot", slot_text, sparse=True, as_json=slot_name),
-    "queue": Shown("queue", place_text, as_json=name_or_none),
+    "where": Shown("queue", json=None),
+    "queue": Shown(as_json=name_or_none),
     "load": Shown("of the load", percent, number=True, json=None),
     "least": Shown(),
     "most": Shown(),
 }
 
 
-def heaviest_keys(key_map: KeyMap, sample: SlotSample | None) -> Table:
+def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Part:
     """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
     if sample is None:
-        return Table.of(_HEAVY, (), key="heaviest").for_people(None)
+        return Data({"heaviest": None})
     rows = [
         (
             str(heavy.key),
-            heavy.place if isinstance(heavy.place, ExchangeRef) else None,
-            key_map.queue_of(heavy.place),
+            heavy.place if heavy.place in (key_map.slots or ()) else None,
+            f"unknown, behind {heavy.end}" if is_open else place_text(key_map.queue_of(heavy.end)),
+            None if is_open else key_map.queue_of(heavy.end),
             sample.share(heavy.least),
             heavy.least,
             heavy.most,
         )
-        for heavy in sample.load.keys
+        for heavy in sample.keys
+        for is_open in [heavy.end in key_map.open_ends]
     ]
     return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)

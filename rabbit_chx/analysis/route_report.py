@@ -14,6 +14,7 @@ from rabbit_chx.result_fields import SPREAD, as_known, json_fields, likely_or_no
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.nested_map import NestedMap
 
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
@@ -32,6 +33,7 @@ class Answer:
         place: the destination; None if the message is unroutable. Place, slot and fault are guesses if the ring or the hashed value is one.
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
         fault: why an exchange of the ring does not pass the message to exactly one queue; else None.
+        needs: the value, beside the key, by which an exchange behind the ring routes on, so that no queue is known; else None.
         explanation: the steps of the routing; None without ``--explain``.
     """
 
@@ -41,6 +43,7 @@ class Answer:
         default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None, guess="likely_slot")
     )
     fault: str | None = field(default=None, metadata=shown(optional=True, guess="likely_fault"))
+    needs: str | None = field(default=None, metadata=shown(optional=True))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
 
     @classmethod
@@ -57,20 +60,23 @@ class Answer:
         """Return the answer for a key whose destination in the ring is `place`, and that ends at `end`; `faults` are those of its exchanges."""
         if not isinstance(place, ExchangeRef):
             return cls(key, end, None if source.slots is None else "", explanation=explanation)
-        fault = faults.get(place)
-        if source.slots is None:
-            return cls(key, end, None, fault, explanation)
-        return cls(key, end, place.name if fault or place in source.slots else "", fault, explanation)
+        fault, slot, needs = faults.get(place), None, None
+        if source.slots is not None:
+            slot = place.name if fault or place in source.slots else ""
+        if isinstance(end, ExchangeRef) and isinstance(hop := source.open_ends.get(end), NestedMap):
+            end, needs = None, f"the {hop.hashed_on}, which {end} hashes"
+        return cls(key, end, slot, fault, needs, explanation)
 
     def as_guess(self) -> Answer:
         """Return the answer of a ring that is a guess, or for a value that is one."""
         slot, fault = (text and as_known(text, is_known=False) for text in (self.slot, self.fault))
-        return replace(self, place=as_known(self.place, is_known=False), slot=slot, fault=fault)
+        place = self.place if self.needs else as_known(self.place, is_known=False)
+        return replace(self, place=place, slot=slot, fault=fault)
 
     @property
     def destination(self) -> str:
         """The destination for people."""
-        return str(likely_or_not(place_text, self.place))
+        return f"needs {self.needs}" if self.needs else str(likely_or_not(place_text, self.place))
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
@@ -83,6 +89,7 @@ class Answer:
 def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object], *, is_determined: bool) -> Batch:
     """Return answers that are shown one by one: all with the same fields. They are guesses unless their ring and value are determined."""
     answers = answers if is_determined else [answer.as_guess() for answer in answers]
+    is_determined &= not any(answer.needs for answer in answers)
     shared = {**shared, "determined": is_determined}
     facts = [answer.facts() for answer in answers]
     names = [name for name, _ in facts[0]] if facts else []
@@ -98,6 +105,7 @@ def route_report(
     They are guesses unless their ring and value are determined.
     """
     answers = answers if is_determined else [answer.as_guess() for answer in answers]
+    is_determined &= not any(answer.needs for answer in answers)
     slots = any(answer.slot is not None for answer in answers)
     plain = [answer for answer in answers if answer.explanation is None]
     rows = [(answer.key, *([answer.slot or ""] if slots else []), answer.destination) for answer in plain]

@@ -238,10 +238,8 @@ class _Counting:
         self._moves: list[MovedKey] = []
 
     def add(self, batch: SampleBatch) -> None:
-        values, counts, names = batch
-        identities = self._hashing.identities(values)
-        weights = _weigh(identities, counts)
-        first = dict(zip(reversed(identities), range(len(values) - 1, -1, -1), strict=True))
+        values, _, names = batch
+        weights, first = self._hashing.weigh(batch)
         distinct = [values[first[identity]] for identity in weights]
         outcomes = self._hashing.route_all(distinct, self._ring)
         self._count_messages(outcomes, weights.values())
@@ -311,13 +309,15 @@ class _Counting:
 
     def counts(self, shares: Mapping[Any, float], heaviest: int) -> SampleCounts:
         """Return the counts of the sample."""
+        hidden = self._ring.queues_behind(self._messages_of)
+        shown = dict.fromkeys((place for place in shares if place not in hidden), 0)
         keys_of: dict[Place, int] = {}
         if self._weights is None:
             heavy = tuple(
                 HeavyKey(count.key[0], count.least, count.key[1]) for count in self._sketch.heaviest(heaviest)
             )
         else:
-            keys_of = dict.fromkeys(shares, 0) | self._keys_of
+            keys_of = shown | self._keys_of
             most = nlargest(heaviest, self._weights, key=self._weights.__getitem__)
             heavy = tuple(
                 HeavyKey(name, self._weights[identity], place)
@@ -330,17 +330,7 @@ class _Counting:
             keys=None if self._weights is None else len(self._weights),
             refused=self._refused.total(),
             refusal=next(iter(self._refused), None),
-            messages_of=dict.fromkeys(shares, 0) | self._messages_of,
+            messages_of=shown | self._messages_of,
             keys_of=keys_of,
             heaviest=heavy,
         )
-
-
-def _weigh(identities: Sequence[Any], counts: Sequence[int] | None) -> dict[Any, int]:
-    if counts is None:
-        return Counter(identities)
-    weights: dict[Any, int] = {}
-    for identity, count in zip(identities, counts, strict=True):
-        if count:
-            weights[identity] = weights.get(identity, 0) + count
-    return weights

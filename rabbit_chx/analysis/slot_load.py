@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush, heapreplace, nlargest
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
@@ -123,12 +123,14 @@ class KeyLoad:
         place: its destination, a slot or queue of the ring.
         least: the fewest messages that it has.
         most: the most messages that it has.
+        end: where it ends behind other exchanges that hash; the destination without them.
     """
 
     key: Any
     place: Place
     least: int
     most: int
+    end: Place = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +142,14 @@ class SlotLoad:
         nowhere: the messages that have no destination, or that the broker refuses.
         keys: the heaviest keys, the heaviest first.
         ends: the messages of each end behind other exchanges that hash; empty without them.
+        source: the file of keys, or the pattern; empty if it is not known.
     """
 
     messages: Mapping[Destination, float] = field(hash=False)
     nowhere: int = 0
     keys: tuple[KeyLoad, ...] = ()
     ends: Mapping[Place, float] = field(default_factory=dict, hash=False)
+    source: str = ""
 
     @classmethod
     def of_keys(
@@ -177,57 +181,53 @@ class SlotLoad:
         ):
             messages[place] += count
             ends[end] += count if key_map.is_nested else 0
-            sketch.add((key, place), count)
+            sketch.add((key, place, end), count)
         nowhere = messages.pop(None, 0)
         heaviest = sketch.heaviest(_HEAVIEST)
-        keys = tuple(KeyLoad(count.key[0], count.key[1], count.least, count.most) for count in heaviest)
+        keys = tuple(
+            KeyLoad(key, place, count.least, count.most, end)
+            for count in heaviest
+            for key, place, end in [count.key]
+        )
         counted = {place: count for place, count in messages.items() if place is not None}
         return cls(counted, nowhere, keys, ends)
 
-
-@dataclass(frozen=True, slots=True)
-class SlotSample:
-    """The load of slots.
-
-    Attributes:
-        load: the load.
-        messages: the number of messages.
-        source: the file of keys, or the pattern.
-    """
-
-    load: SlotLoad
-    messages: int
-    source: str
+    @property
+    def sent(self) -> int:
+        """The number of all messages."""
+        return int(sum(self.messages.values())) + self.nowhere
 
     @property
     def counts(self) -> dict[str, object]:
         """The fields of the sample in JSON."""
-        return {"source": self.source, "messages": self.messages, "nowhere": self.load.nowhere}
+        return {"source": self.source, "messages": self.sent, "nowhere": self.nowhere}
 
     def text(self, members: str) -> str:
-        """Return the sample in words; `members` are what the messages are routed to."""
-        nowhere = f", {self.load.nowhere:,} of them not routed to a {members}" if self.load.nowhere else ""
-        return f"{plural(self.messages, 'message')} of {self.source}{nowhere}"
+        """Return the sample in words.
+
+        Args:
+            members: what the messages are routed to.
+        """
+        nowhere = f", {self.nowhere:,} of them not routed to a {members}" if self.nowhere else ""
+        return f"{plural(self.sent, 'message')} of {self.source}{nowhere}"
 
     def share(self, messages: float) -> float:
-        """Return the share of the load of this number of messages."""
-        return float(f"{messages / sum(self.load.messages.values()):.9g}")
+        """Return the share of the load of some messages.
+
+        Args:
+            messages: their number.
+        """
+        return float(f"{messages / sum(self.messages.values()):.9g}")
 
 
 def _route_distinct(
     key_map: KeyMap, batch: Sequence[Any] | SampleBatch, hashing: Hashing
 ) -> Iterable[tuple[Hashable, Place, Place, int]]:
     """Return each distinct value, where it goes, where it ends, and how often it occurs; the most frequent first."""
-    values, messages, _ = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
-    values_by_identity: dict[Hashable, Any] = {}
-    counts: Counter[Hashable] = Counter()
-    for identity, value, count in zip(
-        hashing.identities(values), values, messages or repeat(1, len(values)), strict=True
-    ):
-        values_by_identity.setdefault(identity, value)
-        counts[identity] += count
-    ordered = [counted for counted in counts.most_common() if counted[1]]
-    distinct = [values_by_identity[identity] for identity, _ in ordered]
+    sample = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
+    weights, first = hashing.weigh(sample)
+    ordered = Counter(weights).most_common()
+    distinct = [sample.values[first[identity]] for identity, _ in ordered]
     places = hashing.route_all(distinct, key_map.beneath)
     ends = hashing.route_all(distinct, key_map) if key_map.is_nested else places
     for (identity, count), *found in zip(ordered, places, ends, strict=True):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.pictures import draw_map, draw_slots
 from rabbit_chx.analysis.report_parts import (
@@ -24,7 +25,6 @@ from rabbit_chx.analysis.report_parts import (
     span_text,
 )
 from rabbit_chx.analysis.simulation import possible_shares
-from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.publish_rates import PublishRates
@@ -50,6 +50,7 @@ from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
+from rabbit_chx.topology.nested import unfollowed_text
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -81,7 +82,8 @@ def exchange_facts(
     if not ring.ground.is_assumed:
         return facts
     remedy = know_rings({exchange: ring}, means)
-    return [*facts, ("not determined", Fix("the member of a key: ", remedy))]
+    what = "the member of a key: " if ring.direct.ground.is_assumed else "the shares: "
+    return [*facts, ("not determined", Fix(what, remedy))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,14 @@ class ShownExchange:
         keys: the binding keys of each member; empty over AMQP alone.
         rates: the publish rates of the exchange and its queues, and the queues that do not run.
         record: what is known about the record on the broker; empty over AMQP alone.
-        record_arguments: the record that this ring makes; None if it is assumed.
+        record_arguments: the record that this ring makes; if it is assumed, when and by whom that of the broker was written, and why it is
+            void; None without one.
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
         history: its rings by its records; None if they are not to be shown.
         cluster: the name of the broker's cluster.
         means: those of the user, if the ring is assumed.
+        unfollowed: the exchanges that do not hash, but pass its keys to or from others that hash; None over AMQP alone.
     """
 
     name: str
@@ -111,27 +115,29 @@ class ShownExchange:
     record: str = ""
     record_arguments: Mapping[str, Any] | None = None
     sharding: ShardedExchange | None = None
-    sample: SlotSample | None = None
+    sample: SlotLoad | None = None
     history: RingHistory | None = None
     cluster: str | None = None
     means: Means = field(default_factory=Means)
+    unfollowed: Sequence[str] | None = None
 
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
         """Return a live exchange with its shards; None if it has none."""
-        is_ring = live.type == HASH_EXCHANGE
+        is_ring, key_map = live.type == HASH_EXCHANGE, _map_of(live, sharding)
         return cls(
             live.name,
             live.vhost,
-            _map_of(live, sharding),
+            key_map,
             live.hash_arguments,
             grouped(live.bindings),
             live.publish_rates(),
             _record_text(live) if is_ring else "",
-            record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
+            _record(live) if is_ring else None,
             sharding,
             cluster=live.cluster,
             means=live.means if is_ring and live.ring.ground.is_assumed else Means(),
+            unfollowed=[] if key_map is None else live.unfollowed,
         )
 
     @classmethod
@@ -160,6 +166,7 @@ class ShownExchange:
             "" if found is None else f"of {found.about}",
             history=history if history.rings else None,
             means=evidence.means,
+            unfollowed=topology.nesting().unfollowed([name]),
         )
 
     @property
@@ -179,7 +186,7 @@ class ShownExchange:
         key_map, traffic = self.map, self.traffic or None
         yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
         if slots is not None:
-            load = None if sample is None else sample.load.messages
+            load = None if sample is None else sample.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
         elif self.map is not None and self.map.behind:
@@ -205,6 +212,7 @@ class ShownExchange:
                 "vhost": self.vhost,
                 "cluster": self.cluster,
                 "arguments": self.arguments,
+                "unfollowed": self.unfollowed,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,
                 "sample": self.sample and self.sample.counts,
@@ -218,6 +226,8 @@ class ShownExchange:
             yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
         if self.map is not None and self.map.sources:
             yield "keys", f"those that {listed([source.name for source in self.map.sources])} sends to it"
+        if self.unfollowed:
+            yield "not followed", unfollowed_text(self.unfollowed)
         if self.record:
             yield "record", self.record
         if self.rates.exchange is not None:
@@ -239,7 +249,7 @@ class ShownExchange:
             yield (
                 place,
                 None if self.map.slots is None else name_or_none(self.map.queue_of(place)),
-                () if self.keys is None or place is None else self.keys.get(place, ()),
+                None if self.keys is None else self.keys.get(place, ()) if place else (),
                 ranges.get(place, "") if is_known else None,
                 counts[place] if is_known else None,
                 as_known(shares.get(place, 0.0), is_known=not reached.ground.is_assumed)
@@ -322,11 +332,12 @@ class ShownExchange:
         sample, rates, load = self.sample, self.rates, None
         if sample is not None:
             counts = (
-                [sample.load.ends.get(place, 0)]
+                [sample.ends.get(place, 0)]
                 if places is None
-                else [sample.load.messages.get(each, 0) for each in places if each is not None]
+                else [sample.messages.get(each, 0) for each in places if each is not None]
             )
-            load = rounded(sum(map(sample.share, counts)))
+            is_known = place not in self.map.queues_behind(sample.ends) if self.map else True
+            load = rounded(sum(map(sample.share, counts))) if is_known else None
         if isinstance(place, str):
             backlog = rates.backlogs.get(place, _NO_BACKLOG)
             traffic = self.traffic.get(place) if rates.backlogs else None
@@ -453,6 +464,14 @@ def _history_parts(history: RingHistory) -> Iterator[Part]:
         yield Line(f"since the last record the ring is not determined: {history.doubt}")
 
 
+def _record(live: LiveExchange) -> Mapping[str, Any] | None:
+    """Return the record that a ring makes, or what is known about a void one."""
+    if live.ring.ground.is_certain:
+        return record_arguments(record_of(live))
+    void, stored = live.ring.ground.doubt, live.record
+    return None if stored is None else {"written": stored.written, "writer": stored.writer, "void": void}
+
+
 def _record_text(live: LiveExchange) -> str:
     """Return what is known about the record of a ring, and how to store one that fits."""
     stored = "none" if live.record is None else f"of {live.record.about}"
@@ -483,7 +502,7 @@ _SHARED = {
 _MEMBERS = {
     "destination": Shown("member", place_text),
     "queue": Shown("queue", sparse=True),
-    "weights": Shown("weight", " and ".join, number=True, sparse=True),
+    "weights": Shown("weight", lambda keys: " and ".join(keys or ()), number=True, sparse=True),
     "places": Shown("buckets", sparse=True, json=None),
     "buckets": Shown("count", number=True, sparse=True),
     **_SHARED,
@@ -546,7 +565,8 @@ def list_report(
         all_vhosts: whether the exchanges are those of all vhosts.
     """
     table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
-    parts: list[Part] = [table.for_people(rings)]
+    is_known = all(is_determined for *_, is_determined, _ in rings)
+    parts: list[Part] = [Data({"determined": is_known}), table.for_people(rings)]
     if not rings:
         parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
     if moduli:

@@ -294,12 +294,23 @@ class LiveExchange:
             MismatchError: the exchange is of another type.
             RingSourceError: a ring could not be read.
         """
+        own, nesting = self.own_map(), self._nesting
+        return own if nesting is None else nesting.follow(self.name, own)
+
+    @property
+    def unfollowed(self) -> list[str]:
+        """The exchanges that do not hash, but pass its keys to or from others that hash."""
+        return [] if self._nesting is None else self._nesting.unfollowed([self.name])
+
+    @cached_property
+    def _nesting(self) -> Nesting | None:
+        """The exchanges that hash behind it or before it; None if it is linked to no exchange."""
         own = self.own_map()
         into = self._api.get_list(
             "exchanges", self.vhost, self.name, "bindings", "destination", fields={"source?": str}
         )
         if not into and not any(isinstance(place, ExchangeRef) for place in own.destinations):
-            return own
+            return None
         queues = list_queues(self._api, self.vhost) if into else ()
         exchanges, bindings = self._behind
         read = ObjectSet(
@@ -311,7 +322,7 @@ class LiveExchange:
         maps: dict[str, KeyMap] = {self.name: own}
         nesting = Nesting(read, maps.get)
         maps |= self._read_maps([name for name in nesting.related(self.name) if name != self.name])
-        return nesting.follow(self.name, own)
+        return nesting
 
     def _read_maps(self, names: Sequence[str]) -> dict[str, KeyMap]:
         """Read the maps of other exchanges that hash, with one call of the ring source."""

@@ -44,6 +44,7 @@ from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings
@@ -86,6 +87,7 @@ class TopologyCheck:
         objects: the number of objects of the topology that were compared.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
         means: how the user may learn the order of a ring.
+        unfollowed: the exchanges that do not hash, between others that do: keys are not followed through them.
     """
 
     findings: tuple[Finding, ...]
@@ -95,10 +97,11 @@ class TopologyCheck:
     parked: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, bool] = field(default_factory=dict)
     without_ring: tuple[str, ...] = ()
-    rings: Mapping[str, HashRing] = field(default_factory=dict)
+    rings: Mapping[str, KeyMap] = field(default_factory=dict)
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     means: Means = field(default_factory=Means)
+    unfollowed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -165,7 +168,8 @@ def check(
         *(_unreadable_finding(name, wanted) for name in unreadable),
         *_find_all(context, rings, moduli),
     )
-    certain = [ring for ring in rings if not ring.ring.ground.is_assumed]
+    certain = [ring for ring in rings if not ring.key_map.members.ground.is_assumed]
+    guesses = _find_guesses(rings)
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
@@ -174,11 +178,19 @@ def check(
         {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
         _find_present(wanted, live),
         tuple(moduli),
-        {ring.name: ring.ring for ring in rings},
-        _why_all_unordered(context, rings),
+        guesses | {ring.name: ring.ring for ring in rings},
+        {name: guess.ground.doubt for name, guess in guesses.items()} | _why_all_unordered(context, rings),
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
         evidence_of(live).means,
+        tuple(context.nesting.unfollowed([*names, *moduli])),
     )
+
+
+def _find_guesses(rings: Iterable[CheckedExchange]) -> dict[str, KeyMap]:
+    """Return the rings on the way of keys whose order is not known, also of exchanges that are not checked."""
+    nested = (ring.key_map for ring in rings if ring.key_map.is_nested)
+    guesses = {name: guess.beneath for key_map in nested for name, guess in key_map.guesses.items()}
+    return {name: guess for name, guess in guesses.items() if guess.hashing.has_order}
 
 
 def _find_all(
@@ -187,7 +199,8 @@ def _find_all(
     """Yield the faults of the exchanges by themselves, and the differences from the topology."""
     live, wanted = context.live, context.wanted
     for ring in rings:
-        yield from (_unordered_findings if ring.ring.ground.is_assumed else _ring_findings)(ring)
+        is_guess = ring.key_map.members.ground.is_assumed
+        yield from (_unordered_findings if is_guess else _ring_findings)(ring)
         if ring.wanted is None:
             yield from other_binding_findings(ring)
     if context.compared is not None and not context.is_selected:
@@ -424,10 +437,11 @@ def _known_ring(live: LiveTopology, name: str) -> HashRing:
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield the faults of a ring that do not depend on its order, which is not known."""
+    """Yield the faults of a ring that do not depend on an order that is not known, which is its own, or that of an exchange before it."""
     for finding in _ring_findings(checked):
         is_of_ring = finding.kind in _OF_ORDER and finding.destination is None
-        if finding.kind in ("ghost-bucket", "hole", "unroutable-share") or is_of_ring:
+        is_of_ring |= finding.kind in ("ghost-bucket", "hole", "unroutable-share")
+        if is_of_ring and checked.ring.ground.is_assumed:
             continue
         if finding.share:
             message = Fix(finding.message, ", likely (the share is that of an assumed order)")

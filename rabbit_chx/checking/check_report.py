@@ -19,6 +19,7 @@ from rabbit_chx.planning.plan_value import count_kind
 from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.nested import unfollowed_text
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.words import listed, plural
@@ -96,6 +97,8 @@ class CheckReport:
         """The number of findings, and what was not looked at."""
         unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
         without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
+        if any(check.unfollowed for check in self.ended.values()):
+            without += ", without what keys that are not followed would show"
         return (f"{len(self.findings):,}" if self.findings else "none") + without
 
     @property
@@ -155,8 +158,11 @@ class CheckReport:
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]
-        objects = sum(check.objects for check in self.ended.values())
-        yield Data({"findings": findings, "rings": rings, "objects": objects})
+        objects = self.file and sum(check.objects for check in self.ended.values())
+        unfollowed = [name for check in self.ended.values() for name in check.unfollowed]
+        is_known = all(ring["determined"] for ring in rings)
+        yield Data({"determined": is_known, "findings": findings, "rings": rings})
+        yield Data({"objects": objects, "unfollowed": unfollowed})
         yield from self._shown(words)
 
     def _shown(self, words: Callable[[str], str]) -> Iterator[Block]:
@@ -170,6 +176,11 @@ class CheckReport:
                 ("checked", f"{self._count_checked()} against {against}"),
                 ("findings", self._count_found),
                 *(("order", text) for text in self._orders()),
+                *(
+                    ("not followed", unfollowed_text(check.unfollowed))
+                    for check in self.ended.values()
+                    if check.unfollowed
+                ),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ],

@@ -117,7 +117,7 @@ def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
         return f"at {place!s}, which does not exist"
     if checked.context.reach.leads_nowhere(str(getattr(place, "name", place))):
         return f"at {place!s}, which leads to no queue"
-    return f"at {place!s}, where a direct exchange passes only the keys of its bindings on"
+    return f"at {place!s}, behind which they end: at a direct exchange that is bound with other keys, or in a cycle of exchanges"
 
 
 def _find_filters(checked: CheckedExchange) -> Iterator[Finding]:

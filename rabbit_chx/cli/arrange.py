@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis import Finding, SlotLoad
 from rabbit_chx.analysis.report_parts import heaviest_keys, slot_name
-from rabbit_chx.analysis.slot_load import SlotSample
 from rabbit_chx.analysis.wording import rounded
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
@@ -46,7 +45,7 @@ class Balanced(NamedTuple):
     """The slots of an exchange, evened out by the load of a sample."""
 
     exchange: str
-    sample: SlotSample
+    sample: SlotLoad
     made: SlotBalance
 
 
@@ -99,7 +98,7 @@ class BalanceOptions:
         arguments = {name: str(value) for name, value in there.arguments.items()}
         sample = read_load(self.keys, arguments, table)
         with sign_of_life("balancing"):
-            made = balance(table, sample.load, self._weights(exchange), target=aim)
+            made = balance(table, sample, self._weights(exchange), target=aim)
         if made.moves and made.members(exchange.name) is None:
             raise InputError(
                 f"the ring of {exchange.name} has destinations other than the slots of a file, or a slot without a queue: bind and unbind "

@@ -7,7 +7,8 @@
 ``q1=1,q2=2``, ``q{1..10}=1``               bindings in bind order, without a broker
 ``modulus:q1=1,q2=2``                       those of an ``x-modulus-hash`` exchange
 ``super-stream:orders``                     a super stream of the broker; ``super-stream:s-0,s-1`` is its partitions
-``exchange:NAME``                           an exchange of the broker whose name looks like one of the others
+``ring:exchange:x=1,q1=1``                  bindings of which the first is one of an exchange
+``exchange:NAME``                           an exchange of the broker, whatever its name looks like
 ==========================================  ==========================================================================
 """
 
@@ -48,7 +49,7 @@ from rabbit_chx.routing import (
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import SHOW_FORMAT, ExchangeType, KeyMap
+from rabbit_chx.routing.key_map import SHOW_FORMAT, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.nested_map import NestedMap
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
-#: ``exchange:NAME=WEIGHT`` is a binding.
+#: What bindings have, and names of exchanges seldom.
 _WEIGHT = re.compile(r"=\d+(,|$)")
 
 
@@ -83,7 +84,7 @@ class RingArgument:
     """
 
     text: str
-    type: ExchangeType = HASH_EXCHANGE
+    type: str = HASH_EXCHANGE
     bindings: tuple[str, ...] = ()
     path: str | None = None
     exchange: str | None = None
@@ -137,15 +138,15 @@ class RingArgument:
 def parse_ring(text: str) -> RingArgument:
     """Return a RING as written, with the content of its file."""
     prefix, colon, rest = text.partition(":")
-    if colon and prefix == "modulus":
-        return RingArgument(text, MODULUS_EXCHANGE, _split(rest))
+    if (colon and prefix == "modulus") or (prefix == "ring" and "=" in rest):
+        return RingArgument(text, MODULUS_EXCHANGE if prefix == "modulus" else HASH_EXCHANGE, _split(rest))
     if colon and prefix == "super-stream":
         names = expand_ranges(_split(rest))
         if len(names) == 1 and "=" not in rest:
             return RingArgument(text, "super-stream", exchange=rest)
         pairs = (name if "=" in name else f"{name}={number}" for number, name in enumerate(names))
         return RingArgument(text, "super-stream", tuple(pairs))
-    if (name := exchange_named(text)) != text and not _WEIGHT.search(rest):
+    if (name := exchange_named(text)) != text:
         return RingArgument(text, exchange=name)
     if file := FILE_RING.fullmatch(text):
         with nullcontext() if file[1] == STDIN else naming_exchange(text):
@@ -215,13 +216,20 @@ class RingInput:
             say(Fix("not determined: ", self.doubt, "; --assume accepts the guess (exit code 0)"))
 
     @property
-    def type(self) -> ExchangeType:
+    def type(self) -> str:
         """The type of the exchange."""
         return self.source.hashing.exchange_type
 
     def under(self, rules: Release | None) -> RingInput:
         """Return this input under the rules of another release."""
         return self if rules is None else replace(self, source=self.source.with_release(rules))
+
+    @property
+    def direct(self) -> RingInput:
+        """This input for single keys, which are published to the exchange itself."""
+        source = self.source.direct
+        is_known = self.source.ground.is_assumed and not source.ground.is_assumed
+        return replace(self, source=source, doubt="" if is_known else self.doubt)
 
     def routed_by(self, routing: Routing | None) -> RingInput:
         """Return this input with the way in which clients route to a super stream."""
@@ -254,7 +262,7 @@ def say_ignored(
         known.add((destination, key))
 
 
-def _ring_of_bindings(type_: ExchangeType, bindings: tuple[str, ...], rules: Release | None) -> RingInput:
+def _ring_of_bindings(type_: str, bindings: tuple[str, ...], rules: Release | None) -> RingInput:
     pairs = tuple(parse_bindings(bindings))
     if type_ == MODULUS_EXCHANGE:
         return RingInput(ModulusHashExchange("offline", pairs, rules), {})
@@ -402,19 +410,18 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     source, means = live.key_map(), Means()
     arguments: Mapping[str, str] = {}
     faults: Mapping[ExchangeRef, str] = {}
-    unknown, subject = source.guesses, f"exchange {live.name!r}"
+    subject = f"exchange {live.name!r}"
     if live.type == HASH_EXCHANGE:
         arguments, faults = live.hash_arguments, live.slots.faults | live.dead_ends
         say_unrecorded(live)
         for fault in faults.values():
             say(fault)
         _say_findings(live.name, ring_findings(live.ring, live.bindings, live.alternate))
-        unknown = source.guesses if source.is_nested else {live.name: live.ring}
         subject = f"the ring of {subject}"
     doubt = ""
     if source.ground.is_assumed:
         means = live.means if live.type == HASH_EXCHANGE else means
-        doubt = Fix(f"{subject} is {source.ground}: ", know_rings(unknown, means))
+        doubt = Fix(f"{subject} is {source.ground}: ", know_rings({live.name: source}, means))
     return RingInput(
         source,
         arguments,

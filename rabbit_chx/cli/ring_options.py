@@ -56,21 +56,24 @@ class RingOptions:
                 )
 
     def read_only(self, ring: RingArgument) -> RingInput:
-        """Return the only ring of a command."""
+        """Return the only ring of a command, which routes single keys."""
         self.check(ring)
-        return self.read(ring, parse_release(self.release))
+        return self.read(ring, parse_release(self.release), is_direct=True)
 
-    def read(self, ring: RingArgument, rules: Release | None) -> RingInput:
-        """Return a ring under the rules of a release, or its own, and write warnings about it to stderr."""
+    def read(self, ring: RingArgument, rules: Release | None, *, is_direct: bool = False) -> RingInput:
+        """Return a ring under the rules of a release, or its own, and write warnings about it to stderr.
+
+        `is_direct`: no share is asked for, so the exchanges before it are left out.
+        """
         if ring.is_live and not self.broker.url:
             raise InputError(
                 f"{ring.text!r:.80} is taken for an exchange of a broker: pass --url amqp://user:password@host/vhost, or set AMQP_URL; without a broker "
-                "write a ring as q1=1,q2=2 or as a file, such as topology.toml or ring.json"
+                f"write a ring as {f'ring:{ring.text:.80}' if '=' in ring.text else 'q1=1,q2=2'} or as a file, such as topology.toml or ring.json"
             )
         moment = parse_past("--at", self.at)
         at = self.broker.live() if ring.is_live else None
         read = ring.read(at, self.broker.vhost or "/", rules, moment)
-        given = replace(read, is_accepted=self.assume)
+        given = replace(read.direct if is_direct else read, is_accepted=self.assume)
         given.warn()
         return given
 

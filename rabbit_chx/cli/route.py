@@ -12,7 +12,17 @@ from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
 from rabbit_chx.analysis.report_parts import source_as_json
 from rabbit_chx.analysis.route_report import Answer, answers_batch, route_report
-from rabbit_chx.cli.command import TEXT, Outcome, Rules, argument, command, option, options
+from rabbit_chx.cli.command import (
+    TEXT,
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    command,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.inputs import (
     STDIN,
     bound_destination,
@@ -121,18 +131,18 @@ def route(
 
     if sample is None:
         answers = [answer(key) for key in keys or ("",)]
-        is_lost = any(_is_lost(each, given) for each in answers)
+        verdicts = Counter(_verdict(each, given) for each in answers)
         return Outcome(
             route_report(source, answers, is_determined=given.is_determined, ending=given.about_past),
-            code_of(given, is_lost=is_lost),
+            _code_of(given, verdicts),
         )
     one_by_one = explain or message_parts or ring_exchange is None or source.is_nested
     in_batch = None if one_by_one else partial(_route_in_batch, given=given, ring=source, hashing=hashing)
     batches = _route(sample, answer, in_batch)
-    lost = Counter[bool]()
+    verdicts = Counter[str]()
     return Outcome(
-        batches=_count_lost(batches, given, lost),
-        finish=lambda: code_of(given, is_lost=lost[True] > 0),
+        batches=_count_verdicts(batches, given, verdicts),
+        finish=lambda: _code_of(given, verdicts),
     )
 
 
@@ -163,20 +173,37 @@ def _find_keys(
     return Outcome(Document("keys", [Data(fields), keys_found]), code_of(given))
 
 
-def _is_lost(answer: Answer, given: RingInput) -> bool:
-    """Return True if the message of an answer reaches no queue, or its slot is not bound to exactly one; a guess shows neither."""
+def _verdict(answer: Answer, given: RingInput) -> str:
+    """Return ``lost`` if the message of an answer reaches no queue, or its slot is not bound to exactly one; a guess shows neither.
+
+    ``open`` is an answer that needs more of the message than the key.
+    """
+    if answer.needs:
+        return "open"
     is_known = given.is_determined or given.is_accepted
-    return is_known and (bool(answer.fault) or given.loses([answer.place]))
+    return "lost" if is_known and (answer.fault or given.loses([answer.place])) else ""
 
 
-def _count_lost(batches: Iterable[list[Answer]], given: RingInput, lost: Counter[bool]) -> Iterator[Batch]:
+def _code_of(given: RingInput, verdicts: Counter[str]) -> ExitCode:
+    """Return the exit code of answers, and say how a message is described of which a key is not enough."""
+    if verdicts["open"]:
+        say(
+            "a key alone does not show the queue: describe the message with --header or --property; KEY is then its routing key"
+        )
+    code = code_of(given, is_lost=verdicts["lost"] > 0)
+    return code or (ExitCode.PARTLY if verdicts["open"] else code)
+
+
+def _count_verdicts(
+    batches: Iterable[list[Answer]], given: RingInput, verdicts: Counter[str]
+) -> Iterator[Batch]:
     ground = given.source.ground
     shared = {
         **({"provenance": ground.origin} if given.source.hashing.has_order else {}),
         **({"doubt": ground.doubt} if ground.doubt else {}),
     }
     for batch in batches:
-        lost.update(_is_lost(answer, given) for answer in batch)
+        verdicts.update(_verdict(answer, given) for answer in batch)
         yield answers_batch(batch, shared, is_determined=given.is_determined)
 
 

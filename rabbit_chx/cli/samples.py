@@ -21,8 +21,8 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.table_files import READERS, ColumnsOf, TableRows, check_columns, line_batches, shown_names
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis import SlotLoad
     from rabbit_chx.analysis.key_routing import Hashing, SampleBatch
-    from rabbit_chx.analysis.slot_load import SlotSample
 
 _FORMATS = {"": "text", ".txt": "text", ".log": "text", ".csv": "csv", ".parquet": "parquet"}
 #: All keys of a batch are in memory at once.
@@ -268,21 +268,20 @@ class StreamedSample:
                 raise
 
 
-def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) -> SlotSample:
+def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) -> SlotLoad:
     """Count the keys of a sample. The memory use does not grow with a file."""
+    from rabbit_chx.analysis import SlotLoad
     from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.analysis.slot_load import SlotLoad, SlotSample
 
     hashing = keys.hashing(Hashing(arguments.get("hash-header"), arguments.get("hash-property")))
     batches = StreamedSample(keys, hashing, key_map)
     with batches.name_errors():
         load = SlotLoad.of_keys(key_map, batches, hashing=hashing)
-    counted = int(sum(load.messages.values()))
-    if not counted:
+    if load.sent == load.nowhere:
         raise InputError(
             f"{keys.name} does not contain a key that reaches a member: pass a sample of the exchange's own keys"
         )
-    return SlotSample(load, counted + load.nowhere, keys.name)
+    return replace(load, source=keys.name)
 
 
 def keys_option(use: str) -> Any:  # a field's default

@@ -91,6 +91,8 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
+    nested = [ring.guesses if ring.is_nested else {name: ring} for name, ring in rings.items()]
+    rings = {name: ring for of_one in nested for name, ring in of_one.items()}
     beneath = {name: ring.beneath for name, ring in rings.items() if ring.hashing.has_order}
     if not beneath:
         is_super_stream = any(ring.kind == "super-stream" for ring in rings.values())

@@ -101,7 +101,8 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
     """Yield slices of all columns: at most `rows` messages and about 256 KiB of bodies at a time."""
     for name, values in columns.items():
         check_column(name, values)
-    if all(map(_can_be_sliced, columns.values())):
+    # A deque is a Sequence without slices.
+    if all(isinstance(values, (list, tuple)) or _is_arrow(values) for values in columns.values()):
         keys, bodies = len(columns["keys"]), len(columns["bodies"])
         if keys != bodies:
             raise InputError(
@@ -113,11 +114,6 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
         yield from _of_slices(tuple(columns.values()), rows)
     else:
         yield from _of_iterables(columns, rows)
-
-
-def _can_be_sliced(values: Any) -> bool:
-    # A deque is a Sequence without slices.
-    return isinstance(values, (list, tuple)) or _is_arrow(values)
 
 
 def _is_arrow(values: Any) -> bool:

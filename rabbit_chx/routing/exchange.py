@@ -21,7 +21,7 @@ from rabbit_chx.errors import ChannelClosedError
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
-from rabbit_chx.routing.key_map import check_key_map
+from rabbit_chx.routing.key_map import check_key_map, set_fields
 from rabbit_chx.routing.message import (
     AMQP_1_0,
     NO_KEYS,
@@ -174,11 +174,8 @@ class ConsistentHashExchange(HashExchange):
         check_key_map(ring)
         beneath = ring.beneath
         check_ring(beneath)
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "ring", beneath)
-        object.__setattr__(self, "slots", None if beneath is ring else ring)
-        object.__setattr__(self, "hashed_on", HashedOn.from_arguments(arguments))
+        slots, hashed_on = None if beneath is ring else ring, HashedOn.from_arguments(arguments)
+        set_fields(self, name=name, ring=beneath, slots=slots, hashed_on=hashed_on)
 
     @property
     def key_map(self) -> HashRing | SlotTable:
@@ -227,11 +224,12 @@ class ConsistentHashExchange(HashExchange):
                 is given and the exchange hashes the routing key, which every message has; nulls are both filled and missing; or aio-pika
                 cannot send a header of that name.
         """
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds
+        from rabbit_chx.routing.arrays.seeds import indices_of_seeds
 
-        seeds = arrays.ExchangeSeeds(
-            self.hashed_on,
-            self.ring.release,
+        seeds = ExchangeSeeds(
+            hashed_on=self.hashed_on,
+            release=self.ring.release,
             field_type=field_type,
             client=client,
             seed_of_message=self._seed_of_message,
@@ -241,7 +239,7 @@ class ConsistentHashExchange(HashExchange):
             return self.ring.indices(())  # raises an EmptyRingError
         key_map = self.key_map
         found = seeds.of_values(values, fill_null=fill_null, missing_nulls=missing_nulls)
-        return arrays.indices_of_seeds(found, key_map.index_of_bucket, key_map.bucket_count)
+        return indices_of_seeds(found, key_map.index_of_bucket, key_map.bucket_count)
 
     def destinations_for(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> NDArray[np.object_]:
         """Return the destination of each message, as an array of objects, None for a hole; otherwise as `indices`.
@@ -250,9 +248,9 @@ class ConsistentHashExchange(HashExchange):
             values: the hashed part of each message, as in `indices`.
             **how: the keyword arguments of `indices`.
         """
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import destinations_at
 
-        return arrays.destinations_at(self.indices(values, **how), self.destinations)
+        return destinations_at(self.indices(values, **how), self.destinations)
 
     def counts(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> dict[Place, int]:
         """Return the number of messages of each destination; holes, if any, under None; otherwise as `indices`.
@@ -261,9 +259,9 @@ class ConsistentHashExchange(HashExchange):
             values: the hashed part of each message, as in `indices`.
             **how: the keyword arguments of `indices`.
         """
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import counts_at
 
-        return arrays.counts_at(self.indices(values, **how), self.destinations)
+        return counts_at(self.indices(values, **how), self.destinations)
 
     def explain(
         self,

@@ -67,7 +67,7 @@ def seed_of(term: Term) -> int:
 
 def bucket_of_seed(seed: int, buckets: int) -> int:
     """Return the bucket of a seed: from the table of this bucket count if it is open, otherwise computed."""
-    table = table_of(buckets)
+    table = opened.get(buckets)
     if table is None:
         return _last_of_walk(seed, buckets)
     bucket: int = table.cells[seed]
@@ -104,11 +104,6 @@ class SeedTable:
 
     cells: memoryview
     unfilled: int
-
-
-def table_of(buckets: int) -> SeedTable | None:
-    """Return the table of a bucket count, or None if it is not open."""
-    return opened.get(buckets)
 
 
 def open_table(buckets: int) -> SeedTable:

@@ -10,9 +10,9 @@ import json
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.lazy_names import shown_by
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: The type of an exchange that hashes. A super stream, whose exchange is a direct one, counts as a type.
-ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
-KeyMapKind: TypeAlias = ExchangeType | Literal["slots"]
 #: The document of ``rabbit-chx show`` about an exchange, which has the fields of its map.
 SHOW_FORMAT = "rabbit-chx/show"
 _FORMAT_VERSION = 1
@@ -49,7 +46,7 @@ class KeyHash(ABC):
     """How the keys of a map are hashed to its buckets, and what reports call such a map.
 
     Attributes:
-        exchange_type: the type of the exchange.
+        exchange_type: the type of the exchange. A super stream, whose exchange is a direct one, counts as a type.
         title: what a report calls the map: a ring, or an exchange without one.
         article: the same with its article, for an error.
         json_field: the field of the map in a JSON document.
@@ -61,7 +58,7 @@ class KeyHash(ABC):
             right, and a restart may change it.
     """
 
-    exchange_type: ClassVar[ExchangeType]
+    exchange_type: ClassVar[str]
     title: ClassVar[str] = "exchange"
     article: ClassVar[str]
     json_field: ClassVar[str]
@@ -95,19 +92,27 @@ class KeyHash(ABC):
         """Return the bucket of each of these values, of so many buckets."""
         raise NotImplementedError
 
+    def hashes_of(self, keys: Iterable[Any], *, is_filled: bool) -> NDArray[np.uint32] | None:  # noqa: ARG002
+        """Return the hash of each key, of which the bucket is the remainder; None if keys are hashed one by one, or nulls are filled."""
+        return None
+
     def indices(
         self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
     ) -> NDArray[np.int32]:
-        """Return the index of the bucket of each key: one by one, each distinct key once."""
+        """Return the index of the bucket of each key: by arrays, or one by one, each distinct key once."""
         import numpy as np
 
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.keys import is_null, pieces
 
+        hashes = self.hashes_of(keys, is_filled=fill_null is not None)
+        if hashes is not None:
+            found: NDArray[np.int32] = np.frombuffer(index_of_bucket, np.int32)[hashes % np.uint32(buckets)]
+            return found
         known: dict[Any, int] = {}
         indices = []
-        for first, piece in arrays.pieces(keys):
+        for first, piece in pieces(keys):
             for position, given in enumerate(piece, first):
-                key = fill_null if fill_null is not None and arrays.is_null(given) else given
+                key = fill_null if fill_null is not None and is_null(given) else given
                 if not isinstance(key, (str, bytes)) or key not in known:
                     try:
                         bucket = self.bucket_of(key, buckets)
@@ -192,7 +197,7 @@ class KeyMap:
         return f"<{type(self).__name__} {self.provenance}, {self.hashing}, {len(self.buckets)} buckets>"
 
     @property
-    def kind(self) -> KeyMapKind:
+    def kind(self) -> str:
         """The kind; ``slots`` is a ring of type ``x-consistent-hash`` with slots."""
         return self.hashing.exchange_type if self.slots is None else "slots"
 
@@ -242,9 +247,27 @@ class KeyMap:
         return ()
 
     @property
+    def direct(self) -> KeyMap:
+        """The map of messages that are published to the exchange itself: that of single keys, which no exchange before it changes."""
+        return self
+
+    @property
     def behind(self) -> Mapping[ExchangeRef, KeyMap]:
         """The maps of the exchanges among its destinations that hash, too."""
         return {}
+
+    @property
+    def open_ends(self) -> Mapping[ExchangeRef, KeyMap]:
+        """The maps of the exchanges behind it at which single keys end, because these hash another value."""
+        return {}
+
+    def queues_behind(self, ends: Container[Place]) -> set[Place]:
+        """Return the queues that get an unknown part of some keys.
+
+        Args:
+            ends: the destinations of these keys, of which some may be `open_ends`.
+        """
+        return {queue for ref, hop in self.open_ends.items() if ref in ends for queue in hop.destinations}
 
     @property
     def guesses(self) -> Mapping[str, KeyMap]:
@@ -334,18 +357,18 @@ class KeyMap:
 
         `keys`, `fill_null` and the errors are those of `indices`.
         """
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import destinations_at
 
-        return arrays.destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
+        return destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
     def counts(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> dict[Place, int]:
         """Return the number of keys of each destination, in ring order; holes, if keys reach any, under None.
 
         `keys`, `fill_null` and the errors are those of `indices`.
         """
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import counts_at
 
-        return arrays.counts_at(self.indices(keys, fill_null=fill_null), self.destinations)
+        return counts_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
     def flows(self, after: KeyMap) -> Flows:
         """Return the exact share of the hashes of each ``(destination here, destination there)``, only those above 0.
@@ -530,11 +553,11 @@ class KeyMap:
         raise NotImplementedError
 
 
-def set_fields(key_map: KeyMap, **fields: object) -> None:
-    """Set the fields of a map that is being made."""
+def set_fields(made: object, **fields: object) -> None:
+    """Set the fields of a map or an exchange that is being made."""
     for name, value in fields.items():
         # dataclass(frozen=True) leaves no other way to set an attribute.
-        object.__setattr__(key_map, name, value)
+        object.__setattr__(made, name, value)
 
 
 def release_of_json(read: Mapping[str, Any]) -> Release:

@@ -37,8 +37,6 @@ from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MO
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
-    from array import array
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -75,24 +73,16 @@ class ModulusHash(KeyHash):
         self.refuse_unordered()
         return phash2(routing_keys) % buckets
 
-    def indices(
-        self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
-    ) -> NDArray[np.int32]:
-        """Return the index of the binding of each routing key, by arrays unless nulls are filled."""
-        import numpy as np
-
-        from rabbit_chx.routing import arrays
+    def hashes_of(self, keys: Iterable[Any], *, is_filled: bool) -> NDArray[np.uint32] | None:
+        """Return the hash of each routing key; None if nulls are filled."""
+        from rabbit_chx.routing.arrays.exchange_seeds import list_hashes
 
         self.refuse_unordered()
-        if fill_null is not None:
-            return KeyHash.indices(self, keys, index_of_bucket, buckets, fill_null)
-        hashes = arrays.list_hashes(keys, MAX_SHORTSTR) % np.uint32(_HASHES)
-        found: NDArray[np.int32] = np.frombuffer(index_of_bucket, np.int32)[hashes % np.uint32(buckets)]
-        return found
+        return None if is_filled else list_hashes(keys, MAX_SHORTSTR) % _HASHES
 
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two exchanges, of which each release orders the bindings. An exchange alone has shares in any order."""
-        from rabbit_chx.routing.arrays import ModuloFlows
+        from rabbit_chx.routing.arrays.modulo import ModuloFlows
 
         for hashing in (before.hashing, after.hashing):
             if before is not after and isinstance(hashing, ModulusHash):

@@ -112,10 +112,25 @@ class NestedMap(KeyMap):
         }
 
     @property
+    def open_ends(self) -> Mapping[ExchangeRef, NestedMap]:
+        """The maps of the exchanges behind it at which single keys end, because these hash another value."""
+        nodes = (self, *self.nodes())
+        return {
+            ref: hop for node in nodes for ref, hop in node.behind.items() if hop.hashed_on != node.hashed_on
+        }
+
+    @property
     def members(self) -> KeyMap:
         """The map to the destinations of the bindings."""
         own = self.outer.beneath
         return NestedMap(self.ref, own, self.arguments, None, self.sources) if self.sources else own
+
+    @property
+    def direct(self) -> KeyMap:
+        """The map of messages that are published to the exchange itself."""
+        if not self.sources:
+            return self
+        return NestedMap(self.ref, self.outer, self.arguments, self.behind) if self.behind else self.outer
 
     @property
     def exchange(self) -> HashExchange:

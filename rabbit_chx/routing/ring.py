@@ -105,29 +105,29 @@ class JumpHash(KeyHash):
         self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
     ) -> NDArray[np.int32]:
         """Return the index of the bucket of each key, by arrays."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import indices
 
-        return arrays.indices(keys, index_of_bucket, buckets, fill_null)
+        return indices(keys, index_of_bucket, buckets, fill_null)
 
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two rings, with or without slots."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import flows
 
         sides = [(side.destinations, side.index_of_bucket, side.bucket_count) for side in (before, after)]
-        return Flows(before.destinations, after.destinations, arrays.flows(*sides))
+        return Flows(before.destinations, after.destinations, flows(*sides))
 
     def values(self, bucket_counts: Iterable[int]) -> tuple[NDArray[np.uint32], int]:  # noqa: ARG002  # any ring tells them apart
         """Return the seeds, and their number."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import all_seeds
 
-        seeds = arrays.all_seeds()
+        seeds = all_seeds()
         return seeds, len(seeds)
 
     def buckets_of(self, values: NDArray[np.uint32], buckets: int) -> NDArray[np.unsignedinteger[Any]]:
         """Return the bucket of each seed."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import buckets_of_seeds
 
-        return arrays.buckets_of_seeds(values, buckets)
+        return buckets_of_seeds(values, buckets)
 
     def destinations_of(self, buckets: tuple[Place, ...]) -> tuple[Destination, ...]:
         """Return the destinations of a ring: each one once."""
@@ -404,9 +404,9 @@ class HashRing(KeyMap):
 
     def indices_of_all_seeds(self) -> NDArray[np.int32]:
         """Return the destination of each of the 2^21 seeds, as in `indices`; all -1 on an empty ring."""
-        from rabbit_chx.routing import arrays
+        from rabbit_chx.routing.arrays.seeds import indices_of_all_seeds
 
-        return arrays.indices_of_all_seeds(self.index_of_bucket)
+        return indices_of_all_seeds(self.index_of_bucket)
 
     def facts(self) -> tuple[str, ...]:
         """Return the origin, the rules and the size in words, for a report."""

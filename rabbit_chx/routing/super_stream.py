@@ -29,8 +29,6 @@ from rabbit_chx.routing.key_map import KeyHash, KeyMap, set_fields
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
-    from array import array
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -82,23 +80,15 @@ class StreamHash(KeyHash):
             return murmur3_x86_32(data, _SEED) % buckets
         return murmur3_x64_128(_utf_16(data), _SEED) % buckets
 
-    def indices(
-        self, keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
-    ) -> NDArray[np.int32]:
-        """Return the index of the partition of each routing key; by arrays, if ``java`` hashes and no nulls are filled."""
-        import numpy as np
+    def hashes_of(self, keys: Iterable[Any], *, is_filled: bool) -> NDArray[np.uint32] | None:
+        """Return the hash of each routing key, if ``java`` hashes and no nulls are filled."""
+        from rabbit_chx.routing.arrays.keys import murmur3_hashes
 
-        from rabbit_chx.routing import arrays
-
-        if self.name != "super-stream/java" or fill_null is not None:
-            return KeyHash.indices(self, keys, index_of_bucket, buckets, fill_null)
-        hashes = arrays.murmur3_hashes(keys, _SEED)
-        found: NDArray[np.int32] = np.frombuffer(index_of_bucket, np.int32)[hashes % np.uint32(buckets)]
-        return found
+        return None if is_filled or self.name != "super-stream/java" else murmur3_hashes(keys, _SEED)
 
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two super streams; an InputError if clients route by binding key, since any key may occur."""
-        from rabbit_chx.routing.arrays import ModuloFlows
+        from rabbit_chx.routing.arrays.modulo import ModuloFlows
 
         if self.bound is not None:
             raise InputError(

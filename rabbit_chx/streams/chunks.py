@@ -250,8 +250,6 @@ def _plain(chunk: Chunk) -> list[Piece] | None:
 
 def _cut(chunk: Chunk, ends: Places) -> list[Piece]:
     data, offset = chunk.data, chunk.offset
-    if len(data) <= _PIECE_BYTES:
-        return [chunk.piece(offset, chunk.records, data, ends)] if len(ends) else []
     found, first, begin = [], 0, 0
     while first < len(ends):
         last = max(int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")), first + 1)

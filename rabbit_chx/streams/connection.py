@@ -455,16 +455,14 @@ class StreamConnection(ServedConnection):
         content = name_field(stream) + texts_field(arguments, "the argument")
         self._request_ok(Key.CREATE, content, f"create stream {stream!r}", stream)
 
-    def create_super_stream(
-        self, super_stream: str, streams: Sequence[str], arguments: Mapping[str, str] = _NO_PROPERTIES
-    ) -> None:
+    def create_super_stream(self, super_stream: str, streams: Sequence[str]) -> None:
         """Create a super stream and its partitions, with the binding keys 0, 1 and so on; a MismatchError if it exists. From 3.13 on."""
         self._require_command(Key.CREATE_SUPER_STREAM, "3.13")
         content = (
             name_field(super_stream, "the super stream name")
             + array(name_field(stream) for stream in streams)
             + array(name_field(str(number), "the binding key") for number in range(len(streams)))
-            + texts_field(arguments, "the argument")
+            + array(())  # of arguments
         )
         action = f"create super stream {super_stream!r}"
         self._request_ok(Key.CREATE_SUPER_STREAM, content, action, super_stream)

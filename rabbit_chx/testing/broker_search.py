@@ -15,6 +15,8 @@ from rabbit_chx.testing.running_broker import RunningBroker, amqp_version, check
 
 #: The beginning of what the plugin says.
 PREFIX = "rabbit_chx: "
+#: The broker of the running test, which the pytest plugin sets.
+broker_of_test: RunningBroker | None = None
 _URL = "RABBIT_CHX_TEST_URL"
 _MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
 _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
@@ -119,28 +121,26 @@ def skip_unless_ci(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def give_up(failure: str, *, named: bool) -> NoReturn:
-    """Skip the running test in words that the plugin counts; fail it in CI, and where the broker was named."""
-    import pytest
-
-    if named:
-        pytest.fail(f"{PREFIX}{failure}", pytrace=False)
-    skip_unless_ci(f"{PREFIX}{failure}")
-
-
 def enter_or_give_up(
     stack: ExitStack,
     broker: AbstractContextManager[RunningBroker],
     *without: type[RabbitChxError],
     named: bool = False,
 ) -> RunningBroker:
-    """Return the broker of a block; `give_up` after one of these errors."""
+    """Return the broker of a block; after one of these errors skip the running test in words that the plugin counts.
+
+    In CI, and where the broker was named, the test fails.
+    """
+    import pytest
+
     try:
         return stack.enter_context(broker)
     except without as error:
-        failure = str(error)
+        failure = f"{PREFIX}{error}"
     # After the handler, so that pytest does not print the text of the error and of its causes, too.
-    give_up(failure, named=named)
+    if named:
+        pytest.fail(failure, pytrace=False)
+    skip_unless_ci(failure)
 
 
 def release_is_in(version: str, releases: str) -> bool:

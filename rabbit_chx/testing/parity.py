@@ -1,22 +1,39 @@
-"""A check that a real broker routes the keys of a topology as predicted."""
+"""A check that a real broker routes the keys of a topology as predicted.
+
+Only the exchanges that hash are applied in a vhost of their own, with the queues of their rings. Routing does not depend on the type, the
+arguments and the policies of a queue, so each is a classic queue without arguments, which keeps every message. Another exchange in a ring is
+replaced by a fanout with one queue, which gets every message of its buckets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Any
 
-from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.testing.running_broker import RunningBroker
-    from rabbit_chx.topology import Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.broker.facade import Broker
+from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.scratch import find_routes
+from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.planning.plan import plan
+from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.testing import broker_search
+from rabbit_chx.testing.running_broker import RunningBroker, temporary_vhost
+from rabbit_chx.topology import Topology
+from rabbit_chx.topology.objects.objects import (
+    HASH_EXCHANGE,
+    MODULUS_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+)
 
 _MOST_SHOWN = 20
-
-#: The broker of the running test, which the pytest plugin sets.
-broker_of_test: RunningBroker | None = None
 
 
 def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBroker | None = None) -> None:
@@ -38,13 +55,8 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
         RabbitChxError: the topology cannot be applied, or the broker does not answer.
     """
     __tracebackhide__ = True
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.broker import Broker
-    from rabbit_chx.testing.broker_search import enter_or_give_up
-    from rabbit_chx.testing.running_broker import temporary_vhost
-    from rabbit_chx.testing.trial import Trial
-
-    broker = broker or broker_of_test
+    of_test = broker_search.broker_of_test
+    broker = broker or of_test
     if broker is None:
         raise InputError("assert_parity has no broker: take chx_broker or chx_vhost, or pass broker=")
     values = list(keys)
@@ -52,38 +64,95 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
         raise InputError("assert_parity has no keys to compare: pass some")
     wrong: list[str] = []
     with ExitStack() as stack:
-        skipping = [InputError] if broker is broker_of_test else []  # as `chx_vhost` does
-        inside = enter_or_give_up(stack, temporary_vhost(broker), *skipping)
+        skipping = [InputError] if broker is of_test else []  # as `chx_vhost` does
+        inside = broker_search.enter_or_give_up(stack, temporary_vhost(broker), *skipping)
         connected = stack.enter_context(Broker(inside.url, inside.management_url))
-        trial = Trial(connected, ConnectionSettings.from_uri(inside.url), topology)
-        for exchange in trial.exchanges:
-            wrong += _mismatches(trial, exchange, values)
+        applied, places = _plain(topology)
+        connected.apply(plan(applied, connected.topology(), propose=False))
+        connection = stack.enter_context(closing(PikaConnection(ConnectionSettings.from_uri(inside.url))))
+        for exchange in filter(_hashes, applied.exchanges):
+            key_map = applied.key_map(exchange.name, connected.release)
+            wrong += _mismatches(connection, exchange, key_map, values, places)
     if wrong:
         raise AssertionError("\n".join([f"{broker.origin} routes otherwise than predicted:", *wrong]))
 
 
-def _mismatches(trial: Any, exchange: str, values: list[Any]) -> list[str]:
-    """Return a line for each of the first wrong keys, and one with the number of all."""
-    found = trial.find(exchange, values)
-    wrong = [
-        f"  exchange {exchange}, key {key!r:.80}: expected {_name(predicted)}, actual {_names(actual)}"
-        for key, predicted, actual in zip(values, trial.predict(exchange, values), found, strict=True)
-        if actual != (() if predicted is None else (predicted,))
-    ]
+def _mismatches(
+    connection: PikaConnection,
+    exchange: ExchangeDefinition,
+    key_map: KeyMap,
+    values: Sequence[Any],
+    places: Mapping[str, Place],
+) -> list[str]:
+    """Publish a message of each key; return a line for each of the first wrong ones, and one with the number of all."""
+    hashing = Hashing(exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property"))
+    found = find_routes(connection, exchange.name, hashing, values, places)
+    wrong = []
+    for key, place, actual in zip(values, hashing.route_all(values, key_map.outer), found, strict=True):
+        predicted = _follow(key_map, place, hashing.message(key))
+        if actual != (() if predicted is None else (predicted,)):
+            names = " and ".join(map(_name, actual)) or "no queue"
+            wrong.append(
+                f"  exchange {exchange.name}, key {key!r:.80}: expected {_name(predicted)}, actual {names}"
+            )
     if not wrong:
         return []
-    return [f" {len(wrong):,} of {len(values):,} keys of exchange {exchange}, first:", *wrong[:_MOST_SHOWN]]
+    of = f" {len(wrong):,} of {len(values):,} keys of exchange {exchange.name}, first:"
+    return [of, *wrong[:_MOST_SHOWN]]
 
 
-def _names(places: tuple[Place, ...]) -> str:
-    return " and ".join(map(_name, places)) or "no queue"
-
-
-def _name(place: Any) -> str:
-    from rabbit_chx.routing import ExchangeRef
-
+def _name(place: Place | Refused) -> str:
     if place is None:
         return "no queue"
-    if isinstance(place, ExchangeRef):
-        return f"exchange {place.name}"
-    return place if isinstance(place, str) else f"a refusal ({place.reason})"
+    return f"a refusal ({place.reason})" if isinstance(place, Refused) else str(place)
+
+
+def _follow(key_map: KeyMap, place: Place | Refused, message: dict[str, Any]) -> Place | Refused:
+    """Return where a message ends behind an exchange that hashes, too."""
+    if isinstance(place, Refused):
+        return place
+    try:
+        return key_map.end_of(place, message, is_whole=True)
+    except ChannelClosedError as error:
+        return Refused(str(error))
+
+
+def _plain(topology: Topology) -> tuple[Topology, dict[str, Place]]:
+    """Return the topology to apply, and the destination that each of its queues stands for."""
+    exchanges = [_without_settings(exchange) for exchange in topology.exchanges if _hashes(exchange)]
+    if not exchanges:
+        raise InputError(
+            f"the topology has no exchange of type {HASH_EXCHANGE} or {MODULUS_EXCHANGE} with a destination: there is nothing to compare"
+        )
+    hashing = {exchange.name for exchange in exchanges}
+    places = dict.fromkeys(place for exchange in exchanges for place in _destinations(exchange))
+    others = [place.name for place in places if isinstance(place, ExchangeRef) and place.name not in hashing]
+    stand_ins = {name: f"rabbit-chx.exchange.{number}" for number, name in enumerate(others)}
+    stands_for: dict[str, Place] = {place: place for place in places if isinstance(place, str)}
+    stands_for |= {queue: ExchangeRef(name) for name, queue in stand_ins.items()}
+    return Topology(
+        exchanges=(*exchanges, *(ExchangeDefinition(name, "fanout") for name in others)),
+        queues=tuple(map(QueueDefinition, stands_for)),
+        bindings=tuple(BindingDefinition(name, queue) for name, queue in stand_ins.items()),
+    ), stands_for
+
+
+def _hashes(exchange: ExchangeDefinition) -> bool:
+    return exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) and any(True for _ in _destinations(exchange))
+
+
+def _destinations(exchange: ExchangeDefinition) -> Iterable[Destination]:
+    yield from (member.destination for member in exchange.ring or exchange.members or ())
+    yield from exchange.queues or ()
+
+
+def _without_settings(exchange: ExchangeDefinition) -> ExchangeDefinition:
+    return ExchangeDefinition(
+        exchange.name,
+        exchange.type,
+        arguments={name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments},
+        ring=exchange.ring,
+        slots=exchange.slots,
+        members=exchange.members,
+        queues=exchange.queues,
+    )

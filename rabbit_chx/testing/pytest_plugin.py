@@ -283,11 +283,11 @@ def _chx_needs(request: pytest.FixtureRequest) -> Iterator[None]:
     if "chx_broker" not in request.fixturenames:
         yield
         return
-    from rabbit_chx.testing import parity
+    from rabbit_chx.testing import broker_search
 
-    parity.broker_of_test = request.getfixturevalue("chx_broker")
+    broker_search.broker_of_test = request.getfixturevalue("chx_broker")
     yield
-    parity.broker_of_test = None
+    broker_search.broker_of_test = None
 
 
 def _check(request: pytest.FixtureRequest, releases: str = "", reason: str = "") -> None:

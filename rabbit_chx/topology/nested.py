@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
@@ -60,6 +61,11 @@ class Starved(NamedTuple):
         )
 
 
+def unfollowed_text(names: Sequence[str]) -> str:
+    """Return what `Nesting.unfollowed` returns, with what it means."""
+    return f"keys through {listed(names)}, between exchanges that hash: shares behind are of all keys, and queues without a key are not found"
+
+
 class Nesting:
     """The exchanges of a topology that hash, with their links.
 
@@ -77,6 +83,8 @@ class Nesting:
             and (arguments := _hash_arguments(exchange)) is not None
         }
         self._into: dict[ExchangeRef, dict[str, None]] = {}
+        #: The sources of the exchanges that do not hash, through which keys are not followed.
+        self._others: dict[ExchangeRef, dict[str, None]] = {}
         if not self._hashing:
             return
         for exchange in objects.exchanges:
@@ -86,8 +94,9 @@ class Nesting:
 
     def _link(self, source: str, places: Iterable[object]) -> None:
         for place in places:
-            if isinstance(place, ExchangeRef) and place in self._hashing:
-                self._into.setdefault(place, {})[source] = None
+            if isinstance(place, ExchangeRef):
+                links = self._into if place in self._hashing else self._others
+                links.setdefault(place, {})[source] = None
 
     def related(self, name: str) -> list[str]:
         """Return the exchanges that hash and are linked to one, behind it or before it."""
@@ -103,6 +112,26 @@ class Nesting:
             waiting += [each for each in linked if each not in found]
             found |= dict.fromkeys(linked)
         return list(found)
+
+    def unfollowed(self, names: Iterable[str]) -> list[str]:
+        """Return the exchanges that do not hash, but pass keys between some exchanges and others that hash."""
+        hashing, found = {ref.name for ref in self._hashing}, {*names}
+
+        def passes(link: str, ends: Mapping[str, Collection[str]]) -> set[str]:
+            """Return the exchanges that hash at one side of another one, through others that do not."""
+            seen, waiting = {link}, [link]
+            while waiting:
+                new = {*ends.get(waiting.pop(), ())} - seen
+                seen |= new
+                waiting += new - hashing
+            return seen & hashing
+
+        into = {ref.name: sources for ref, sources in (*self._into.items(), *self._others.items())}
+        onward = grouped((source, name) for name, sources in into.items() for source in sources)
+        both = {ref.name: (passes(ref.name, into), passes(ref.name, onward)) for ref in self._others}
+        return [
+            name for name, (before, behind) in both.items() if before and behind and found & (before | behind)
+        ]
 
     def follow(self, name: str, own: KeyMap) -> KeyMap:
         """Return the map of an exchange to the queues; its own map if no exchange that hashes is behind it or before it."""

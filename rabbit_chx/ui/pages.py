@@ -165,8 +165,9 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         "found": found.document(),
     }
     if any(asked.keys):
-        document, answers = _route(shown.map, arguments, asked)
-        guess = "" if shown.is_determined else "likely "
+        key_map = shown.map.direct
+        document, answers = _route(key_map, arguments, asked)
+        guess = "likely " if key_map.ground.is_assumed else ""
         places = [(answer.key, f"{guess}{place_text(answer.place)}") for answer in answers]
         values |= {"routed": document, "places": places}
     if any(asked.added) or any(asked.removed) or asked.to_release:

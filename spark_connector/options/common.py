@@ -27,7 +27,7 @@ from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.options import COUNT, FLAG, SECONDS, TEXT, Option, ValueKind, one_of, options_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
-from rabbit_chx.streams.nodes import split_address, stream_settings
+from rabbit_chx.streams.nodes import node_addresses, stream_settings
 
 _T = TypeVar("_T")
 
@@ -187,18 +187,6 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _node_addresses(text: str) -> dict[str, str]:
-    addresses: dict[str, str] = _json_object(text)
-    for i, address in enumerate([*addresses, *addresses.values()]):
-        try:
-            split_address(address, needs_port=i >= len(addresses))
-        except ValueError:
-            raise InputError(
-                f"option 'addresses': {quote_text(str(address))} is not an address: map each advertised 'host:port' to the reachable one"
-            ) from None
-    return addresses
-
-
 def _ring(text: str) -> KeyMap:
     if not text.lstrip().startswith("{"):
         try:
@@ -222,7 +210,7 @@ def _ring(text: str) -> KeyMap:
 JSON_OBJECT = ValueKind("JSON object", parse=_json_object, write=json.dumps, texts="a JSON object")
 NODE_ADDRESSES = Option(
     "addresses",
-    replace(JSON_OBJECT, parse=_node_addresses),
+    replace(JSON_OBJECT, parse=lambda text: node_addresses(_json_object(text))),
     'reachable addresses by advertised ones: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
     {},
     spark="addresses",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 
 from pamqp import commands
 
@@ -14,32 +13,18 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, NotFoundError
 from rabbit_chx.publishing.encoder import exchange_name
 
-_HASHING = (HASH_EXCHANGE, MODULUS_EXCHANGE)
+HASHING_TYPES = (HASH_EXCHANGE, MODULUS_EXCHANGE)
 #: A type that each broker has.
 _BUILT_IN = "direct"
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeFacts:
-    """Properties of an exchange that AMQP reports.
+def inspect_exchange(
+    settings: ConnectionSettings, exchange: str, type_: str = HASHING_TYPES[0]
+) -> tuple[str | None, bool]:
+    """Return the type of an exchange, and whether it has an alternate exchange, over short connections; a NotFoundError if it does not exist.
 
-    Attributes:
-        type: the type; None if the user may not configure the exchange, since only a refused declaration reports it.
-        alternate_exchange: whether an argument of the exchange names an alternate exchange, which gets unroutable messages instead of the
-            publisher. One that a policy sets is not visible here.
-    """
-
-    type: str | None
-    alternate_exchange: bool
-
-    @property
-    def is_hashing(self) -> bool:
-        """True unless the type is known and is none that hashes."""
-        return self.type is None or self.type in _HASHING
-
-
-def inspect_exchange(settings: ConnectionSettings, exchange: str, type_: str = _HASHING[0]) -> ExchangeFacts:
-    """Return the properties of an exchange, over short connections; a NotFoundError if it does not exist.
+    The type is None if the user may not configure the exchange, since only a refused declaration reports it. An alternate exchange gets
+    unroutable messages instead of the publisher. One that a policy sets is not visible here.
 
     A passive declare checks only the name. A second declare reports the type; it changes nothing on an existing exchange, and of the
     differences the broker reports the type first (rabbitmq-server v4.3.0, rabbit_exchange.erl, assert_equivalence/6). If the user may not
@@ -58,7 +43,7 @@ def inspect_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
         try:
             connection.request(_DeclareAnyExchange(exchange=exchange, exchange_type=type_, durable=True))
         except AccessRefusedError:
-            return ExchangeFacts(None, alternate_exchange=False)
+            return None, False
         except MismatchError as cause:
             if match := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 found = match[1]
@@ -66,11 +51,11 @@ def inspect_exchange(settings: ConnectionSettings, exchange: str, type_: str = _
         except BrokerRefusedError as cause:
             # Without its plugin, the broker does not know the type. Some types need arguments.
             found = _BUILT_IN if "unknown exchange type" in str(cause) and type_ != _BUILT_IN else type_
-            if found == type_ and type_ in (*_HASHING, _BUILT_IN):
+            if found == type_ and type_ in (*HASHING_TYPES, _BUILT_IN):
                 cause.exchange = exchange
                 raise
     if found == type_:
-        return ExchangeFacts(type_, alternate_exchange)
+        return type_, alternate_exchange
     return inspect_exchange(settings, exchange, found)
 
 

@@ -19,7 +19,7 @@ from spark_connector.options.write_options import WriteOptions, check_mode, chec
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import check_report_path, write_whole
 from spark_connector.spark_errors import without_traceback
-from spark_connector.writing.exchange_check import check_queue, inspect_exchange
+from spark_connector.writing.exchange_check import HASHING_TYPES, check_queue, inspect_exchange
 from spark_connector.writing.stream_layout import call_with_retry, plan_layout
 from spark_connector.writing.write_plan import WritePlan
 
@@ -114,19 +114,21 @@ def check_broker(
         if options.queue:
             options.brokers.call_first_reachable(lambda to: check_queue(to, options.queue))
             return ()
-        facts = options.brokers.call_first_reachable(lambda to: inspect_exchange(to, options.exchange))
+        type_, has_alternate = options.brokers.call_first_reachable(
+            lambda to: inspect_exchange(to, options.exchange)
+        )
     except UnreachableError:
         if not patient:
             raise
         return ("the broker was not checked before the write: no address answered",)
-    if not facts.is_hashing and (needed := options.needs_hashing):
+    if type_ not in (None, *HASHING_TYPES) and (needed := options.needs_hashing):
         raise MismatchError(
-            f"exchange {options.exchange!r} is of type {facts.type}, and option {needed!r} needs x-consistent-hash or x-modulus-hash: "
+            f"exchange {options.exchange!r} is of type {type_}, and option {needed!r} needs x-consistent-hash or x-modulus-hash: "
             "name another exchange, or leave the option out",
             exchange=options.exchange,
         )
     notes: tuple[str, ...] = ()
-    if facts.alternate_exchange:
+    if has_alternate:
         effect = (
             ", and routing=client goes past both"
             if options.client_routing

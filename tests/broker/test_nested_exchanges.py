@@ -12,6 +12,7 @@ import pytest
 from bounded import until
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exchange_type import ExchangeType
 
 from rabbit_chx import Broker
 from rabbit_chx.routing import ExchangeRef
@@ -165,3 +166,65 @@ def test_the_commands_follow_keys_to_the_queues(
         "front.0.1",
         "front.1.0",
     }
+
+
+def test_what_a_key_does_not_determine_is_not_known(
+    managed: Broker,
+    vhost: RunningBroker,
+    channel: BlockingChannel,
+    answer: Callable[..., Any],
+) -> None:
+    """Behind an exchange that hashes another value, in another order, or does not hash, no answer is certain that is not."""
+    wanted = topology_of([(RING, 2, {}), (RING, 3, HEADER)])
+    managed.apply(plan(wanted, managed.topology()))
+    live = ("--url", vhost.url, "--management-url", str(vhost.management_url))
+    alone = answer("route", "front", "k", *live, code=3)
+    assert alone["determined"] is False
+    (told,) = alone["answers"]
+    assert told["destination"] is None
+    assert told["needs"].startswith("the header 'h', which exchange front.")
+    # A message without the header has a queue, too: all have the same value.
+    (told,) = answer("route", "front", "k", "--header", "other=1", *live)["answers"]
+    for _ in range(5):
+        channel.basic_publish("front", "k", b"", BasicProperties(headers={"other": "1"}))
+    queues = [queue.name for queue in wanted.queues]
+
+    def got(queue: str) -> int:
+        return channel.queue_declare(queue, passive=True).method.message_count or 0
+
+    until(lambda: sum(map(got, queues)) == 5, "all messages are in queues")
+    assert got(told["destination"]) == 5
+    shown = answer("show", "front", "--keys", "k-{0..99}", *live)
+    assert {row["load"] for row in shown["queues"]} == {None}
+    assert all(row["share"] for row in shown["queues"])
+    assert {row["queue"] for row in shown["heaviest"]} == {None}
+    compared = answer("compare", "front", "--keys", "k-{0..99}", *live)["sample"]["destinations"]
+    assert all(row["messages"] and "exchange" in row["destination"] for row in compared)
+
+
+def test_behind_an_order_that_is_not_known_and_an_exchange_that_does_not_hash(
+    managed: Broker,
+    vhost: RunningBroker,
+    channel: BlockingChannel,
+    answer: Callable[..., Any],
+) -> None:
+    managed.apply(plan(topology_of([(RING, 2, {})], "one"), managed.topology()))
+    managed.apply(plan(topology_of([(RING, 2, {})], "two"), managed.topology()))
+    live = ("--url", vhost.url, "--management-url", str(vhost.management_url))
+    channel.exchange_declare("before", RING, durable=True)  # type: ignore[arg-type]  # of a plugin
+    channel.exchange_declare("copies", ExchangeType("fanout"), durable=True)
+    for source, place in (("before", "one"), ("before", "copies"), ("copies", "two")):
+        channel.exchange_bind(place, source, "1")
+    behind = answer("show", "one", *live, code=3)
+    assert behind["determined"] is False
+    assert {row["share"] for row in behind["members"]} == {None}
+    routed = answer("route", "one", "x", *live)
+    assert routed["determined"] is True
+    assert routed["answers"][0]["destination"] in ("one.0", "one.1")
+    assert {one["exchange"]: one["determined"] for one in answer("check", "one", *live, code=3)["rings"]} == {
+        "before": False,
+        "one": True,
+    }
+    assert answer("show", "two", *live)["unfollowed"] == ["copies"]
+    checked = answer("check", "two", *live)
+    assert (checked["findings"], checked["unfollowed"]) == ([], ["copies"])

@@ -13,7 +13,7 @@ from found_broker import need
 from rabbit_chx import Topology
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import InputError
-from rabbit_chx.testing import NoBrokerError, RunningBroker, assert_parity, docker_broker, parity
+from rabbit_chx.testing import NoBrokerError, RunningBroker, assert_parity, broker_search, docker_broker
 
 if TYPE_CHECKING:
     RunPytest = Callable[..., str]
@@ -185,7 +185,7 @@ def test_nothing_to_compare_and_no_broker_are_errors(
     ):
         with pytest.raises(InputError, match=reason):
             assert_parity(topology, keys, broker=broker)
-    monkeypatch.setattr(parity, "broker_of_test", None)
+    monkeypatch.setattr(broker_search, "broker_of_test", None)
     with pytest.raises(InputError, match="take chx_broker"):
         assert_parity(shop, KEYS)
 

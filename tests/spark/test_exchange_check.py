@@ -9,7 +9,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.exchange_check import ExchangeFacts, inspect_exchange
+from spark_connector.writing.exchange_check import inspect_exchange
 from spark_connector.writing.preflight import check_broker
 
 pytestmark = pytest.mark.broker
@@ -19,12 +19,12 @@ def test_an_exchange_is_inspected_without_a_change(channel: BlockingChannel, vho
     settings = ConnectionSettings.from_uri(vhost_url)
     channel.exchange_declare("hashing", CHX, arguments={"hash-header": "h"}, auto_delete=True)
     channel.exchange_declare("(ä)", CHX, durable=True, arguments={"alternate-exchange": "amq.fanout"})
-    plain = ExchangeFacts("x-consistent-hash", alternate_exchange=False)
+    plain = "x-consistent-hash", False
     assert inspect_exchange(settings, "x") == inspect_exchange(settings, "hashing") == plain
-    assert inspect_exchange(settings, "(ä)").alternate_exchange
+    assert inspect_exchange(settings, "(ä)")[1]
     channel.exchange_declare("other", FANOUT, durable=True, arguments={"alternate-exchange": "amq.topic"})
-    assert inspect_exchange(settings, "other") == ExchangeFacts("fanout", alternate_exchange=True)
-    assert inspect_exchange(settings, "amq.topic").type == "topic"
+    assert inspect_exchange(settings, "other") == ("fanout", True)
+    assert inspect_exchange(settings, "amq.topic")[0] == "topic"
     for _ in range(2):  # the first look has not made it
         with pytest.raises(errors.NotFoundError, match="exchange 'nope' does not exist"):
             inspect_exchange(settings, "nope")

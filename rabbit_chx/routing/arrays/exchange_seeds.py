@@ -6,6 +6,7 @@ Text, bytes and integers are hashed as arrays; other header values one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +76,11 @@ _ZERO = np.uint32(0)
 Integers = np.int64 | np.uint64
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeSeeds:
     """Computes the seeds of many messages of one exchange.
 
-    Args:
+    Attributes:
         hashed_on: the hashed part of a message.
         release: the release whose rules apply.
         field_type: the wire type of bare header values; None for the type that the client chooses.
@@ -91,35 +93,32 @@ class ExchangeSeeds:
         NotDeterminedError: the release supports AMQP 1.0 only through a plugin.
     """
 
-    def __init__(
-        self,
-        hashed_on: HashedOn,
-        release: Release,
-        *,
-        field_type: FieldType | None,
-        client: Sender,
-        seed_of_message: Callable[[SentMessage], int],
-        seed_of_field: Callable[[AmqpField], int],
-    ) -> None:
-        if client == AMQP_1_0:
-            refuse_converted(release)
-            if field_type is not None:
+    hashed_on: HashedOn
+    release: Release
+    field_type: FieldType | None
+    client: Sender
+    seed_of_message: Callable[[SentMessage], int]
+    seed_of_field: Callable[[AmqpField], int]
+
+    def __post_init__(self) -> None:
+        if self.client == AMQP_1_0:
+            refuse_converted(self.release)
+            if self.field_type is not None:
                 raise InputError("a field type is of AMQP 0-9-1: for AMQP 1.0 pass Amqp10Values")
         else:
-            check_client(client)
-        if field_type is not None and hashed_on.kind != "header":
-            raise InputError(f"the exchange hashes the {hashed_on}: only a header's values have a field type")
-        self._hashed_on = hashed_on
-        self._name = hashed_on.name.decode(errors="replace")
-        self._release = release
-        self._field_type = field_type
-        self._client = client
-        self._seed_of_message = seed_of_message
-        self._seed_of_field = seed_of_field
+            check_client(self.client)
+        if self.field_type is not None and self.hashed_on.kind != "header":
+            raise InputError(
+                f"the exchange hashes the {self.hashed_on}: only a header's values have a field type"
+            )
+
+    @property
+    def _name(self) -> str:
+        return self.hashed_on.name.decode(errors="replace")
 
     def of_values(self, values: Iterable[Any], *, fill_null: Any, missing_nulls: bool) -> UInt32s:
         """Return the seed of each value; see :meth:`ConsistentHashExchange.indices`."""
-        kind, client = self._hashed_on.kind, self._client
+        kind, client = self.hashed_on.kind, self.client
         seed_of_null = self._seed_of_null(fill_null, missing=missing_nulls)
         if kind == "routing-key":
             return hashes(
@@ -130,37 +129,37 @@ class ExchangeSeeds:
             return _amqp10_seeds(values, self._amqp10_term, text=text, seed_of_null=seed_of_null)
         if kind == "property":
             return _property_seeds(values, self._name, client, seed_of_null=seed_of_null)
-        if client == "aio-pika" and len(self._hashed_on.name) > PAMQP_NAME_BYTES:
+        if client == "aio-pika" and len(self.hashed_on.name) > PAMQP_NAME_BYTES:
             raise InputError(
-                f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self._hashed_on}: use "
+                f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self.hashed_on}: use "
                 "a shorter name in hash-header"
             )
         return _header_seeds(
-            values, self._release, client, self._field_type, self._seed_of_field, seed_of_null=seed_of_null
+            values, self.release, client, self.field_type, self.seed_of_field, seed_of_null=seed_of_null
         )
 
     def _seed_of_null(self, fill: Any, *, missing: bool) -> SeedOfNull:
         """Return the function for the seed of a null; None if nulls are refused."""
-        kind = self._hashed_on.kind
+        kind = self.hashed_on.kind
         if missing and fill is not None:
             raise InputError("nulls are both filled and missing: pass fill_null or missing_nulls")
         if missing and kind == "routing-key":
             raise InputError("the exchange hashes the routing key, which no message lacks: pass fill_null")
         if missing:
-            return partial(self._seed_of_message, SentMessage())
+            return partial(self.seed_of_message, SentMessage())
         if fill is None:
             return None
         if kind == "routing-key":
             return partial(seed_of, short_string(fill, "fill_null"))
-        if self._client == AMQP_1_0:
+        if self.client == AMQP_1_0:
             return partial(seed_of, self._amqp10_term(fill))
         if kind == "property":
-            seed = self._seed_of_message(SentMessage(properties={self._name: fill}, client=self._client))
+            seed = self.seed_of_message(SentMessage(properties={self._name: fill}, client=self.client))
             return lambda: seed
-        return partial(self._seed_of_field, field_of_type(fill, self._field_type, self._client))
+        return partial(self.seed_of_field, field_of_type(fill, self.field_type, self.client))
 
     def _amqp10_term(self, value: object) -> Term:
-        return hashed_term(self._hashed_on.kind, self._name, value)
+        return hashed_term(self.hashed_on.kind, self._name, value)
 
 
 def _header_seeds(

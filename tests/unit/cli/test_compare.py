@@ -61,6 +61,25 @@ def test_a_limit_of_a_guess_is_not_determined(ran: Ran, tmp_path: Path) -> None:
     assert ran(*line, "--assume")[0] == 4
 
 
+NESTED = """
+[[exchanges]]
+name = "front"
+type = "x-consistent-hash"
+ring = [{ exchange = "behind" }, { queue = "last" }]
+"""
+
+
+def test_of_a_ring_with_others_behind_its_own_members_can_be_removed(ran: Ran, tmp_path: Path) -> None:
+    (tmp_path / "file.toml").write_text(NESTED + NAMED % "behind" + '[[queues]]\nname = "last"\n')
+    for wrong in ("other", "q1"):
+        code, _, errors = ran("compare", f"{tmp_path}/file.toml#front", "--remove", wrong)
+        assert (code, errors.partition(": ")[2].strip()) == (
+            2,
+            f"{wrong} does not have a bucket: pass one of exchange:behind, last",
+        )
+    assert ran("compare", f"{tmp_path}/file.toml#front", "--remove", "exchange:behind")[0] == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -75,7 +94,7 @@ def test_a_name_that_looks_like_two_values_is_refused(ran: Ran, words: tuple[str
     assert (code, "looks like several bindings" in errors) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["/Events/Metrics", "a=b", "orders.json"])
+@pytest.mark.parametrize("name", ["/Events/Metrics", "a=b", "a=1", "a=1,b=2", "ring:a=1", "orders.json"])
 @pytest.mark.parametrize(
     "words",
     [("route", "k"), ("compare",), ("check",), ("show",), ("export",), ("record",), ("repair", "--dry-run")],

@@ -133,7 +133,7 @@ def test_every_command_of_a_text_is_one_with_all_broker_options(command: Command
 
 #: Names of exchanges that look like other arguments.
 LIKE_OTHERS = [
-    "orders.json", "o.TOML", "a=b", "x/y.toml#z", "/Events/Metrics", "./o", "super-stream:x", "modulus:q=a", "exchange:o", "-", "-#o", "--help",
+    "orders.json", "o.TOML", "a=b", "a=1", "ring:a=1", "x/y.toml#z", "/Events/Metrics", "./o", "super-stream:x", "modulus:q=a", "exchange:o", "-", "-#o", "--help",
 ]  # fmt: skip
 
 

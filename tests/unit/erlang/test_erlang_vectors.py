@@ -14,7 +14,9 @@ import pytest
 from rabbit_chx.erlang import Atom, ErlangMap, phash2
 from rabbit_chx.erlang.hashing import exs1024_outputs, exs1024_uniform
 from rabbit_chx.erlang.terms import Term
-from rabbit_chx.routing import arrays, jump_consistent_hash
+from rabbit_chx.routing import jump_consistent_hash
+from rabbit_chx.routing.arrays.keys import hashes
+from rabbit_chx.routing.arrays.seeds import buckets_of_seeds
 from rabbit_chx.routing.jump import seed_of
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -64,7 +66,7 @@ def test_phash2_of_every_term_and_range() -> None:
 
 def test_arrays_hash_every_binary() -> None:
     rows = [row for row in PHASH2["terms"] if row["term"]["t"] == "bin"]
-    hashed = arrays.hashes([bytes.fromhex(row["term"]["hex"]) for row in rows])
+    hashed = hashes([bytes.fromhex(row["term"]["hex"]) for row in rows])
     assert hashed.tolist() == [row["h32"] for row in rows]
 
 
@@ -95,5 +97,5 @@ def test_jump_moves_at_each_link_of_the_chain_and_nowhere_else() -> None:
 def test_arrays_walk_every_seed(buckets: int) -> None:
     column = JUMP["ns"].index(buckets)
     seeds = np.array([int(row["seed"]) & SEED_BITS for row in JUMP["keys"]], np.uint32)
-    walked = arrays.buckets_of_seeds(seeds, buckets)
+    walked = buckets_of_seeds(seeds, buckets)
     assert walked.tolist() == [row["b"][column] for row in JUMP["keys"]]

@@ -43,14 +43,14 @@ FIGURES = {
     "isinstance on a key map": Figure(11, 12),
     "places that make or complete a KeyMapPlan": Figure(2, 2),
     "literals 'alternate-exchange'": Figure(1, 1),
-    "literals 'x-modulus-hash'": Figure(2, 1),
+    "literals 'x-modulus-hash'": Figure(1, 1),
     "literals '.slot.'": Figure(1, 1),
     "fields of KeyMapPlan": Figure(8, 10),
-    "fields of Comparison": Figure(9, 10),
+    "fields of Comparison": Figure(8, 10),
     "fields of BrokerFacts": Figure(8, 10),
-    "fields of RingRecord": Figure(10, 10),
-    "bodies above 40 lines": Figure(21, 15),
-    "lines of the longest body": Figure(63, 50),
+    "fields of RingRecord": Figure(7, 10),
+    "bodies above 40 lines": Figure(15, 15),
+    "lines of the longest body": Figure(48, 50),
 }
 
 

@@ -36,6 +36,7 @@ OVER_SEVERAL = {
 #: Sources without a unit module of their name, and where their tests are.
 TESTED_IN = {
     "rabbit_chx/analysis/compare_report.py": "unit/cli/test_transcripts.py",
+    "rabbit_chx/analysis/route_report.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/analysis/observations.py": "unit/broker/test_scratch_reports.py",
     "rabbit_chx/broker/message_carrier.py": "broker/test_message_carrier.py",
     "rabbit_chx/cli/applying.py": "unit/cli/test_apply.py",

@@ -166,3 +166,23 @@ def test_a_plain_topology_has_its_own_maps() -> None:
     back = Topology((ring("a", ExchangeRef("b"), "q"), ring("b", ExchangeRef("a"), "r")))
     assert back.key_map("a").shares()[None]  # a broker visits no exchange twice
     assert not starved(back)
+
+
+def test_behind_an_order_that_is_not_known_routes_are_certain_and_shares_are_not() -> None:
+    live = live_of(NESTED)
+    places = live.rings["front"].destinations
+    guess = HashRing.from_bindings([(place, 1) for place in places], provenance="assumed")
+    unread = live.with_rings({"front": guess})
+    behind = unread.key_map("mid.0")
+    assert behind.guesses.keys() == {"front"}
+    assert behind.ground.is_assumed
+    assert not behind.direct.ground.is_assumed
+    assert behind.direct.destination_for("k") == unread.rings["mid.0"].destination_for("k")
+    # The order on which the shares depend is asked for, and no share of a finding is certain.
+    lossy = replace(QUEUES[1], arguments={"x-expires": 1000})
+    found = check(replace(unread, queues=(QUEUES[0], lossy)), exchange="mid.0")
+    assert found.of_provenance("assumed") == ("front",)
+    assert found.unordered["front"] == guess.ground.doubt
+    assert not found.unroutable
+    assert found.findings
+    assert all(one.share is None and one.likely for one in found.findings)

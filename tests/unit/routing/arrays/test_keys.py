@@ -16,7 +16,8 @@ from naming import name_of
 
 from rabbit_chx.erlang.hashing import hash_binary
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.routing import ExchangeRef, HashRing, arrays
+from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing.arrays.keys import hashes
 
 RING = HashRing.from_buckets(["q1", "q2", "q2", None, ExchangeRef("x"), "q1", "q3"])
 HOSTILE = [
@@ -67,12 +68,12 @@ def test_fixed_size_binaries_agree_with_single_keys() -> None:
 def test_every_size_of_batch_agrees_with_single_keys(size: int) -> None:
     keys = [bytes([n % 256]) * (n % 30) for n in range(size)]
     answers = {key: hash_binary(key) for key in set(keys)}
-    assert arrays.hashes(keys).tolist() == [answers[key] for key in keys]
+    assert hashes(keys).tolist() == [answers[key] for key in keys]
 
 
 def test_keys_of_more_than_65535_blocks_agree_with_single_keys() -> None:
     keys = [b"k" * 12 * 65_536, b"k"]
-    assert arrays.hashes(keys).tolist() == [hash_binary(key) for key in keys]
+    assert hashes(keys).tolist() == [hash_binary(key) for key in keys]
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=40))
