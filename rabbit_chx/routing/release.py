@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass, field
-from functools import total_ordering
+from functools import cache, total_ordering
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.errors import InputError
@@ -145,17 +145,13 @@ def check_release(release: object) -> Release:
     return release
 
 
-_warned_of: set[str] = set()
-
-
+@cache
 def _warn_once(version: str) -> None:
-    if version not in _warned_of:
-        _warned_of.add(version)
-        warnings.warn(
-            f"RabbitMQ {version} is newer than the rules known here: it is taken to follow those of {NEWEST_COMPARED.version}; "
-            "update rabbit-chx, and compare with the broker until then",
-            stacklevel=3,
-        )
+    warnings.warn(
+        f"RabbitMQ {version} is newer than the rules known here: it is taken to follow those of {NEWEST_COMPARED.version}; "
+        "update rabbit-chx, and compare with the broker until then",
+        stacklevel=3,
+    )
 
 
 def _newest_patch(series: str) -> str:
