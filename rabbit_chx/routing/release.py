@@ -105,9 +105,10 @@ class Release:
             raise InputError(
                 f"RabbitMQ {version} cannot have the store {store!r}: it has {' or '.join(possible)}"
             )
+        by_default: Store = "khepri" if numbers >= _FIRST_WITH_KHEPRI_BY_DEFAULT else "mnesia"
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "version", version)
-        object.__setattr__(self, "store", store or _default_store(numbers))
+        object.__setattr__(self, "store", store or by_default)
         object.__setattr__(self, "store_known", store is not None or len(possible) == 1)
         object.__setattr__(self, "_parsed", parsed)
 
@@ -184,10 +185,6 @@ def _possible_stores(numbers: Numbers) -> tuple[Store, ...]:
     if numbers < _FIRST_WITH_KHEPRI:
         return ("mnesia",)
     return ("mnesia", "khepri") if numbers < _FIRST_WITHOUT_MNESIA else ("khepri",)
-
-
-def _default_store(numbers: Numbers) -> Store:
-    return "khepri" if numbers >= _FIRST_WITH_KHEPRI_BY_DEFAULT else "mnesia"
 
 
 def within(numbers: Numbers, since: Numbers, until: Numbers | None) -> bool:
