@@ -67,16 +67,16 @@ _SHAPES = {
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
     "shown": "exchange: text  vhost: text  determined: bool  likely?: object  cluster?: text?  whole?  destinations?: [place]?  name?: text  client?: text  routing?: text?  partitions?: [text]"
     "  binding_keys?: [text]  arguments: object?  unfollowed?: [text]?  record: object?  rate: number?"
-    "  members: [{destination: place queue: text? weights: [text] buckets: int? share: number? possible_share?: [number] load: number?"
+    "  members: [{destination: place queue: text? weights: [text]? buckets: int? share: number? possible_share?: [number] load: number?"
     " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number?"
     " traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  sample: {source: text messages: int nowhere: int}?"
-    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]  sharding?: sharding"
+    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]?  sharding?: sharding"
     "  history?: [{written: text began: text? writer: text? moved: number? members: int doubt: text?}]  not_determined_since?: text?",
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
     "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
-    "  missing: [text]  findings: [{kind: problem shards: [text] advice}]",
+    "  missing: [text]?  findings: [{kind: problem shards: [text] advice}]",
     "moves": "refused_before: int?  refused_after: int?  messages: matrix?  likely?: object"
     "  moves: [{key: text before: outcome after: outcome}]?",
     "upgraded": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
@@ -93,23 +93,23 @@ FORMATS = {
     " queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
     " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
     " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
-    "check": "findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? likely?: number advice}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]  objects?: int  unfollowed?: [text]",
+    "check": "determined?: bool  findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? likely?: number advice}]"
+    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
     " heaviest: [{key: text messages: int destination: place likely?: object}] likely?: object}?"
     "  change: {source shares: matrix? less: {arranged: number? slots: number?}? moves}?",
     "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
     " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
-    "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]"
-    "  parked: int?  ignored_entries: int  findings: [{kind: warning queues: [text] advice}]  order_not_checked: text?",
+    "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]?"
+    "  parked: int?  ignored_entries: int?  findings: [{kind: warning queues: [text] advice}]  order_not_checked: text?",
     "keys": "source  destination: place  determined: bool  keys: [text]?  likely?: object",
     "plan": "plan",
     "records": "vhost: text"
     "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
     "repair": "repaired",
     "repairs": "repairs: [repaired]",
-    "rings": "exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]?}]"
+    "rings": "determined: bool  exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]?}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
     "route": "source  determined: bool  answers: [answer]  at?: text  record?: {written: text writer: text}?",
     "row": "stream: text  offset: int  timestamp: text  key?: text?  key_base64?: text  value?: text?  value_base64?: text",
@@ -121,7 +121,7 @@ FORMATS = {
     "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
     "upgrade": "source: text  release: release  to_release: release  exchanges: [upgraded]",
     "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
-    "  findings: [{kind: finding destination: place share: number? advice}]  compared: int  mismatches: int"
+    "  findings: [{kind: finding destination: place share: number? advice}]  compared: int  mismatches: int?"
     "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]?  likely?: object"
     "  examples: [{key: text predicted: outcome found: place}]",
 }
@@ -159,7 +159,7 @@ _SAYS = {
     "pinned": "The exchanges whose members now list their slots.",
     "planned": "The number of changes of the plan.",
     "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
-    "possible_share": "The least and the greatest share, if the order of the bindings is not known.",
+    "possible_share": "The least and the greatest share, in any order of the listed bindings, if their order is not known: buckets without a binding, and bindings without a bucket, change it.",
     "provenance": "The source of the ring.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",
     "share": "The share of the keys, in a finding of those affected.",

@@ -11,7 +11,7 @@ from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotLoad
 from rabbit_chx.analysis.wording import place_text, rounded
 from rabbit_chx.fixes import Argument, Fix, joined
-from rabbit_chx.rendering.document import Document, Line, Part, Table
+from rabbit_chx.rendering.document import Data, Document, Line, Part, Table
 from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, as_known, to_json
 from rabbit_chx.routing import ExchangeRef
@@ -208,10 +208,10 @@ _HEAVY = {
 }
 
 
-def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Table:
+def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Part:
     """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
     if sample is None:
-        return Table.of(_HEAVY, (), key="heaviest").for_people(None)
+        return Data({"heaviest": None})
     rows = [
         (
             str(heavy.key),

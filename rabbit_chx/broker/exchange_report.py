@@ -96,7 +96,8 @@ class ShownExchange:
         keys: the binding keys of each member; empty over AMQP alone.
         rates: the publish rates of the exchange and its queues, and the queues that do not run.
         record: what is known about the record on the broker; empty over AMQP alone.
-        record_arguments: the record that this ring makes; None if it is assumed.
+        record_arguments: the record that this ring makes; if it is assumed, when and by whom that of the broker was written, and why it is
+            void; None without one.
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
         history: its rings by its records; None if they are not to be shown.
@@ -132,7 +133,7 @@ class ShownExchange:
             grouped(live.bindings),
             live.publish_rates(),
             _record_text(live) if is_ring else "",
-            record_arguments(record_of(live)) if is_ring and live.ring.ground.is_certain else None,
+            _record(live) if is_ring else None,
             sharding,
             cluster=live.cluster,
             means=live.means if is_ring and live.ring.ground.is_assumed else Means(),
@@ -248,7 +249,7 @@ class ShownExchange:
             yield (
                 place,
                 None if self.map.slots is None else name_or_none(self.map.queue_of(place)),
-                () if self.keys is None or place is None else self.keys.get(place, ()),
+                None if self.keys is None else self.keys.get(place, ()) if place else (),
                 ranges.get(place, "") if is_known else None,
                 counts[place] if is_known else None,
                 as_known(shares.get(place, 0.0), is_known=not reached.ground.is_assumed)
@@ -463,6 +464,14 @@ def _history_parts(history: RingHistory) -> Iterator[Part]:
         yield Line(f"since the last record the ring is not determined: {history.doubt}")
 
 
+def _record(live: LiveExchange) -> Mapping[str, Any] | None:
+    """Return the record that a ring makes, or what is known about a void one."""
+    if live.ring.ground.is_certain:
+        return record_arguments(record_of(live))
+    void, stored = live.ring.ground.doubt, live.record
+    return None if stored is None else {"written": stored.written, "writer": stored.writer, "void": void}
+
+
 def _record_text(live: LiveExchange) -> str:
     """Return what is known about the record of a ring, and how to store one that fits."""
     stored = "none" if live.record is None else f"of {live.record.about}"
@@ -493,7 +502,7 @@ _SHARED = {
 _MEMBERS = {
     "destination": Shown("member", place_text),
     "queue": Shown("queue", sparse=True),
-    "weights": Shown("weight", " and ".join, number=True, sparse=True),
+    "weights": Shown("weight", lambda keys: " and ".join(keys or ()), number=True, sparse=True),
     "places": Shown("buckets", sparse=True, json=None),
     "buckets": Shown("count", number=True, sparse=True),
     **_SHARED,
@@ -556,7 +565,8 @@ def list_report(
         all_vhosts: whether the exchanges are those of all vhosts.
     """
     table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
-    parts: list[Part] = [table.for_people(rings)]
+    is_known = all(is_determined for *_, is_determined, _ in rings)
+    parts: list[Part] = [Data({"determined": is_known}), table.for_people(rings)]
     if not rings:
         parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
     if moduli:

@@ -18,7 +18,7 @@ from rabbit_chx.amqp.replies import IF_RIGHT
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.broker.live_broker import Shape, shape_fault
 from rabbit_chx.connection.client_settings import server_name, tls_context
-from rabbit_chx.connection.failures import certificate_error
+from rabbit_chx.connection.failures import WITHOUT_TLS, certificate_error
 from rabbit_chx.connection.tokens import log_in_to_api
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -39,8 +39,6 @@ _NOT_ALLOWED = (
     f"policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more; {IF_RIGHT}"
 )
 #: The API's reason if another tag is required, and that tag.
-#: The reasons by which OpenSSL refuses an answer that is not one of TLS, by version.
-_WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
 _PLUGIN_FAILED, _NOT_FOUND = 500, 404
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
@@ -178,7 +176,7 @@ class Management:
                 if why.startswith("AMQP"):
                     remedy = "this is the port of AMQP; the management API has another one, 15672 by default"
                 why = "it does not begin as HTTP does"
-            if getattr(cause, "reason", None) in _WITHOUT_TLS:
+            if getattr(cause, "reason", None) in WITHOUT_TLS:
                 remedy = "this port answers without TLS: write http:// in place of https://"
             kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
             raise kind(

@@ -401,7 +401,7 @@ class ScratchReport:
             "determined": bool(self.found) and not self.doubt,
             "findings": findings,
             "compared": compared,
-            "mismatches": self.mismatches,
+            "mismatches": self.mismatches if compared else None,
             "heaviest_key": heaviest and {"key": heaviest[0], "share": heaviest[1]},
         }
         counts = [

@@ -17,8 +17,7 @@ from rabbit_chx.checking.check_records import (
     record_findings,
     why_order_unknown,
 )
-from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings
-from rabbit_chx.checking.check_slots import slot_findings
+from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings, slot_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.checking.difference_findings import (
@@ -45,6 +44,7 @@ from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings
@@ -97,7 +97,7 @@ class TopologyCheck:
     parked: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, bool] = field(default_factory=dict)
     without_ring: tuple[str, ...] = ()
-    rings: Mapping[str, HashRing] = field(default_factory=dict)
+    rings: Mapping[str, KeyMap] = field(default_factory=dict)
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     means: Means = field(default_factory=Means)
@@ -169,13 +169,7 @@ def check(
         *_find_all(context, rings, moduli),
     )
     certain = [ring for ring in rings if not ring.key_map.members.ground.is_assumed]
-    guesses = {
-        name: guess.beneath
-        for ring in rings
-        if ring.key_map.is_nested
-        for name, guess in ring.key_map.guesses.items()
-        if isinstance(guess.beneath, HashRing)
-    }
+    guesses = _find_guesses(rings)
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
@@ -190,6 +184,13 @@ def check(
         evidence_of(live).means,
         tuple(context.nesting.unfollowed([*names, *moduli])),
     )
+
+
+def _find_guesses(rings: Iterable[CheckedExchange]) -> dict[str, KeyMap]:
+    """Return the rings on the way of keys whose order is not known, also of exchanges that are not checked."""
+    nested = (ring.key_map for ring in rings if ring.key_map.is_nested)
+    guesses = {name: guess.beneath for key_map in nested for name, guess in key_map.guesses.items()}
+    return {name: guess for name, guess in guesses.items() if guess.hashing.has_order}
 
 
 def _find_all(

@@ -158,9 +158,11 @@ class CheckReport:
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]
-        objects = sum(check.objects for check in self.ended.values())
+        objects = self.file and sum(check.objects for check in self.ended.values())
         unfollowed = [name for check in self.ended.values() for name in check.unfollowed]
-        yield Data({"findings": findings, "rings": rings, "objects": objects, "unfollowed": unfollowed})
+        is_known = all(ring["determined"] for ring in rings)
+        yield Data({"determined": is_known, "findings": findings, "rings": rings})
+        yield Data({"objects": objects, "unfollowed": unfollowed})
         yield from self._shown(words)
 
     def _shown(self, words: Callable[[str], str]) -> Iterator[Block]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.checking.check_slots import list_slots_without_alternate, name_or_count, only
+from rabbit_chx.checking.check_rings import list_slots_without_alternate, name_or_count, only
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix

@@ -86,7 +86,7 @@ def compare(
     hash exchange of the file.
 
     The exit code is 4 if more keys move than --allow permits, or it is not known how many do, 1 if keys reach no queue, 3 if a ring or the
-    hashed value is assumed.
+    hashed value is assumed. Of a topology file with only --to-release it is 0 or 4.
     """
     first, other = parse_ring(ring), None if to is None else parse_ring(to)
     of_ring.check(first, *([] if other is None else [other]))

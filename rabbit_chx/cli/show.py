@@ -168,13 +168,10 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
     rings: list[Sequence[object]] = []
     moduli: list[tuple[str, str, int, int, str]] = []
     unrecorded: list[str] = []
-    is_known = True
     for vhost in vhosts:
         with live.in_vhost(vhost).open() as opened, sign_of_life("reading the broker"):
             topology = opened.topology()
-        rows = [*list_rings(vhost, topology)]
-        rings += rows
-        is_known &= all(is_determined for *_, is_determined, _ in rows)
+        rings += list_rings(vhost, topology)
         say_doubts(topology.rings)
         if names := read_without_record(topology):
             where = {"vhost": vhost} if all_vhosts else {}
@@ -182,5 +179,4 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
         moduli += list_moduli(vhost, topology)
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")
-    report = list_report(vhosts, rings, moduli, unrecorded=unrecorded, all_vhosts=all_vhosts)
-    return Outcome(report, ExitCode.DONE if is_known else ExitCode.PARTLY)
+    return _outcome(list_report(vhosts, rings, moduli, unrecorded=unrecorded, all_vhosts=all_vhosts))

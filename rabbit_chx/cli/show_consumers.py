@@ -125,13 +125,14 @@ def _names(at: BrokerAddresses, exchange: str, why: str) -> tuple[list[str], Liv
 
 def _roster(
     settings: ConnectionSettings, journal: str, queues: Iterable[Mapping[str, Any]]
-) -> tuple[Roster, int]:
-    """Return what `read_roster` does; empty if the journal is not given or cannot be read."""
+) -> tuple[Roster, int | None]:
+    """Return what `read_roster` does; empty if there is no journal, without a count if it cannot be read."""
     if any((queue["name"], queue.get("type")) == (journal, "stream") for queue in queues):
         try:
             return read_roster(settings, journal)
         except RabbitChxError as error:
             say(Fix(f"the journal {journal!r} cannot be read, so the last switch is not known: ", str(error)))
+            return Roster(), None
     return Roster(), 0
 
 

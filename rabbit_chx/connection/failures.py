@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+#: The reasons by which OpenSSL refuses an answer that is not one of TLS, by version.
+WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 #: OpenSSL's text when the peer rejects our certificate. With TLS 1.3 it arrives after the handshake.
 _OUR_CERTIFICATE = re.compile(
     "alert (certificate (required|unknown|expired|revoked)|unknown ca|bad certificate|unsupported certificate)"
@@ -180,7 +182,10 @@ def tls_error(
         return BrokerTimeoutError(
             f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
         )
-    return UnreachableError(f"{where}: TLS cannot be agreed on ({words or cause}): is it a TLS port?")
+    remedy, (plain, with_tls) = "is it a TLS port?", SCHEMES[settings.protocol]
+    if getattr(cause, "reason", None) in WITHOUT_TLS:
+        remedy = f"this port answers without TLS: write {plain}:// in place of {with_tls}://"
+    return UnreachableError(f"{where}: TLS cannot be agreed on ({words or cause}): {remedy}")
 
 
 #: The remedy by OpenSSL's code (x509_vfy.h): not yet valid, expired, and valid for another host name or address.

@@ -69,7 +69,7 @@ def group_report(
     queues: Sequence[ShownQueue],
     members: Sequence[MemberStatus],
     parked: int | None,
-    ignored_entries: int,
+    ignored_entries: int | None,
     findings: Sequence[Finding],
     has_group: bool,
     order_not_checked: str | None = None,
@@ -84,7 +84,7 @@ def group_report(
         queues: the queues.
         members: the members.
         parked: the number of messages in the parking queue; None without a parking queue.
-        ignored_entries: the number of entries of the journal that cannot be read.
+        ignored_entries: the number of entries of the journal that cannot be read; None if the journal cannot be.
         findings: the findings.
         has_group: whether a group was found, or its journal named; without one the findings about groups are left out.
         order_not_checked: why the traffic of the queues was not compared with their shares; None if it was.
@@ -95,17 +95,15 @@ def group_report(
     facts.append(("group", f"{plural(len(queues), 'queue')}, {seen}"))
     if not is_seen:
         facts.append(("consumers", _OF_OTHERS))
-    if parked is not None:
-        facts.append(("parked", plural(parked, "message")))
+    facts += [] if parked is None else [("parked", plural(parked, "message"))]
     facts += _facts_of_ignored(ignored_entries)
     listed = [finding_as_json(finding, queues=finding.names) for finding in findings]
-    left_out = []
-    if not (has_group and is_seen):
-        left_out.append(
-            f"those about a group, {'which is not visible' if has_group else 'since there is none'}"
-        )
-    if order_not_checked is not None:
-        left_out.append("those about traffic, since the order of the ring is not known")
+    of_group = "those about a group, " + ("which is not visible" if has_group else "since there is none")
+    of_traffic = "those about traffic, since the order of the ring is not known"
+    left_out = [
+        *([] if has_group and is_seen else [of_group]),
+        *([] if order_not_checked is None else [of_traffic]),
+    ]
     count = f"{len(findings) or 'none'} in {plural(len(queues), 'queue')}"
     parts: list[Part] = [
         Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
@@ -115,9 +113,11 @@ def group_report(
             for fix, alike in groupby(findings, key=lambda finding: finding.fix)
         ),
         Table.of(ShownQueue, queues, key="queues", total=True),
-        Table.of(MemberStatus, members, key="members").for_people(members),
-        Data({"parked": parked, "ignored_entries": ignored_entries, "findings": listed}),
-        Data({"order_not_checked": order_not_checked}),
+        Table.of(MemberStatus, members, key="members").for_people(members)
+        if is_seen
+        else Data({"members": None}),
+        Data({"parked": parked, "ignored_entries": ignored_entries}),
+        Data({"findings": listed, "order_not_checked": order_not_checked}),
     ]
     if members and all(queue.last_switch is None for queue in queues):
         parts.append(
@@ -125,9 +125,9 @@ def group_report(
                 "The last switch is not known: RabbitMQ does not store it, and the journal of the members was not read."
             )
         )
-    of_group = {"broker": address, "vhost": vhost, "group": exchange}
-    gauges = gauges_of(ShownQueue, [({**of_group, "queue": queue.name}, queue) for queue in queues])
-    counted = (_members_gauge(of_group, len(members)),) if is_seen else ()
+    labels = {"broker": address, "vhost": vhost, "group": exchange}
+    gauges = gauges_of(ShownQueue, [({**labels, "queue": queue.name}, queue) for queue in queues])
+    counted = (_members_gauge(labels, len(members)),) if is_seen else ()
     return Document("group", parts, (*gauges, *counted))
 
 
@@ -161,7 +161,7 @@ def stream_group_report(
     )
 
 
-def _facts_of_ignored(count: int) -> list[tuple[str, str]]:
+def _facts_of_ignored(count: int | None) -> list[tuple[str, str]]:
     return [("ignored", f"{plural(count, 'message')} of the journal that no group wrote")] if count else []
 
 

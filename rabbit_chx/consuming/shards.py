@@ -6,7 +6,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_seconds, check_whole
@@ -35,13 +35,6 @@ _MAX_PREFETCH = 65_535
 _MAX_SHARDS = 10_000
 
 HandleMessage: TypeAlias = "Callable[[ShardMessage], Awaitable[object]]"
-
-
-class ReadSharding(Protocol):
-    """Reads a sharded exchange, as `Broker.sharding` does."""
-
-    def __call__(self, exchange: str, /, *, counts: bool) -> ShardedExchange:
-        """Return the exchange with its shards."""
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -121,10 +114,6 @@ class _ConsumerBase(ABC):
     async def _find_queues(self, connection: ConsumingConnection) -> Mapping[str, str]:
         """Return the queue of each consumer that should run, by a name for the consumer."""
 
-    @abstractmethod
-    async def _check_consumers(self, connection: ConsumingConnection) -> None:
-        """Check the consumers after each lookup."""
-
     async def _connect(self) -> ConsumingConnection:
         try:
             from rabbit_chx.consuming.channels import ConsumingConnection
@@ -188,7 +177,6 @@ class _ConsumerBase(ABC):
             task = asyncio.create_task(consumer.run(channel, handle))
             task.add_done_callback(on_done)
             self._consumers[name] = consumer, task
-        await self._check_consumers(connection)
 
     def _handler_errors(self) -> list[BaseException]:
         done = [task for _, task in self._consumers.values() if task.done() and not task.cancelled()]
@@ -269,7 +257,11 @@ class ShardConsumer(_ConsumerBase):
     """
 
     def __init__(
-        self, url: str, exchange: str, sharding: ReadSharding, **options: Unpack[ConsumerOptions]
+        self,
+        url: str,
+        exchange: str,
+        sharding: Callable[..., ShardedExchange],
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__(url, exchange, **options)
         self._sharding = sharding
@@ -290,9 +282,6 @@ class ShardConsumer(_ConsumerBase):
             _log.info("consuming new shards: %s", ", ".join(new))
         self._queues = names
         return names
-
-    async def _check_consumers(self, connection: ConsumingConnection) -> None:
-        """Each shard has its consumer."""
 
 
 class PseudoQueueConsumer(_ConsumerBase):
@@ -340,7 +329,10 @@ class PseudoQueueConsumer(_ConsumerBase):
         idle = sum(not count for count in counts.values())
         return len(self.queues) + idle if self.queues else len(counts)
 
-    async def _check_consumers(self, connection: ConsumingConnection) -> None:
+    async def _start_consumers(
+        self, connection: ConsumingConnection, handle: HandleMessage, wake: asyncio.Event
+    ) -> None:
+        await super()._start_consumers(connection, handle, wake)
         counts = await self._consumer_counts(connection)
         idle = tuple(shard for shard, count in counts.items() if not count)
         if idle and idle != self.unconsumed:

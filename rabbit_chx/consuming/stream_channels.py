@@ -294,10 +294,6 @@ def _take_all(pieces: list[Piece]) -> list[Piece]:
     return moved
 
 
-class _Confirm(NamedTuple):
-    done: asyncio.Future[None]
-
-
 class _Begin(NamedTuple):
     start: OffsetSpec | None
 
@@ -323,7 +319,9 @@ class StreamChannel:
         self.subscribed: asyncio.Future[None] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._stop = threading.Event()
-        self._commands: queues.SimpleQueue[_Confirm | _Begin | _Done | None] = queues.SimpleQueue()
+        self._commands: queues.SimpleQueue[asyncio.Future[None] | _Begin | _Done | None] = (
+            queues.SimpleQueue()
+        )
         self._closed: Callable[[RabbitChxError | None], None] | None = None
         self._error: RabbitChxError | None = None
         self._stored: int | None = None  # what the broker has
@@ -348,7 +346,7 @@ class StreamChannel:
     async def confirm(self, generation: int | None) -> None:
         """Wait for a reply of the broker over this connection: this consumer was elected when the claim of this generation was read."""
         done = self._loop.create_future()
-        self._commands.put(_Confirm(done))
+        self._commands.put(done)
         await done
         self.confirmed = generation
 
@@ -506,12 +504,12 @@ class StreamChannel:
                 self._check_loop()
                 feed.poll(0.0)
                 continue
-            if not isinstance(command, _Confirm):
+            if not isinstance(command, asyncio.Future):
                 return command
             self._stored = feed.connection.query_offset(self._reading.group, self.stream)
             feed.poll(0.0)
             self._check_active(feed)
-            call_in(self._loop, _set_done, command.done)
+            call_in(self._loop, _set_done, command)
 
     def _check_loop(self) -> None:
         """Give up the stream if nobody handles its batches: the broker would leave it to this connection permanently."""

@@ -262,7 +262,11 @@ class KeyMap:
         return {}
 
     def queues_behind(self, ends: Container[Place]) -> set[Place]:
-        """Return the queues that get an unknown part of the keys with these ends, of which some may be `open_ends`."""
+        """Return the queues that get an unknown part of some keys.
+
+        Args:
+            ends: the destinations of these keys, of which some may be `open_ends`.
+        """
         return {queue for ref, hop in self.open_ends.items() if ref in ends for queue in hop.destinations}
 
     @property

@@ -48,8 +48,8 @@ class Guards:
         self, app: ASGIApp, hosts: Iterable[str] | None, token: str | None = None, allowed: Iterable[str] = ()
     ) -> None:
         self._app = app
-        self._allowed = {host.lower() for host in allowed}
-        self._hosts = None if hosts is None else {host.lower() for host in hosts}
+        self._allowed = {_canonical(host) for host in allowed}
+        self._hosts = None if hosts is None else {_canonical(host) for host in hosts}
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,4 +117,9 @@ def host_of(headers: Headers) -> str:
     text = headers.get("host", "").lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+    return _canonical(text.partition(":")[0])
+
+
+def _canonical(host: str) -> str:
+    """Return the name of a host in small letters; a name with a dot at its end is the same name."""
+    return host.lower().removesuffix(".")

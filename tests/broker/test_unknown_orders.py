@@ -73,6 +73,8 @@ NEEDS_NONE = "--consumers"
 #: What depends on the order, by its name in JSON, wherever it is; beside it stand guesses and bounds.
 OF_ORDER = {"moved", "moved_at_worst", "share", "skew", "matrix", "less", "moves", "slot"}
 BESIDE = ("likely", "likely_slot", "likely_fault", "at_most", "possible_share")
+#: What these commands do not look at without an order, or a sample.
+NOT_LOOKED_AT = {"show": ("heaviest", "sample"), "verify": ("heaviest_key",)}
 #: What only the bindings say, and what a file says.
 OF_BINDINGS = {"bindings", "slots", "sharding", "changes", "after", "handed_over", "sample", "history"}
 #: A share of the keys that people read, but for one that holds in any order: the ideal one, a span, a bound.
@@ -147,8 +149,17 @@ def certain_in(document: dict[str, Any], words: tuple[str, ...]) -> Iterator[str
     states = [each for each in walk(document) if isinstance(each, dict)]
     if NEEDS_NONE in words:
         yield from () if document["order_not_checked"] else ["nothing says that traffic was not compared"]
-    elif words[0] not in ("apply", "repair") and not any(each.get("determined") is False for each in states):
+        hidden = [
+            document["members"],
+            *(queue["active"] for queue in document["queues"] if queue["consumers"]),
+        ]
+        yield from (f"of consumers {each}" for each in hidden if (each is None) == document["determined"])
+    elif words[0] not in ("apply", "repair", "plan", "record") and document.get("determined") is not False:
         yield "nothing says that it is not determined"
+    if words[0] in NOT_LOOKED_AT:
+        yield from (
+            f"{name} = {document[name]}" for name in NOT_LOOKED_AT[words[0]] if document.get(name) is not None
+        )
     for each in states:
         yield from (f"{name} = {each[name]}" for name in OF_ORDER & each.keys() if each[name] is not None)
         if isinstance(each.get("buckets"), list):
@@ -201,12 +212,15 @@ def test_nothing_certain_is_said_about_an_order_that_is_not_known(
         bare_channel.queue_declare(queue, durable=True)
         bare_channel.queue_bind(queue, "o", weight)
     declare_slots(bare_channel, "events", 4, ("q1", "q2"))
+    bare_channel.basic_consume("q1", lambda *_: None)
     name = vhost.url.rpartition("/")[2]
     commands = Commands(files, monkeypatch, capsys)
     for number, tag in enumerate(TAGS):
         with user_of(vhost, name, tag) as environment, few_seeds():
             for each, (words, outputs) in enumerate(COMMANDS):
-                chosen = outputs if tag == "administrator" else (outputs[(number + each) % len(outputs)],)
+                chosen = (
+                    outputs if tag == "administrator" else ("json", outputs[(number + each) % len(outputs)])
+                )
                 for output in chosen:
                     commands.judge(environment, words, output)
     assert not commands.wrong, "\n".join(commands.wrong)

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, TypeAlias
 from rabbit_chx.amqp.delivery_limit import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.delivery_limit import delivery_limit_fault
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
-from rabbit_chx.checks import similar
+from rabbit_chx.checks import is_number, similar
 from rabbit_chx.grouping import grouped
 from rabbit_chx.routing.message import HASH_PROPERTIES
 from rabbit_chx.routing.release import NEWEST_COMPARED, Numbers, Release
 from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentValue
 from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject, fields_between
-from rabbit_chx.topology.objects.kinds import FLAG, STRING, Fault, Kind, choice, whole_number
+from rabbit_chx.topology.objects.kinds import FLAG, STRING, Fault, Kind, choice, kind_of, whole_number
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
@@ -54,31 +54,30 @@ _MAX_SEGMENT_BYTES = 3_000_000_000
 _MS = " (milliseconds)"
 
 
-def _max_age_fault(value: object) -> Fault | None:
-    if isinstance(value, str) and _MAX_AGE.fullmatch(value):
-        return None
-    return "the value must be a number with a unit: Y, M, D, h, m or s", 'write it as "7D"'
-
-
-def _shard_fault(value: object) -> Fault | None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
-        return None
-    return "the value must be a number from 0", "write the number of shards on each node, such as 4"
-
-
 _DENIED = (
     "RabbitMQ denies the deprecated feature queue_master_locator by default",
     "use x-queue-leader-locator",
 )
 _ANY = Kind("", lambda _: None)
-_FROM_0, _FROM_1, _MAX_AGES = whole_number(0), whole_number(1), Kind("", _max_age_fault)
+_FROM_0, _FROM_1 = whole_number(0), whole_number(1)
+_MAX_AGES = kind_of(
+    "",
+    lambda value: isinstance(value, str) and _MAX_AGE.fullmatch(value) is not None,
+    "a number with a unit: Y, M, D, h, m or s",
+    'write it as "7D"',
+)
 _LEADERS = choice("client-local", "balanced", "least-leaders", "random")
 _ALL_LEADERS = choice("client-local", "balanced", "least-leaders", "random", "min-masters")
 _MASTERS = choice("client-local", "min-masters", "random")
 _OVERFLOWS = choice("drop-head", "reject-publish", "reject-publish-dlx")
 _STRATEGIES = choice("at-most-once", "at-least-once")
 _MODES = choice("default", "lazy")
-_SHARDS = Kind("", _shard_fault)
+_SHARDS = kind_of(
+    "",
+    lambda value: is_number(value) and value >= 0,
+    "a number from 0",
+    "write the number of shards on each node, such as 4",
+)
 _SEGMENTS, _FILTERS = whole_number(0, _MAX_SEGMENT_BYTES), whole_number(16, 255)
 _CQ, _CQS, _ALL = ("classic", "quorum"), ("classic", "quorum", "stream"), ("all",)
 
@@ -398,30 +397,20 @@ def limit_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
         yield Found(f"arguments.{DELIVERY_LIMIT}", queue.arguments[DELIVERY_LIMIT], *fault)
 
 
-class IgnoredArgument(NamedTuple):
-    """An argument without effect.
-
-    Attributes:
-        reason: why it has none, as a clause; empty if RabbitMQ does not know it.
-        meant: the argument with the most similar name that has an effect there; None if no name is similar.
-    """
-
-    name: str
-    reason: str
-    meant: str | None
-
-
 def find_ignored_arguments(
     declared: ExchangeDefinition | QueueDefinition, release: Release | None
-) -> list[IgnoredArgument]:
+) -> list[tuple[str, str, str | None]]:
     """Return the arguments that a broker of this release accepts, and that change nothing; if `release` is None, those of every release.
+
+    Each has the clause that says why, empty if RabbitMQ does not know it, and the argument with the most similar name that has an effect
+    there, if one is similar.
 
     Exchanges and queues of plugins' types are left out if their arguments are not in the tables.
     """
     if release is None:
         of_each = [find_ignored_arguments(declared, each) for each in MEASURED]
-        in_all = set.intersection(*({found.name for found in each} for each in of_each))
-        return [found for found in of_each[-1] if found.name in in_all]
+        in_all = set.intersection(*({name for name, _, _ in each} for each in of_each))
+        return [found for found in of_each[-1] if found[0] in in_all]
     known = (
         _effective_of_exchange(declared)
         if isinstance(declared, ExchangeDefinition)
@@ -430,7 +419,7 @@ def find_ignored_arguments(
     if known is None:
         return []
     return [
-        IgnoredArgument(name, _reason(name, declared, release), _meant(name, known))
+        (name, _reason(name, declared, release), _meant(name, known))
         for name in declared.arguments
         if name not in known and name not in _PLUGIN_ARGUMENTS
     ]
@@ -447,20 +436,16 @@ def find_ignored(
         for found in find_ignored_arguments(declared, release)
     )
     broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
-    for (kind, found), names in alike.items():
+    for (kind, (argument, reason, meant)), names in alike.items():
         subject = (
             f"{kind} {names[0]} has"
             if len(names) == 1
             else f"{len(names):,} {kind}s ({listed(names, FEW)}) have"
         )
-        fix = (
-            f"did you mean {found.meant}?"
-            if found.meant
-            else "set what it is meant for in another way, or remove it"
-        )
+        fix = f"did you mean {meant}?" if meant else "set what it is meant for in another way, or remove it"
         yield (
             names,
-            f"{subject} the argument {found.name}, which {broker} ignores{found.reason and f' ({found.reason})'}",
+            f"{subject} the argument {argument}, which {broker} ignores{reason and f' ({reason})'}",
             fix,
         )
 

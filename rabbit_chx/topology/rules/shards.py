@@ -93,10 +93,12 @@ class ShardedExchange:
     release: Release
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """The shards of the policy on running nodes that do not exist; empty if the nodes are not known."""
+    def missing(self) -> tuple[str, ...] | None:
+        """The shards of the policy on running nodes that do not exist; None if the nodes are not known."""
+        if self.nodes is None:
+            return None
         existing = {shard.name for shard in self.shards}
-        wanted = shard_names(self.name, self.nodes or (), self.shards_per_node)
+        wanted = shard_names(self.name, self.nodes, self.shards_per_node)
         return tuple(name for name in wanted if name not in existing)
 
     @property

@@ -50,7 +50,7 @@ def reveal_unknown_authority(client: socket.socket) -> None:
         ("amqp", lambda client: client.recv(100) and client.recv(100), errors.BrokerTimeoutError, "not open within 0.3 s"),
         ("amqp", lambda client: client.recv(100) and client.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"), errors.UnreachableError, "is AMQP 0-9-1 spoken there"),
         ("amqp", lambda client: client.recv(100), errors.UnreachableError, "starting behind a proxy, such as Docker's, closes connections like this: try again"),
-        ("amqps", lambda client: client.recv(1000) and client.send(b"AMQP\0\0\x09\x01"), errors.UnreachableError, "is it a TLS port"),
+        ("amqps", lambda client: client.recv(1000) and client.send(b"AMQP\0\0\x09\x01"), errors.UnreachableError, "this port answers without TLS: write amqp:// in place of amqps://"),
         ("amqps", reveal_unknown_authority, errors.UnreachableError, "certificate is not accepted.*cacertfile"),
         ("amqp", None, errors.UnreachableError, r"amqp://u:\*\*\*@127.0.0.1:\d+/%2F: no server answers there .*refused"),
         ("amqp", "no-such-host.invalid", errors.UnreachableError, "cannot be resolved"),

@@ -61,6 +61,25 @@ def test_a_limit_of_a_guess_is_not_determined(ran: Ran, tmp_path: Path) -> None:
     assert ran(*line, "--assume")[0] == 4
 
 
+NESTED = """
+[[exchanges]]
+name = "front"
+type = "x-consistent-hash"
+ring = [{ exchange = "behind" }, { queue = "last" }]
+"""
+
+
+def test_of_a_ring_with_others_behind_its_own_members_can_be_removed(ran: Ran, tmp_path: Path) -> None:
+    (tmp_path / "file.toml").write_text(NESTED + NAMED % "behind" + '[[queues]]\nname = "last"\n')
+    for wrong in ("other", "q1"):
+        code, _, errors = ran("compare", f"{tmp_path}/file.toml#front", "--remove", wrong)
+        assert (code, errors.partition(": ")[2].strip()) == (
+            2,
+            f"{wrong} does not have a bucket: pass one of exchange:behind, last",
+        )
+    assert ran("compare", f"{tmp_path}/file.toml#front", "--remove", "exchange:behind")[0] == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [

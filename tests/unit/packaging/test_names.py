@@ -36,6 +36,7 @@ OVER_SEVERAL = {
 #: Sources without a unit module of their name, and where their tests are.
 TESTED_IN = {
     "rabbit_chx/analysis/compare_report.py": "unit/cli/test_transcripts.py",
+    "rabbit_chx/analysis/route_report.py": "unit/cli/test_transcripts.py",
     "rabbit_chx/analysis/observations.py": "unit/broker/test_scratch_reports.py",
     "rabbit_chx/broker/message_carrier.py": "broker/test_message_carrier.py",
     "rabbit_chx/cli/applying.py": "unit/cli/test_apply.py",
@@ -48,7 +49,6 @@ TESTED_IN = {
     "rabbit_chx/streams/messages.py": "unit/streams/test_rows.py",
     "rabbit_chx/checking/check_queues.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/checking/check_records.py": "unit/broker/test_recording.py",
-    "rabbit_chx/checking/check_slots.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/checking/checked_exchange.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/checking/difference_findings.py": "unit/checking/test_stored_checks.py",
     "rabbit_chx/planning/resuming.py": "unit/broker/test_recording.py",

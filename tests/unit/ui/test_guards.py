@@ -25,7 +25,9 @@ def test_only_reading_is_a_method(method: str) -> None:
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("host", ["localhost:8720", "LOCALHOST", "127.0.0.1:1", "[::1]:8720"])
+@pytest.mark.parametrize(
+    "host", ["localhost:8720", "LOCALHOST", "localhost.:8720", "127.0.0.1:1", "[::1]:8720"]
+)
 def test_the_names_of_this_server_are_answered(host: str) -> None:
     assert client().get("/", headers={"Host": host}).text == "shown"
 
@@ -43,8 +45,9 @@ def test_a_server_for_other_machines_has_addresses_and_its_own_name() -> None:
 
 @pytest.mark.parametrize("hosts", [HERE, None])
 def test_the_name_of_a_proxy_is_one_that_is_allowed(hosts: tuple[str, ...] | None) -> None:
-    behind = client(hosts, allowed=("Rings.Example.com",))
-    assert behind.get("/", headers={"Host": "rings.example.com:443"}).text == "shown"
+    behind = client(hosts, allowed=("Rings.Example.com.", "other.example"))
+    for host in ("rings.example.com:443", "rings.example.com.", "other.example."):
+        assert behind.get("/", headers={"Host": host}).text == "shown"
     other = behind.get("/", headers={"Host": "other.example.com"})
     assert (other.status_code, "start ui with --allowed-host" in other.text) == (421, True)
     assert behind.get("/", headers={"Host": "localhost"}).text == "shown"
