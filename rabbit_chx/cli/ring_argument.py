@@ -166,7 +166,7 @@ def naming_exchange(text: str) -> Iterator[None]:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
+    return tuple(part.strip() for part in re.split(r",(?![^{}]*})", text))  # not within braces
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import calendar
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import repeat
 from operator import add, index
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -355,17 +356,8 @@ PROPERTY_NAMES: tuple[str, ...] = tuple(_ENCODERS)
 # -- whole messages
 
 
-class _Pieces(dict["Any", bytes]):
-    """A cache that makes each missing piece."""
-
-    def __init__(self, make: Callable[[Any], bytes]) -> None:
-        self._make = make
-
-    def __missing__(self, key: object) -> bytes:
-        if len(self) >= _KEPT_LENGTHS:
-            self.clear()
-        self[key] = piece = self._make(key)
-        return piece
+#: Caches the pieces that a function makes.
+_cached = lru_cache(_KEPT_LENGTHS)
 
 
 def exchange_name(exchange: str) -> bytes:
@@ -401,12 +393,12 @@ class Encoder:
         self._by_key_length = tuple(
             FRAME_END + publish_head(channel, exchange, n) for n in range(MAX_SHORTSTR + 1)
         )
-        self._by_exchange = _Pieces(lambda route: FRAME_END + publish_head(channel, *route))
-        self._by_properties_length = _Pieces(lambda n: header_head(channel, n, mandatory=mandatory))
-        self._body_size = _Pieces(body_size)
-        self._body_head = _Pieces(lambda n: body_head(channel, n, chunk))
-        before = self._by_properties_length[len(properties)]
-        self._by_body_length = _Pieces(
+        self._by_exchange = _cached(lambda route: FRAME_END + publish_head(channel, *route))
+        self._by_properties_length = _cached(lambda n: header_head(channel, n, mandatory=mandatory))
+        self._body_size = _cached(body_size)
+        self._body_head = _cached(lambda n: body_head(channel, n, chunk))
+        before = self._by_properties_length(len(properties))
+        self._by_body_length = _cached(
             lambda n: before + body_size(n) + properties + body_head(channel, n, chunk)
         )
 
@@ -439,16 +431,16 @@ class Encoder:
         key_lengths = map(len, rows.keys)
         if rows.exchanges is None:
             return map(self._by_key_length.__getitem__, key_lengths)
-        return map(self._by_exchange.__getitem__, zip(rows.exchanges, key_lengths, strict=True))
+        return map(self._by_exchange, zip(rows.exchanges, key_lengths, strict=True))
 
     def _between(
         self, properties: Sequence[bytes] | None, body_lengths: Sequence[int]
     ) -> tuple[Iterable[bytes], ...]:
         if properties is None:
-            return (map(self._by_body_length.__getitem__, body_lengths),)
+            return (map(self._by_body_length, body_lengths),)
         return (
-            map(self._by_properties_length.__getitem__, map(len, properties)),
-            map(self._body_size.__getitem__, body_lengths),
+            map(self._by_properties_length, map(len, properties)),
+            map(self._body_size, body_lengths),
             properties,
-            map(self._body_head.__getitem__, body_lengths),
+            map(self._body_head, body_lengths),
         )

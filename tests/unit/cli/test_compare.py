@@ -24,6 +24,11 @@ name = "q{1..2}"
 """
 
 
+def test_braces_of_names_are_refused_by_their_name(ran: Ran) -> None:
+    code, _, errors = ran("compare", "b.{mad,nce}=1,c=1")
+    assert (code, "'b.{mad,nce}=1': {mad,nce} is not a range of integers" in errors) == (2, True)
+
+
 def test_compare_reports_when_less_is_possible(ran: Ran) -> None:
     _, out, _ = ran("compare", "q{0..11}=10", "--remove", "q4")
     (only,) = (line for line in out.splitlines() if line.startswith("or only"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_what_is_written_is_read_back(rows: list[tuple[bytes, int]], mandatory: 
 
 
 def test_more_body_lengths_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rabbit_chx.publishing.encoder._KEPT_LENGTHS", 3)
+    monkeypatch.setattr("rabbit_chx.publishing.encoder._cached", lru_cache(3))
     writer = encoder()
     bodies = [b"x" * size for size in (*range(10), *range(10))]
     assert [message for _, _, message in decode(writer.encode(rows_of(["k"] * 20, bodies)))] == bodies
