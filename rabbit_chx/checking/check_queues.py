@@ -29,6 +29,15 @@ _PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
     "x-delayed-retry-type",
     "x-consumer-timeout",
 )
+#: What settings do to the order of messages.
+_BREAKS = {
+    _PRIORITIES: "delivers messages of a higher priority first",
+    _DELAYED_RETRY: "delays messages that are returned, and later ones overtake them",
+    _CONSUMER_TIMEOUT: (
+        "returns a message whose handler takes longer before those that were delivered after it: a consumer that takes more than one "
+        "message at a time gets them out of order"
+    ),
+}
 #: The default of RabbitMQ. A shorter timeout is a decision of the user.
 _DEFAULT_TIMEOUT_MS = 1_800_000
 _DEFAULT_OF_BROKER = "broker's default"
@@ -182,34 +191,22 @@ def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterat
         message = f"{queue.name} has waiting messages of the priorities {', '.join(map(str, priorities))}, and delivers those of a higher priority first"
         fix = f"publish without a priority to {checked.exchange}"
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
-    found: list[tuple[str, str]] = []
-    if queue.type == "classic":
-        found.append((_PRIORITIES, "delivers messages of a higher priority first"))
-    elif checked.release.numbers >= QUORUM_V8_SINCE:
-        found.append((_DELAYED_RETRY, "delays messages that are returned, and later ones overtake them"))
-        effect = (
-            "returns a message whose handler takes longer before those that were delivered after it: a consumer that takes more than one "
-            "message at a time gets them out of order"
-        )
-        found.append((_CONSUMER_TIMEOUT, effect))
-    for argument, effect in found:
-        setting = checked.setting(queue, argument)
-        if (
-            setting is None
-            and argument == _CONSUMER_TIMEOUT
-            and checked.live.facts.limits.consumer_timeout_ms is not None
-        ):
-            setting = QueueSetting(checked.live.facts.limits.consumer_timeout_ms, _DEFAULT_OF_BROKER)
+    argument_names = [_PRIORITIES] if queue.type == "classic" else []
+    if not argument_names and checked.release.numbers >= QUORUM_V8_SINCE:
+        argument_names = [_DELAYED_RETRY, _CONSUMER_TIMEOUT]
+    for argument in argument_names:
+        setting, is_timeout = checked.setting(queue, argument), argument == _CONSUMER_TIMEOUT
+        default_ms = checked.live.facts.limits.consumer_timeout_ms if is_timeout else None
+        if setting is None and default_ms is not None:
+            setting = QueueSetting(default_ms, _DEFAULT_OF_BROKER)
         if setting is None or setting.value in (0, "disabled"):
             continue
-        if argument == _CONSUMER_TIMEOUT and not (
-            isinstance(setting.value, int) and setting.value < _DEFAULT_TIMEOUT_MS
-        ):
-            continue
-        message = f"{queue.name} has {argument.removeprefix('x-')} = {setting.value}{_set_by(setting)}, and {effect}"
         fix = _fix_of_setting(queue, argument, setting)
-        if argument == _CONSUMER_TIMEOUT:
+        if is_timeout:
+            if not isinstance(setting.value, int) or setting.value >= _DEFAULT_TIMEOUT_MS:
+                continue
             fix = f"{fix}, or ignore this if each message is handled within {setting.value / 1000:g} s"
+        message = f"{queue.name} has {argument.removeprefix('x-')} = {setting.value}{_set_by(setting)}, and {_BREAKS[argument]}"
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
 
 

@@ -122,20 +122,21 @@ def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
 
 def _find_filters(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the exchanges behind the ring that pass only some messages on, unless their loss is counted."""
-    for found in checked.context.reach.filters_of(checked.exchange):
-        share = checked.shares.get(found.place, 0.0)
-        if checked.unroutable.by_place.get(found.place) == share:
+    reach = checked.context.reach
+    for place, found in reach.filters_of(checked.exchange):
+        share = checked.shares.get(place, 0.0)
+        if checked.unroutable.by_place.get(place) == share:
             continue
-        name, type_ = found.exchange.name, found.exchange.type
-        rest = "is lost" if found.alternate is None else f"goes to its alternate exchange {found.alternate}"
+        name, type_, alternate = found.name, found.type, reach.alternate_of(found)
+        rest = "is lost" if alternate is None else f"goes to its alternate exchange {alternate}"
         what = "headers" if type_ == "headers" else "routing key"
         message = (
-            f"{percent(share)} of all keys go to {found.place!s}, where the {type_} exchange {name} passes only messages with a matching "
+            f"{percent(share)} of all keys go to {place!s}, where the {type_} exchange {name} passes only messages with a matching "
             f"{what} on: any other {rest}"
         )
         fix = f"bind a queue to {name} that gets all messages, or use a fanout exchange"
-        is_counted = found.alternate is not None and not checked.context.reach.leads_nowhere(found.alternate)
-        yield checked.finding("unroutable-share", message, fix, found.place, 0.0 if is_counted else None)
+        is_counted = alternate is not None and not reach.leads_nowhere(alternate)
+        yield checked.finding("unroutable-share", message, fix, place, 0.0 if is_counted else None)
 
 
 # -- slots

@@ -245,7 +245,7 @@ def _code_of(error: BaseException) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    output = FORMATS[outcome.output].output()
+    output = FORMATS[outcome.output]()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if (report := outcome.report) is not None:

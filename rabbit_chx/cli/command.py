@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import exchange_named, in_words, remember_options
+from rabbit_chx.cli.printed import exchange_named, in_words, on_line, remember_options
 from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering.formats import FORMATS
@@ -413,12 +413,8 @@ def check_one(name: str, exchanges: Sequence[str]) -> None:
 def _given(context: click.Context) -> dict[str, Any]:
     """Return the value of each option and argument of a command line."""
     given: dict[str, Any] = {}
-    for parameter in context.command.params:
-        value = context.params.get(str(parameter.name))
-        if (
-            value
-            and context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
-        ):
+    for parameter, value in on_line(context):
+        if value:
             name = (
                 parameter.human_readable_name.strip("[].")
                 if isinstance(parameter, click.Argument)
@@ -436,13 +432,9 @@ def output_help_of(names: Iterable[str]) -> str:
 
 def typed(group: type) -> list[str]:
     """Return the options of a dataclass that are on the command line, and not only in the environment."""
-    context, names = click.get_current_context(), {part.name for part in fields(group)}
-    return [
-        max(option.opts, key=len)
-        for option in context.command.params
-        if option.name in names
-        and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
-    ]
+    names = {part.name for part in fields(group)}
+    given = on_line(click.get_current_context())
+    return [max(option.opts, key=len) for option, _ in given if option.name in names]
 
 
 def _file_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

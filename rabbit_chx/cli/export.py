@@ -16,7 +16,7 @@ from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
-from rabbit_chx.planning.slot_layout import collapse, explain_not_collapsed
+from rabbit_chx.planning.slot_layout import collapse
 from rabbit_chx.planning.targets import with_queues, without_exclusive
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.rendering.document import Data, Document, Verbatim
@@ -76,9 +76,10 @@ def export(
     topology = without_plugin_objects(without_shards(topology))
     if live:
         _report_left_out(topology)
-    for exchange, why in explain_not_collapsed(topology).items():
+    collapsed, plain = collapse(topology)
+    for exchange, why in plain.items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written, faults = _expressible(with_queues(collapse(topology).as_wanted()))
+    written, faults = _expressible(with_queues(collapsed.as_wanted()))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
     guessed = {

@@ -284,32 +284,29 @@ def _toml_of_export(text: str, name: str) -> str | None:
             f"{name} has format_version {version!r:.60}, and this release reads {_EXPORT_VERSION}: write it again with export "
             "--output json"
         )
-    if nulls := [
-        file_finding(path, None, "the value is null", "remove the field, or write its value")
-        for path in _nulls(tables)
-    ]:
-        raise TopologyError(nulls, file=name)
     try:
+        if nulls := [
+            file_finding(path, None, "the value is null", "remove the field, or write its value")
+            for path in _nulls(tables)
+        ]:
+            raise TopologyError(nulls, file=name)
         return "".join(f"{toml_key(field)} = {toml_value(value)}\n" for field, value in tables.items())
     except RecursionError:
         raise InputError(f"{name} is nested too deeply: write fewer levels") from None
 
 
-def _nulls(document: Mapping[str, Any]) -> Iterator[str]:
+def _nulls(value: Any, path: str = "") -> Iterator[str]:
     """Yield the path of each null in a JSON document."""
     from rabbit_chx.topology.objects.toml_values import toml_key
 
-    levels: list[tuple[str, Any]] = [("", document)]
-    while levels:
-        path, value = levels.pop()
-        if isinstance(value, dict):
-            levels += [
-                (f"{path}.{toml_key(name)}".lstrip("."), inner) for name, inner in reversed(value.items())
-            ]
-        elif isinstance(value, list):
-            levels += [(f"{path}[{n}]", inner) for n, inner in reversed(list(enumerate(value)))]
-        elif value is None:
-            yield path
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _nulls(inner, f"{path}.{toml_key(name)}".lstrip("."))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _nulls(inner, f"{path}[{number}]")
+    elif value is None:
+        yield path
 
 
 def read_whole(path: str, content: str) -> bytes:
@@ -506,16 +503,16 @@ def hashed_value(hashing: Hashing, key: str) -> Any:
     type_ = hashing.field_type or "longstr"
     if hashing.hash_header is None or type_ == "longstr":
         return key
-    return _integer(type_, key) if type_ in INTEGER_RANGES else parse_field(type_, key)
+    return _number(int, type_, key) if type_ in INTEGER_RANGES else parse_field(type_, key)
 
 
 def _property(name: str, text: str) -> str | int:
-    return _integer("timestamp", text) if name == "timestamp" else text
+    return _number(int, "timestamp", text) if name == "timestamp" else text
 
 
 def _value(type_: FieldType, text: str) -> Any:
     if type_ in INTEGER_RANGES:
-        return _integer(type_, text)
+        return _number(int, type_, text)
     if type_ in ("double", "float"):
         return _number(float, type_, text)
     if type_ == "bool":
@@ -525,10 +522,6 @@ def _value(type_: FieldType, text: str) -> Any:
     if type_ in ("array", "table"):
         return _read(partial(json.loads, object_pairs_hook=_table), type_, text)
     return (text or None) if type_ == "void" else text
-
-
-def _integer(type_: str, text: str) -> int:
-    return _number(int, type_, text)
 
 
 def _decimal(text: str) -> tuple[int, int]:

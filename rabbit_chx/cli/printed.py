@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
@@ -37,21 +37,22 @@ _variables: ContextVar[Options] = ContextVar("values of variables of this comman
 _without: ContextVar[tuple[str, ...]] = ContextVar("printed options without their password", default=())
 
 
+def on_line(context: click.Context) -> Iterator[tuple[click.Parameter, Any]]:
+    """Yield the options and arguments that are on a command line, and not only in the environment, each with its value."""
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            yield parameter, context.params.get(name)
+
+
 def remember_options(context: click.Context | None) -> None:
     """Record the broker options and the values of variables of a command line; None: there are none yet."""
     _without.set(())
     given: dict[str, list[tuple[str, str]]] = {"Broker": [], "Variable": []}
-    for option in [] if context is None else context.command.params:
-        source = None if context is None else context.get_parameter_source(str(option.name))
-        if (
-            context
-            and (section := getattr(option, "section", "")) in given
-            and source is click.core.ParameterSource.COMMANDLINE
-        ):
-            value = context.params[str(option.name)]
-            for one in value if isinstance(value, tuple) else [value]:
-                text = f"{one:g}" if isinstance(one, float) else str(one)
-                given[section].append((max(option.opts, key=len), text))
+    for option, value in () if context is None else on_line(context):
+        for one in value if isinstance(value, tuple) else [value]:
+            text = f"{one:g}" if isinstance(one, float) else str(one)
+            given.get(getattr(option, "section", ""), []).append((max(option.opts, key=len), text))
     _given.set(given["Broker"])
     _variables.set(given["Variable"])
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.checks import json_object
@@ -216,11 +216,6 @@ class RingInput:
             say(Fix("not determined: ", self.doubt, "; --assume accepts the guess (exit code 0)"))
 
     @property
-    def is_unpinned(self) -> bool:
-        """True for a topology file that does not list the slots of each queue."""
-        return self.source.owners_assumed
-
-    @property
     def type(self) -> str:
         """The type of the exchange."""
         return self.source.hashing.exchange_type
@@ -280,6 +275,8 @@ def _ring_of_bindings(type_: str, bindings: tuple[str, ...], rules: Release | No
 
 def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
     """Return the ring of a file that `show`, `HashRing.to_json` or `SlotTable.to_json` wrote, or of a record."""
+    from rabbit_chx.records.ring_records import read_record
+
     name, document = file_name(path), json_object(content)
     several = document.get("exchanges")
     if isinstance(several, dict):
@@ -291,7 +288,7 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
         content = json.dumps(document).encode()
     try:
         ring: KeyMap = (
-            _ring_of_record(document)
+            read_record(document).ring
             if document.get("format") == "rabbit-chx/record"
             else key_map_from_json(content)
         )
@@ -316,12 +313,6 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
         else "",
         exchange=of or exchange,
     )
-
-
-def _ring_of_record(document: Mapping[str, Any]) -> HashRing:
-    from rabbit_chx.records.ring_records import read_record
-
-    return read_record(document).ring
 
 
 def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:

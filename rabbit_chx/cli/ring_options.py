@@ -90,7 +90,7 @@ class RingOptions:
 
 def refuse_unpinned(file: RingArgument, unpinned: RingInput, broker: RingInput) -> None:
     """Raise an error for a topology file that does not list the slots of each queue, compared with a broker."""
-    if unpinned.is_unpinned and broker.is_live:
+    if unpinned.source.owners_assumed and broker.is_live:
         raise InputError(
             Fix(
                 f"{file.path} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots with ",

@@ -40,19 +40,6 @@ class Ledger(Generic[Batch]):
         refused: the nacked messages, until `take_refused` returns them.
     """
 
-    __slots__ = (
-        "_ahead",
-        "_entries",
-        "_low",
-        "acked",
-        "answered",
-        "nacked",
-        "open",
-        "open_bytes",
-        "refused",
-        "sent",
-    )
-
     def __init__(self) -> None:
         self.sent = 0
         self.answered = 0
@@ -182,8 +169,6 @@ class RowLedger(Ledger[Batch]):
     Attributes:
         confirmed: the numbers of acked rows, until the user takes them.
     """
-
-    __slots__ = ("_numbers", "confirmed")
 
     def __init__(self) -> None:
         super().__init__()

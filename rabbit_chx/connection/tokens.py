@@ -67,17 +67,6 @@ class TokenSecret(Secret):
         source: its argument, option or variable, for errors.
     """
 
-    __slots__ = (
-        "_call",
-        "_call_ends_at",
-        "_credentials",
-        "_failures",
-        "_lock",
-        "_problem",
-        "_refused",
-        "_source",
-        "_token",
-    )
     is_token = True
     _credentials: Credentials
     _source: str

@@ -272,7 +272,7 @@ def fold_names(names: Iterable[str]) -> list[str]:
 
 def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:
     """Yield each run of equal changes whose names count up, or down: the change, the names, the fields, and their number."""
-    for change, run in groupby(changes, key=_describe):
+    for change, run in groupby(changes, key=lambda one: f"{one.action} {one.kind}".removesuffix(" binding")):
         entries = [(like.name, tuple(_fields(like))) for like in run]
         up, down = _fold_changes(entries), _fold_changes(entries[::-1])
         if len(down) < len(up):
@@ -281,10 +281,6 @@ def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[st
         else:
             for name, fields, count in up:
                 yield change, name, fields, count
-
-
-def _describe(change: PlannedChange) -> str:
-    return f"{change.action} {change.kind}".removesuffix(" binding")
 
 
 def _fold_changes(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:

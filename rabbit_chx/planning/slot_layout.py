@@ -147,21 +147,12 @@ def expand_by(wanted: _Side, layouts: Mapping[str, SlotLayout]) -> _Side:
     )
 
 
-def collapse(live: LiveTopology) -> LiveTopology:
-    """Return a topology with `slots` and `members` instead of the plain objects of exchanges with slots.
+def collapse(live: LiveTopology) -> tuple[LiveTopology, dict[str, str]]:
+    """Return a topology with `slots` and `members` instead of the plain objects of exchanges with slots, and why some stay plain.
 
     Each member lists the slots of its queue. An exchange is collapsed only if `expand` restores exactly the same objects. So it stays
     plain if a slot has two queues or none, an alternate exchange is missing, or the ring has another order.
     """
-    return _collapse(live)[0]
-
-
-def explain_not_collapsed(live: LiveTopology) -> dict[str, str]:
-    """Return the exchanges whose slots stay plain objects, each with the reason."""
-    return _collapse(live)[1]
-
-
-def _collapse(live: LiveTopology) -> tuple[LiveTopology, dict[str, str]]:
     of_source = grouped((binding.source, binding) for binding in live.bindings)
     layouts: list[SlotLayout] = []
     plain: dict[str, str] = {}

@@ -15,7 +15,7 @@ import sys
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TextIO
+from typing import ClassVar, Literal, TextIO
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering.document import (
@@ -80,7 +80,13 @@ class Output(ABC):
 
     Args:
         stream: where to write; None for stdout.
+
+    `use` is its use, as the help of ``--output`` continues it after the name; empty for none. `takes` is what it writes of a result: its
+    parts, its parts with their pictures, or its metrics.
     """
+
+    use: ClassVar[str] = ""
+    takes: ClassVar[Literal["report", "pictures", "metrics"]] = "report"
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
@@ -256,6 +262,7 @@ def wrap(text: str, width: int, margin: int = 0) -> str:
 class MarkdownOutput(Output):
     """For pages: paragraphs, lists, tables, and sections that unfold."""
 
+    use = "is for a pull request"
     _is_in_table = False
 
     def show(self, document: Document, words: Callable[[str], str] = str) -> None:
@@ -363,6 +370,8 @@ def _escape(text: str) -> str:
 
 class PrometheusOutput(Output):
     """For the textfile collector. The text is UTF-8, as Prometheus requires, whatever the encoding of the stream."""
+
+    use, takes = "for the textfile collector of a node exporter", "metrics"
 
     def show(self, document: Document, words: Callable[[str], str] = str) -> None:  # noqa: ARG002  # as the others
         """Write the metrics of a result that has some.

@@ -13,10 +13,9 @@ atomically and always gets the same bucket, so a reader sees either "not filled"
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from rabbit_chx.checks import check_whole
 from rabbit_chx.erlang import phash2
@@ -28,6 +27,9 @@ SEED_MASK = SEEDS - 1
 MAX_TABLES = 16
 _CELLS: tuple[tuple[Literal["B", "H", "I"], int], ...] = (("B", 1), ("H", 2), ("I", 4))  # code, bytes
 
+#: The bucket of each seed for one bucket count: a writable cell of 1, 2 or 4 bytes for each of the 2^21 seeds; and the content of a cell whose
+#: seed was not computed.
+SeedTable: TypeAlias = tuple[memoryview, int]
 #: The open tables by bucket count, the most recently opened last.
 opened: dict[int, SeedTable] = {}
 _lock = Lock()
@@ -70,9 +72,10 @@ def bucket_of_seed(seed: int, buckets: int) -> int:
     table = opened.get(buckets)
     if table is None:
         return _last_of_walk(seed, buckets)
-    bucket: int = table.cells[seed]
-    if bucket == table.unfilled:
-        bucket = table.cells[seed] = _last_of_walk(seed, buckets)
+    cells, unfilled = table
+    bucket: int = cells[seed]
+    if bucket == unfilled:
+        bucket = cells[seed] = _last_of_walk(seed, buckets)
     return bucket
 
 
@@ -93,19 +96,6 @@ def _last_of_walk(seed: int, buckets: int) -> int:
     return walk_of_seed(seed, buckets)[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class SeedTable:
-    """The bucket of each seed for one bucket count.
-
-    Attributes:
-        cells: one writable cell of 1, 2 or 4 bytes for each of the 2^21 seeds.
-        unfilled: the content of a cell whose seed was not computed.
-    """
-
-    cells: memoryview
-    unfilled: int
-
-
 def open_table(buckets: int) -> SeedTable:
     """Return the table of a bucket count; create it if necessary."""
     with _lock:
@@ -119,4 +109,4 @@ def open_table(buckets: int) -> SeedTable:
 def _empty_table(buckets: int) -> SeedTable:
     code, width = next(cell for cell in _CELLS if buckets < 1 << 8 * cell[1])
     cells = memoryview(bytearray(b"\xff") * (SEEDS * width)).cast(code)
-    return SeedTable(cells, unfilled=(1 << 8 * width) - 1)
+    return cells, (1 << 8 * width) - 1

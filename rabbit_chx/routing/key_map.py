@@ -566,13 +566,12 @@ def release_of_json(read: Mapping[str, Any]) -> Release:
     return Release(release["version"], release["store"] if release.get("store_known", True) else None)
 
 
-def check_key_map(*key_maps: object) -> None:
-    """Raise an InputError unless each argument is a key map."""
-    for key_map in key_maps:
-        if not isinstance(key_map, KeyMap):
-            raise InputError(
-                f"{key_map!r:.60} is not a ring: pass a HashRing, a SlotTable, a ModulusHashExchange or a SuperStream"
-            )
+def check_key_map(key_map: object) -> None:
+    """Raise an InputError unless the argument is a key map."""
+    if not isinstance(key_map, KeyMap):
+        raise InputError(
+            f"{key_map!r:.60} is not a ring: pass a HashRing, a SlotTable, a ModulusHashExchange or a SuperStream"
+        )
 
 
 def is_routed_by_broker(given: object) -> TypeGuard[KeyMap]:
@@ -587,7 +586,8 @@ def check_comparable(before: KeyMap, after: KeyMap) -> None:
         before: the map before the change.
         after: the map after it.
     """
-    check_key_map(before, after)
+    check_key_map(before)
+    check_key_map(after)
     if before.hashing.name != after.hashing.name:
         raise InputError(
             f"{before.hashing} and {after.hashing} hash keys differently: compare two maps of one type"

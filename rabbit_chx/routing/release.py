@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass, field
-from functools import total_ordering
+from functools import cache, total_ordering
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.errors import InputError
@@ -105,9 +105,10 @@ class Release:
             raise InputError(
                 f"RabbitMQ {version} cannot have the store {store!r}: it has {' or '.join(possible)}"
             )
+        by_default: Store = "khepri" if numbers >= _FIRST_WITH_KHEPRI_BY_DEFAULT else "mnesia"
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "version", version)
-        object.__setattr__(self, "store", store or _default_store(numbers))
+        object.__setattr__(self, "store", store or by_default)
         object.__setattr__(self, "store_known", store is not None or len(possible) == 1)
         object.__setattr__(self, "_parsed", parsed)
 
@@ -145,17 +146,13 @@ def check_release(release: object) -> Release:
     return release
 
 
-_warned_of: set[str] = set()
-
-
+@cache
 def _warn_once(version: str) -> None:
-    if version not in _warned_of:
-        _warned_of.add(version)
-        warnings.warn(
-            f"RabbitMQ {version} is newer than the rules known here: it is taken to follow those of {NEWEST_COMPARED.version}; "
-            "update rabbit-chx, and compare with the broker until then",
-            stacklevel=3,
-        )
+    warnings.warn(
+        f"RabbitMQ {version} is newer than the rules known here: it is taken to follow those of {NEWEST_COMPARED.version}; "
+        "update rabbit-chx, and compare with the broker until then",
+        stacklevel=3,
+    )
 
 
 def _newest_patch(series: str) -> str:
@@ -188,10 +185,6 @@ def _possible_stores(numbers: Numbers) -> tuple[Store, ...]:
     if numbers < _FIRST_WITH_KHEPRI:
         return ("mnesia",)
     return ("mnesia", "khepri") if numbers < _FIRST_WITHOUT_MNESIA else ("khepri",)
-
-
-def _default_store(numbers: Numbers) -> Store:
-    return "khepri" if numbers >= _FIRST_WITH_KHEPRI_BY_DEFAULT else "mnesia"
 
 
 def within(numbers: Numbers, since: Numbers, until: Numbers | None) -> bool:

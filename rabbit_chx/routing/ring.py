@@ -432,7 +432,7 @@ class HashRing(KeyMap):
             if bindings is None
             else [[place_to_json(name), key] for name, key in bindings]
         }
-        if self.end_known != _end_is_known_by(self.provenance):
+        if self.end_known != (self.provenance != "read"):
             found["next_bucket"] = len(self.buckets) if self.end_known else None
         return found
 
@@ -453,17 +453,16 @@ class HashRing(KeyMap):
         return replace(self, buckets=tuple(buckets), ground=ground, bindings=bound)
 
 
-def check_ring(*rings: object) -> None:
-    """Raise an InputError unless each argument is a HashRing."""
-    for ring in rings:
-        if not isinstance(ring, HashRing):
-            raise InputError(f"{ring!r:.60} is not a ring: pass a HashRing")
+def check_ring(ring: object) -> None:
+    """Raise an InputError unless the argument is a HashRing."""
+    if not isinstance(ring, HashRing):
+        raise InputError(f"{ring!r:.60} is not a ring: pass a HashRing")
 
 
 def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
-    """Return the ring in a JSON document; its buckets and its ground are read."""
+    """Return the ring in a JSON document; without ``next_bucket`` its end is known unless it was read from a broker."""
     size, bindings = len(buckets), read["bindings"]
-    next_bucket = read.get("next_bucket", size if _end_is_known_by(ground.origin) else None)
+    next_bucket = read.get("next_bucket", None if ground.origin == "read" else size)
     if next_bucket not in (None, size):
         raise InputError(
             f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
@@ -476,11 +475,6 @@ def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) 
         None if bindings is None else tuple(map(_read_binding, bindings)),
         end_known=next_bucket is not None,
     )
-
-
-def _end_is_known_by(provenance: str) -> bool:
-    """Return whether the end of a ring is known if the JSON has no ``next_bucket``."""
-    return provenance != "read"
 
 
 def _read_binding(written: Any) -> Binding:

@@ -171,7 +171,8 @@ class SuperStream(KeyMap):
         """
         entries = tuples_of(bindings, 3, "(stream, binding key, order) of each")
         for name, _, order in entries:
-            _check_order(name, order)
+            if order is not None and not is_whole(order):
+                raise InputError(f"the order of {name!r:.60} is {order!r:.60}: pass an int or None")
         ordered = sorted(entries, key=lambda binding: (binding[2] is None, binding[2] or 0))
         return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
 
@@ -344,11 +345,6 @@ def _check_text(text: str, what: str) -> None:
     if not isinstance(text, str):
         raise InputError(f"{what} is {text!r:.60}: pass str")
     short_string(text, what)
-
-
-def _check_order(name: object, order: object) -> None:
-    if order is not None and not is_whole(order):
-        raise InputError(f"the order of {name!r:.60} is {order!r:.60}: pass an int or None")
 
 
 def _utf_16(data: bytes) -> bytes:

@@ -109,8 +109,10 @@ def place_for_streams(
     placing = as_key_map(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
     value, _ = _text_column(df, "value", "the body 'value'")
+    # By binding key, keys may be those of no partition, and their shares are not known.
+    has_holes = placing.routes_by_key or None in placing.shares()
     # The write names the rows of the spare partition, which have no stream.
-    placement = Placement((1,) * len(placing.destinations), spare=nullable or _has_holes(placing))
+    placement = Placement((1,) * len(placing.destinations), spare=nullable or has_holes)
     # By bytes, with any collation of a column.
     order = [each.cast("binary") for each in (column, value)]
     if order_by is not None:
@@ -119,11 +121,6 @@ def place_for_streams(
         by = _as_column(first.name)
         order.insert(0, by.cast("binary") if isinstance(first.dataType, StringType) else by)
     return _repartition(df, column, placing, placement, () if df.isStreaming else order)
-
-
-def _has_holes(placing: KeyMap) -> bool:
-    # By binding key, keys may be those of no partition, and their shares are not known.
-    return placing.routes_by_key or None in placing.shares()
 
 
 def _repartition(

@@ -321,28 +321,22 @@ class MessageIds:
 
     def __init__(self, write_id: str, batch_id: int, partition: int) -> None:
         self._where = f"{write_id}\n{batch_id}\n{partition}\n"
-        self._seen = _SeenHashes()
+        #: The first 8 bytes of the hashes so far. The whole hash is in the id, so a collision is harmless.
+        self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all later ones together
 
     def of(
         self, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
     ) -> list[str]:
         """Return an id for each row; `headers` are those of each row, empty if all rows have none."""
         digests = b"".join(_hashes(self._where, batch, columns, headers))
-        numbers = self._seen.numbers(np.frombuffer(digests, np.uint64)[::2])
+        numbers = self._count_equal(np.frombuffer(digests, np.uint64)[::2])
         text = digests.hex()
         ids = [text[at : at + 2 * ID_BYTES] for at in range(0, len(text), 2 * ID_BYTES)]
         for at in np.flatnonzero(numbers):
             ids[at] += f"-{numbers[at]}"
         return ids
 
-
-class _SeenHashes:
-    """Counts how often each hash occurs, by its first 8 bytes. The whole hash is in the id, so a collision is harmless."""
-
-    def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all later ones together
-
-    def numbers(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _count_equal(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return for each hash the number of equal ones before it, in this call or an earlier one."""
         order = np.argsort(hashes, kind="stable")
         ordered = hashes[order]
@@ -380,7 +374,8 @@ def _hashes(
     heads = [length.astype(">i4") for length in lengths]
     write = write_hash(where + ",".join(names))
     ends = np.cumsum(byte_lengths(body) + sum(np.maximum(length, 0) for length in lengths), dtype=np.int64)
-    for first, end in _slices(ends):
+    cuts = np.flatnonzero(np.diff(ends // _SLICE_BYTES)) + 1
+    for first, end in pairwise([0, *cuts.tolist(), len(ends)]):
         parts: list[Any] = []
         for head, field in zip(heads, fields, strict=True):
             length = pa.py_buffer(head[first:end].tobytes())
@@ -399,10 +394,3 @@ def _as_text(column: Any) -> Any:  # Arrow has no types
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64()).cast(pa.string())
     return as_binary(column)
-
-
-def _slices(ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of slices of about `_SLICE_BYTES`, with at least one row; a row ends at its `ends`."""
-    cuts = np.flatnonzero(np.diff(ends // _SLICE_BYTES)) + 1
-    bounds = [0, *map(int, cuts), len(ends)]
-    yield from pairwise(bounds)

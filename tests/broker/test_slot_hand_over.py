@@ -97,7 +97,7 @@ def test_a_ring_moves_into_slots_and_out_under_load_without_loss(site: ChangedSi
         into = site.planned(_slots(3, 6))
         assert 0 < into.rings["events"].moved < 0.7
         site.apply(into)
-        live = collapse(site.live()).exchange("events")  # with the slots of each member
+        live = collapse(site.live())[0].exchange("events")  # with the slots of each member
         assert live is not None
         assert live.members is not None
         members = tuple(replace(member, slots=None) for member in live.members)

@@ -97,7 +97,11 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:
         isinstance(values, (str, bytes, bytearray, memoryview, Mapping, AbstractSet))
         or getattr(values, "ndim", 1) != 1
     )
-    if unordered_or_more or not hasattr(values, "__iter__") or (is_arrow(values) and not _is_column(values)):
+    if (
+        unordered_or_more
+        or not hasattr(values, "__iter__")
+        or (is_arrow(values) and not hasattr(values, "null_count"))
+    ):
         raise InputError(f"{values!r:.60} is not an array of keys: pass a list, even of one")
     if isinstance(values, np.ndarray) or is_arrow(values):
         for first in range(0, len(values), CHUNK_KEYS):
@@ -116,10 +120,6 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:
 def is_arrow(values: object) -> bool:
     """Return whether this is a pyarrow object, without importing pyarrow."""
     return type(values).__module__.partition(".")[0] == "pyarrow"
-
-
-def _is_column(values: object) -> bool:
-    return hasattr(values, "null_count")
 
 
 def is_null(value: object) -> bool:

@@ -197,10 +197,10 @@ def _as_int32(numbers: array[int]) -> NDArray[np.int32]:
 
 def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger[Any]]:
     """Return the bucket of each seed from the table; missing seeds are computed first."""
-    table = open_table(buckets)
-    cells = np.frombuffer(table.cells, f"u{table.cells.itemsize}")
+    table, unfilled = open_table(buckets)
+    cells = np.frombuffer(table, f"u{table.itemsize}")
     held = cells[seeds]
-    missing = held == table.unfilled
+    missing = held == unfilled
     if missing.any():
         fresh = seeds[missing]  # removing duplicates would cost more
         for start in range(0, len(fresh), _CHUNK_SEEDS):

@@ -62,21 +62,6 @@ class UnroutableKeys:
     by_place: dict[Place, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """An exchange at a destination of a ring that passes only some messages on.
-
-    Attributes:
-        place: the destination of the ring that leads to it.
-        exchange: the direct, topic or headers exchange.
-        alternate: its alternate exchange, which gets the other messages; None: they are lost.
-    """
-
-    place: Destination
-    exchange: ExchangeDefinition
-    alternate: str | None
-
-
 class KeyKnowledge(Enum):
     """What is known of the routing keys of messages that have no single one.
 
@@ -154,13 +139,13 @@ class Reach:
         }
         return UnroutableKeys(int(np.count_nonzero(seeds)) / len(index), by_place)
 
-    def filters_of(self, exchange: ExchangeDefinition) -> Iterator[Filter]:
-        """Yield the first exchange behind each destination of a hash exchange that passes only some messages on."""
+    def filters_of(self, exchange: ExchangeDefinition) -> Iterator[tuple[Destination, ExchangeDefinition]]:
+        """Yield each destination of a hash exchange behind which an exchange passes only some messages on, and the first such exchange."""
         for place in self._live.rings[exchange.name].destinations:
             if isinstance(place, ExchangeRef) and self._nowhere(place, None, frozenset()) is not True:
                 found = self._filter_at(place, frozenset({exchange.name}))
                 if found is not None:
-                    yield Filter(place, found, self.alternate_of(found))
+                    yield place, found
 
     def ends_of(self, exchange: str, keys: Keys, *, after: str | None = None) -> Ends:
         """Return the queues that messages with some routing keys reach at most, if they are published to an exchange.
@@ -456,8 +441,8 @@ def destinations_of_queues(
     """
     found: dict[str, Destination] = {}
     for place in destinations:
-        queues = [place] if isinstance(place, str) else _queues_of(live, place)
-        for queue in queues:
+        behind = (end.destination for end in live.bindings if ExchangeRef(end.source) == place)
+        for queue in (end for end in (place, *behind) if isinstance(end, str)):
             if found.setdefault(queue, place) != place:
                 raise NotDeterminedError(
                     f"the queue {queue} is behind {found[queue]!s} and {place!s}, so its messages do not show the order of the ring of {name}: bind a queue "
@@ -465,8 +450,3 @@ def destinations_of_queues(
                     exchange=name,
                 )
     return found
-
-
-def _queues_of(live: LiveTopology, exchange: ExchangeRef) -> list[str]:
-    bound = (binding.destination for binding in live.bindings if binding.source == exchange.name)
-    return [place for place in bound if isinstance(place, str)]

@@ -45,8 +45,8 @@ ADDITIONS = (
     (
         "format of `--output`",
         "rabbit_chx/rendering/formats.py",
-        '    "json": OutputFormat(JsonOutput),\n',
-        '    "json": OutputFormat(JsonOutput),\n    "lines": OutputFormat(JsonOutput),\n',
+        '    "json": JsonOutput,\n',
+        '    "json": JsonOutput,\n    "lines": JsonOutput,\n',
     ),
 )
 #: What the copy with all additions has and writes.

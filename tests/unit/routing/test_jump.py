@@ -80,6 +80,6 @@ def test_threads_fill_one_table_with_the_same_answers(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("buckets", "bytes_"), [(255, 1), (256, 2), (65_535, 2), (65_536, 4)])
 def test_no_bucket_is_the_mark_of_a_cell_that_is_not_filled(buckets: int, bytes_: int) -> None:
-    table = jump.open_table(buckets)
-    assert table.cells.itemsize == bytes_
-    assert table.unfilled >= buckets
+    cells, unfilled = jump.open_table(buckets)
+    assert cells.itemsize == bytes_
+    assert unfilled >= buckets

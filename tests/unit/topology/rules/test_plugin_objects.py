@@ -82,7 +82,7 @@ def test_a_link_next_to_slots_stays_and_an_export_has_the_slots() -> None:
     found = check(live, wanted)
     assert [finding.kind for finding in found.findings] == ["federation-link"]
     assert found.misplaced == {"h": 0.0}
-    (exported,) = collapse(plugin_objects.without_plugin_objects(live)).exchanges
+    (exported,) = collapse(plugin_objects.without_plugin_objects(live))[0].exchanges
     assert exported.slots == 8
 
 
