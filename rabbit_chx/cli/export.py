@@ -76,10 +76,7 @@ def export(
     topology = without_plugin_objects(without_shards(topology))
     if live:
         _report_left_out(topology)
-    collapsed, plain = collapse(topology)
-    for exchange, why in plain.items():
-        say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    written, faults = _expressible(with_queues(collapsed.as_wanted()))
+    written, faults = _expressible(_collapsed(topology))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
     guessed = {
@@ -101,6 +98,14 @@ def export(
     code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
     text = _with_choices(written.to_toml(), written, guessed)
     return Outcome(Document("topology", [Data(lambda: _fields(text, guessed)), Verbatim(text)]), code)
+
+
+def _collapsed(topology: LiveTopology) -> Topology:
+    """Return a topology as a file has it, and say which slots stay plain objects."""
+    collapsed, plain = collapse(topology)
+    for exchange, why in plain.items():
+        say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
+    return with_queues(collapsed.as_wanted())
 
 
 def _fields(text: str, guessed: Collection[str]) -> dict[str, Any]:

@@ -120,12 +120,7 @@ def vhost_objects(
         else:
             plain_bindings.append(binding)
     left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
-    rings = {}
-    for name, ring in members.items():
-        try:
-            rings[name] = assume_ring(ring, release)
-        except InputError as error:
-            left_out.append(f"the ring of {name}: {error}")
+    rings, refused = _assume_rings(members, release)
     lists = {
         "exchanges": tuple(
             replace(exchange, ring=tuple(members[exchange.name])) if exchange.name in members else exchange
@@ -135,7 +130,20 @@ def vhost_objects(
         "bindings": tuple(plain_bindings),
         "policies": tuple(policies),
     }
-    return VhostObjects(lists, rings, tuple(left_out), frozenset(sources_left_out))
+    return VhostObjects(lists, rings, (*left_out, *refused), frozenset(sources_left_out))
+
+
+def _assume_rings(
+    members: Mapping[str, Sequence[RingMember]], release: Release | None
+) -> tuple[dict[str, HashRing], list[str]]:
+    """Return the rings as `assume_ring` does, and why some are left out."""
+    rings, refused = {}, []
+    for name, ring in members.items():
+        try:
+            rings[name] = assume_ring(ring, release)
+        except InputError as error:
+            refused.append(f"the ring of {name}: {error}")
+    return rings, refused
 
 
 def assume_ring(members: Sequence[RingMember], release: Release | None) -> HashRing:
