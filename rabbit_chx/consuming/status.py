@@ -239,10 +239,12 @@ def _queue_findings(status: GroupStatus) -> Iterator[Finding]:
         "node that leads the queue",
     )
     unread = [queue for queue in existing if queue.count == 0]
+    # Those of a node that does not run are not counted.
+    least = "at least " if any(queue.ready is None for queue in unread) else ""
     yield from _findings(
         "no-consumer",
         unread,
-        f"{{}} no consumer, and {sum(queue.ready or 0 for queue in unread):,} messages wait",
+        f"{{}} no consumer, and {least}{sum(queue.ready or 0 for queue in unread):,} messages wait",
         "start a consumer; if a group consumes the exchange, a member of it that consumes all of its queues",
     )
 
