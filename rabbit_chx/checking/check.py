@@ -439,7 +439,7 @@ def _known_ring(live: LiveTopology, name: str) -> HashRing:
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of a ring that do not depend on an order that is not known, which is its own, or that of an exchange before it."""
     for finding in _ring_findings(checked):
-        is_of_ring = finding.kind in _OF_ORDER and finding.destination is None
+        is_of_ring = finding.kind in _OF_ORDER and finding.destination is None and not finding.names
         is_of_ring |= finding.kind in ("ghost-bucket", "hole", "unroutable-share")
         if is_of_ring and checked.ring.ground.is_assumed:
             continue

@@ -152,11 +152,6 @@ def slot_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from _find_transient_queues(checked)
 
 
-def only(slots: Sequence[ExchangeRef]) -> ExchangeRef | None:
-    """Return the slot that is the only one."""
-    return slots[0] if len(slots) == 1 else None
-
-
 def _share(checked: CheckedExchange, slots: Iterable[ExchangeRef]) -> float:
     return sum(checked.shares.get(slot, 0.0) for slot in slots)
 
@@ -179,7 +174,7 @@ def _find_slots_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
             ends = "end in no queue" if park is None else f"wait in {park}"
             message = f"{_slots_are(slots)} bound to no queue: {percent(share)} of all keys {ends}"
             fix = _fix(checked, f"bind a queue to {slots[0].name}")
-            yield checked.finding("missing", message, fix, only(slots), share)
+            yield checked.finding_about_slots("missing", message, fix, slots, share)
 
 
 def _find_slots_with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
@@ -219,7 +214,7 @@ def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]
     fix = f"set one by a policy: {by_policy}"
     if checked.layout is not None:
         fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
-    yield checked.finding("different", message, fix, only(bare), share)
+    yield checked.finding_about_slots("different", message, fix, bare, share)
 
 
 def _find_parks_without_queue(checked: CheckedExchange) -> Iterator[Finding]:

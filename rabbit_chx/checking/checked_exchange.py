@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding
@@ -226,3 +226,10 @@ class CheckedExchange:
     ) -> Finding:
         """Return a finding about the exchange."""
         return Finding(kind, message, fix, exchange=self.name, destination=place, share=share)
+
+    def finding_about_slots(
+        self, kind: str, message: str, fix: str, slots: Sequence[ExchangeRef], share: float | None = None
+    ) -> Finding:
+        """Return a finding about one slot or several."""
+        found = self.finding(kind, message, fix, slots[0] if len(slots) == 1 else None, share)
+        return replace(found, names=tuple(slot.name for slot in slots))

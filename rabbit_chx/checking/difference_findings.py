@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.checking.check_rings import list_slots_without_alternate, name_or_count, only
+from rabbit_chx.checking.check_rings import list_slots_without_alternate, name_or_count
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
@@ -169,7 +169,9 @@ def slot_findings_of(checked: CheckedExchange, layout: SlotLayout) -> Iterator[F
         names = [name for name in (*layout.names.slots, layout.names.park) if name in missing]
         verb = "is" if len(missing) == 1 else "are"
         message = f"{name_or_count(names, 'the exchange', 'exchanges')} {verb} not there"
-        yield checked.finding("missing", message, checked.apply_command, only([*map(ExchangeRef, names)]))
+        yield checked.finding_about_slots(
+            "missing", message, checked.apply_command, [*map(ExchangeRef, names)]
+        )
     if moved:
         yield _moved_slots_finding(checked, layout, [*dict.fromkeys(moved)])
 
@@ -209,7 +211,7 @@ def _moved_slots_finding(
         f"{len(moved):,} {verb} than in the topology ({listed(counts or places, FEW, ';')}): {percent(share)} of all keys "
         "go to a different queue"
     )
-    return checked.finding("different", message, checked.apply_command, only(moved), share)
+    return checked.finding_about_slots("different", message, checked.apply_command, moved, share)
 
 
 def partition_finding(difference: Difference, context: CheckContext) -> Finding:

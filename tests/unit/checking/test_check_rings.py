@@ -37,3 +37,20 @@ def test_the_keys_of_a_slot_are_misplaced_if_it_is_not_bound_to_its_queue(
     )
     share = live.rings["events"].shares()[ExchangeRef(FIRST)]
     assert check(live, wanted).misplaced == {"events": share if is_misplaced else 0.0}
+
+
+@pytest.mark.parametrize("moved", [1, 2, 4])
+def test_slots_at_other_queues_are_found_also_where_the_order_is_not_known(moved: int) -> None:
+    wanted = slotted(4, '[{ queue = "events.{1..4}" }]')
+    live = live_of(wanted)
+    slots = [f"events.slot.{number:02}" for number in range(moved)]
+    kept = (binding for binding in live.bindings if binding.source not in slots)
+    others = (BindingDefinition(slot, "other.1", "") for slot in slots)
+    live = replace(
+        live, bindings=(*kept, *others), queues=(*live.queues, QueueDefinition("other.1")), rings={}
+    )
+    (found,) = [
+        finding for finding in check(live, wanted).findings if "than in the topology" in finding.message
+    ]
+    assert (found.names, found.share) == (tuple(slots), None)
+    assert "likely" in found.message
