@@ -552,4 +552,7 @@ class _BoundedConnection(pika.BlockingConnection):
             f"{self._where}: no answer within {self.reply_timeout_s:g} s: the broker is connected, but does not reply; "
             "look at its log and alarms"
         )
+        if self._impl._transport is None:  # noqa: SLF001  # the broker gave up at the same moment, so that there is no stream to end
+            self._cleanup()  # type: ignore[attr-defined]
+            raise error
         self._impl._terminate_stream(error)  # noqa: SLF001

@@ -6,6 +6,7 @@ import math
 import re
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import closing
 from types import SimpleNamespace
@@ -27,6 +28,8 @@ from rabbit_chx.broker.pika_connection import PikaConnection, _make_opening_erro
 from rabbit_chx.topology.objects.objects import QueueDefinition
 
 SETTINGS = ConnectionSettings(host="broker.example")
+#: The class and the method of channel.open.
+_CHANNEL_OPEN = bytes((0, 20, 0, 10))
 
 
 class Answering(LoopbackServer):
@@ -116,6 +119,31 @@ def test_a_broker_that_does_not_reply_is_given_up() -> None:
         given_up = pytest.raises(errors.BrokerTimeoutError, match=r"no answer within 0\.3 s")
         with closing(PikaConnection(settings, 0.3)) as connection, given_up:
             connection.check_exchange("x")
+
+
+def leave_at_a_channel(client: socket.socket) -> None:
+    """Open a connection, and close it when it asks for a channel."""
+    client.sendall(b"".join(HANDSHAKE[:3]))
+    while (received := client.recv(1 << 16)) and _CHANNEL_OPEN not in received:
+        pass
+
+
+@pytest.mark.timeout(30)
+def test_a_broker_that_gives_up_at_the_same_moment_did_not_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted: without a majority of its nodes 4.3 closes the connection after 30 seconds, which is also our limit."""
+    with Answering(leave_at_a_channel) as server:
+        settings = ConnectionSettings(host=HOST, port=server.port)
+        with closing(PikaConnection(settings, 0.3)) as connection:
+            impl: Any = connection._connection._impl
+            end = impl._on_stream_terminated
+
+            def end_at_the_limit(reason: Exception) -> None:
+                end(reason)
+                time.sleep(0.4)  # so that the limit passes before pika looks at its timers
+
+            monkeypatch.setattr(impl, "_on_stream_terminated", end_at_the_limit)
+            with pytest.raises(errors.BrokerTimeoutError, match=r"no answer within 0\.3 s"):
+                connection.check_exchange("x")
 
 
 @pytest.mark.parametrize("is_channel_open", [True, False])
