@@ -39,6 +39,7 @@ from rabbit_chx.broker.live_broker import (
     try_count,
 )
 from rabbit_chx.broker.reading import (
+    DOWN,
     TOTALS,
     read_bindings,
     read_consumer_tags,
@@ -58,7 +59,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.planning.plan import plan as make_plan
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
-from rabbit_chx.planning.refusals import loss_refusal, uncounted_loss_refusal
+from rabbit_chx.planning.refusals import loss_refusal, uncounted_loss_refusal, uncounted_refusal
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
@@ -75,7 +76,7 @@ _BATCH_SIZE = 100
 _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
 _LOOKS_PER_NOTE = 10
-_NOT_FOUND = 404
+_UNCOUNTED = "the broker does not tell how many messages it has"
 #: A policy and a queue that nobody makes.
 _NO_OBJECT = "rabbit-chx.trial"
 _BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
@@ -138,7 +139,13 @@ class _QueueLeftError(BrokerRefusedError):
     """A queue that is to be deleted is not empty. It is unbound, and keeps its messages and consumers."""
 
     @classmethod
-    def of(cls, queue: str, counts: QueueCounts, when: str) -> _QueueLeftError:
+    def of(cls, queue: str, counts: QueueCounts | None, when: str) -> _QueueLeftError:
+        if counts is None:
+            return cls(
+                f"nobody can count the messages of queue {queue} {when}: it is unbound and was not deleted; wait until its node runs, and run "
+                "it again",
+                queue=queue,
+            )
         messages = plural(counts.messages, "message")
         if not counts.consumers:
             return cls(
@@ -207,6 +214,7 @@ def _check_plan(
         plan.refused(
             allow_moved=permission.moved,
             allow_delete=permission.delete,
+            allow_loss=permission.loss,
             allow_vhost=permission.vhost,
             allow_unlink=permission.unlink,
             records=permission.records,
@@ -304,18 +312,20 @@ def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[li
             continue
         if subject.name not in live_queues:
             continue  # a stand-in, which the plan declares to remove its buckets
-        if subject.name in plan.parking_queues.values():
-            continue  # its messages are published again first
+        if subject.name in plan.parking_queues.values() or subject.name in live.facts.queues.down:
+            continue  # its messages are published again first; or the plan refuses it
         if subject.type == "stream":
             refusals.append(uncounted_loss_refusal(subject.name))
             continue
         try:
             counts = broker.amqp.count(subject.name)
-        except RabbitChxError as error:
-            if error.reply_code != _NOT_FOUND:
-                raise
+        except NotFoundError:
             continue
-        messages = max(counts.messages, live.facts.queues.messages.get(subject.name) or 0)
+        counted = live.facts.queues.messages.get(subject.name)
+        if subject.type == "quorum" and counted is None and _count_all(subject.name, broker) is None:
+            refusals.append(uncounted_refusal(change, _UNCOUNTED))
+            continue
+        messages = max(counts.messages, counted or 0)
         is_drained = change.action == "delete" or (counts.consumers and plan.reaches_others(subject.name))
         if is_drained and (messages or counts.consumers):
             drained.append(subject.name)
@@ -341,9 +351,11 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
         elapsed_s = max(slept_s, time.monotonic() - begin)
         for name in tuple(empty):
             counts = _count_all(name, broker)
-            empty[name] = 0 if counts.messages else empty[name] + 1
-            abandoned[name] = abandoned[name] + 1 if counts.messages and not counts.consumers else 0
-            if counts.messages and (elapsed_s >= drain_s or abandoned[name] > _POLLS):
+            is_empty = counts is not None and not counts.messages
+            is_abandoned = counts is not None and counts.messages and not counts.consumers
+            empty[name] = empty[name] + 1 if is_empty else 0
+            abandoned[name] = abandoned[name] + 1 if is_abandoned else 0
+            if not is_empty and (elapsed_s >= drain_s or abandoned[name] > _POLLS):
                 left.append(_QueueLeftError.of(name, counts, f"after {elapsed_s:.0f} s"))
                 del empty[name]
             elif empty[name] > _POLLS:
@@ -360,17 +372,28 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
         raise _QueueLeftError(joined("; ", map(str, left)), queue=left[0].queue)
 
 
-def _count_all(queue: str, broker: LiveBroker) -> QueueCounts:
-    """Return the counts of a queue, with its unacknowledged messages; zeros if it does not exist any more."""
-    counts = try_count(broker.amqp, queue) or QueueCounts(0, 0)
-    unsettled = 0
-    path, fields = ("queues", broker.vhost, queue), {"messages?": int}
-    with contextlib.suppress(NotFoundError):
-        found = broker.api.get(*path, fields=fields)
-        if found.get("messages") is None:  # a broker that collects no metrics counts if it is asked to
-            found = broker.api.get(*path, query=TOTALS, fields=fields)
-        unsettled = found.get("messages") or 0
-    return replace(counts, messages=max(counts.messages, unsettled))
+def _count_all(queue: str, broker: LiveBroker) -> QueueCounts | None:
+    """Return the counts of a queue, with its unacknowledged messages; zeros if it does not exist any more, None if nobody can count them.
+
+    A quorum queue without a leader answers with zeros over AMQP, and the management API does not count it. Releases before 3.10 do not
+    count a new one for some seconds either.
+    """
+    path, fields = ("queues", broker.vhost, queue), {"messages?": int, "state?": str, "type?": str}
+    try:
+        for _ in range(_POLLS):
+            found = broker.api.get(*path, fields=fields)
+            if found.get("messages") is None:  # a broker that collects no metrics counts if it is asked to
+                found |= broker.api.get(*path, query=TOTALS, fields=fields)
+            if found.get("state") in DOWN:
+                return None
+            unsettled = found.get("messages")
+            if unsettled is not None or found.get("type") != "quorum":
+                counts = broker.amqp.count(queue)
+                return replace(counts, messages=max(counts.messages, unsettled or 0))
+            broker.sleep(_POLL_INTERVAL_S)
+    except NotFoundError:
+        return QueueCounts(0, 0)
+    return None
 
 
 def _apply_checked(
@@ -593,15 +616,19 @@ def _check_deletion(
     """
     if is_drained:
         drained_counts = _count_all(queue.name, broker)
-        if drained_counts.messages:
+        if drained_counts is None or drained_counts.messages:
             raise _QueueLeftError.of(queue.name, drained_counts, "after it was empty")
         return (replace(operations[0], if_unused=False), *operations[1:])
     if queue.type == "classic":
         return operations
-    counts = try_count(broker.amqp, queue.name) or QueueCounts(0, 0)
-    if counts.messages or counts.consumers:
+    counts = _count_all(queue.name, broker)
+    if counts is None or counts.messages or counts.consumers:
         is_replaced = change.action == "replace"
-        refusal = loss_refusal(queue.name, counts.messages, counts.consumers, is_replaced=is_replaced)
+        refusal = (
+            uncounted_refusal(change, _UNCOUNTED)
+            if counts is None
+            else loss_refusal(queue.name, counts.messages, counts.consumers, is_replaced=is_replaced)
+        )
         raise PlanRefusedError(str(refusal), [refusal])
     return operations
 

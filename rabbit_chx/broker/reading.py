@@ -81,7 +81,10 @@ PAGE = 500
 #: The phase of a deprecated feature that the configuration may permit.
 _UNCLEAR = "denied_by_default"
 #: The states of a queue that takes no message: without its node, after a crash, and of a quorum queue without a majority.
-_DOWN = ("down", "crashed", "stopped", "minority")
+DOWN = ("down", "crashed", "stopped", "minority")
+#: From 3.10 on a list with totals has those of each quorum queue with a leader; 3.10 reports one without a leader as live.
+_COUNTS_SINCE = (3, 10, 0)
+_LEADERLESS = "without a leader"
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str, "state?": str}
@@ -197,9 +200,13 @@ def _read_queue_facts(
         for name, entry in named.items()
         if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
     }
+    down = {name: entry["state"] for name, entry in named.items() if entry.get("state") in DOWN}
+    if topology.release is not None and topology.release.numbers >= _COUNTS_SINCE:
+        quorums = {queue.name for queue in topology.queues if queue.type == "quorum"}
+        down = dict.fromkeys(sorted(quorums - messages.keys()), _LEADERLESS) | down
     return QueueFacts(
         messages={**messages, **_count_parked(topology, broker)},
-        down={name: entry["state"] for name, entry in named.items() if entry.get("state") in _DOWN},
+        down=down,
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
         priorities=_read_priorities(topology, broker.api, broker.vhost),

@@ -62,15 +62,15 @@ class Permissions:
         "instead of max_share_moved; deleting queues with messages, without a wait; another vhost than the file's; cutting federation links.",
     )
 
-    def arguments(self, *, without: str = "") -> dict[str, Any]:
-        """Return the arguments of `Broker.apply` and of `Plan.refused`, where one may be left out."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `Broker.apply` and of `Plan.refused`."""
         given: dict[str, Any] = {}
         for name, value in self.allow:
             if given.setdefault(name, value) != value:
                 raise InputError(
                     f"--allow moved is given twice, as {given[name]:g} and as {value:g}: pass it once"
                 )
-        return {name: value for name, value in given.items() if name != without}
+        return given
 
 
 #: The result of an application; ``planned`` is a dry run.

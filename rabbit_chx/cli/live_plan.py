@@ -62,8 +62,9 @@ class LivePlan:
 
     def refused(self, permissions: Permissions, *, records: bool = True) -> tuple[Finding, ...]:
         """Return the reasons to refuse the plan that are not permitted; `records` if the order of rings is stored."""
-        permitted = permissions.arguments(without="allow_loss")
-        return *self.plan.refused(**permitted, records=records), *exclusive_refusals(self.plan.changes)
+        return *self.plan.refused(**permissions.arguments(), records=records), *exclusive_refusals(
+            self.plan.changes
+        )
 
     def report(self, refusals: Sequence[Finding] | None = None, **shown: Any) -> Document:
         """Return the plan of this file and this broker; the arguments are those of `plan_parts`."""

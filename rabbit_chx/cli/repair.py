@@ -160,7 +160,7 @@ def _repaired(
         target = healed(live, exchange)
         certain_ring(live, exchange, REMAKE_RINGS)
         made = plan(target, live)
-    refusals = (*made.refused(**given.permissions.arguments(without="allow_loss")), *_locked(made, live))
+    refusals = (*made.refused(**given.permissions.arguments()), *_locked(made, live))
     unknown = why_order_unknown(live, exchange)
     about = (
         ("exchange", exchange),

@@ -120,6 +120,7 @@ class Plan:
         *,
         allow_moved: float | None = None,
         allow_delete: bool = False,
+        allow_loss: bool = False,
         allow_vhost: bool = False,
         allow_unlink: bool = False,
         records: bool = True,
@@ -129,6 +130,7 @@ class Plan:
         Args:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: the limit of the topology.
             allow_delete: permits deleting and replacing objects.
+            allow_loss: permits deleting queues whose messages nobody can count, as they are down.
             allow_vhost: permits another vhost than the wanted topology names.
             allow_unlink: permits cutting federation links.
             records: False: the order of rings is not stored on the broker, which takes a queue.
@@ -138,8 +140,13 @@ class Plan:
         """
         if allow_moved is not None:
             check_share("allow_moved", allow_moved)
-        allowed = {"allow_delete": allow_delete, "allow_vhost": allow_vhost, "allow_unlink": allow_unlink}
-        allowed["no_record"] = not records
+        allowed = {
+            "allow_delete": allow_delete,
+            "allow_loss": allow_loss,
+            "allow_vhost": allow_vhost,
+            "allow_unlink": allow_unlink,
+            "no_record": not records,
+        }
 
         def is_allowed(refusal: Finding) -> bool:
             if refusal.share is not None:

@@ -228,6 +228,20 @@ def uncounted_loss_refusal(queue: str) -> Finding:
     return Finding("loss", message, fix, override=_ALLOW_LOSS)
 
 
+def _find_uncounted(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for a queue that is deleted or replaced while it is down."""
+    live = progress.compared.live
+    if state := live.facts.queues.down.get(change.name):
+        yield uncounted_refusal(change, f"the broker reports it as {state}")
+
+
+def uncounted_refusal(change: PlannedChange, why: str) -> Finding:
+    """Return the refusal to delete or replace a queue whose messages nobody can count now."""
+    message = f"queue {change.name} is to be {change.action}d, and {why}: nobody can count its messages"
+    fix = Fix("wait until its node runs, or allow it with ", _ALLOW_LOSS)
+    return Finding("loss", message, fix, override=_ALLOW_LOSS)
+
+
 def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
     """Return the refusal of a plan that moves more keys than its limit. `is_default`: the topology does not set the limit."""
     assert ring.limit is not None  # it is over the limit
@@ -621,6 +635,7 @@ _FindRefusals: TypeAlias = Callable[[PlannedChange, _Progress], Iterable[Finding
 #: The rules for single changes, in the order of their refusals: the actions and the kinds of objects that each concerns, and what it finds.
 _RULES: Mapping[str, tuple[Collection[str], Collection[str], _FindRefusals]] = {
     "missing": (["bind"], ["binding"], _find_absent_ends),
+    "loss": (_REMOVED, ["queue"], _find_uncounted),
     "unlink": ([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
     "auto-delete": (["unbind"], ["binding"], _find_last_binding),
     "plugin": (_DECLARED, ["exchange", "policy"], _find_missing_plugin),

@@ -396,7 +396,7 @@ class QueueFacts:
 
     Attributes:
         messages: the number of messages of each queue: the current number for a parking queue, else the last count of the management API.
-        down: the state of each queue that the broker reports as down, such as ``down`` if its node does not run.
+        down: the state of each queue that the broker reports as down, such as ``down`` if its node does not run. Nobody can count its messages.
         consumer_tags: the consumer tags of each queue, or their number if the broker lists none, if they were requested.
         applied_policies: the name of the policy that applies to each queue, None if no policy does; empty if the broker does not return it.
         priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges

@@ -78,8 +78,8 @@ class Script(ModelClient):
         queues: Sequence[str] = (),
         type_: str = "classic",
         bound: bool = False,
-        counted: dict[str, int] | None = None,
-        counted_last: dict[str, int] | None = None,
+        counted: dict[str, Any] | None = None,
+        counted_last: dict[str, Any] | None = None,
     ) -> None:
         there = Topology(queues=tuple(QueueDefinition(name, type_) for name in queues))
         if bound:
@@ -365,6 +365,9 @@ REPLACED = Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}
         # A quorum queue is counted again just before it is deleted.
         (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(1, 0)], "type_": "quorum"}, "to be deleted, and has 1 message"),
         (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(0, 1)], "type_": "quorum"}, "has 1 consumer"),
+        # Without a leader it answers with zeros.
+        (DELETED, {"counts": [QueueCounts(0, 0)], "type_": "quorum", "counted_last": {"type": "quorum"}}, "to be deleted, and the broker does not tell how many messages it has: nobody can count its messages; wait until its node runs, or allow it with allow_loss=True"),
+        (DELETED, {"counts": [QueueCounts(0, 0)], "type_": "quorum", "counted_last": {"state": "minority", "messages": 0}}, "the broker does not tell how many"),
     ],
 )  # fmt: skip
 def test_a_queue_that_would_lose_messages_is_refused(
@@ -380,6 +383,46 @@ def test_a_queue_that_would_lose_messages_is_refused(
     if about.get("type_") == "stream":
         script.apply(made, delete=True, loss=True)
         assert script.operations()[-1] == Operation("delete", QueueDefinition("old", "stream"))
+
+
+@pytest.mark.parametrize("wanted", [DELETED, REPLACED], ids=["deleted", "replaced"])
+@pytest.mark.parametrize(
+    ("type_", "listed", "state"),
+    [
+        ("quorum", {"state": "minority"}, "minority"),
+        ("quorum", {"state": "live"}, "without a leader"),
+        ("classic", {"state": "down"}, "down"),
+        ("stream", {"state": "stopped"}, "stopped"),
+    ],
+)
+def test_a_queue_that_is_down_is_not_counted_as_empty(
+    wanted: Topology, type_: str, listed: dict[str, Any], state: str
+) -> None:
+    """The plan says so, and nobody asks the queue, which may not answer. Its count by the management API is null."""
+    script = Script(queues=OLD, type_=type_, counted={**listed, "messages": None})
+    made = plan(wanted, script.live())
+    (refusal,) = made.refused(allow_delete=True)
+    assert f"the broker reports it as {state}: nobody can count its messages; wait until its node" in str(
+        refusal
+    )
+    assert (refusal.kind, refusal.allow_with) == ("loss", "--allow loss")
+    with pytest.raises(
+        errors.PlanRefusedError, match=f"to be (deleted|replaced), and .* as {state}"
+    ) as caught:
+        script.apply(made, delete=True)
+    assert caught.value.refusals == (refusal,)
+    script.apply(made, delete=True, loss=True)
+    assert script.actions()[0] == "delete"
+    assert "old" not in script.steps
+
+
+def test_a_queue_that_goes_down_while_it_is_drained_is_left() -> None:
+    about: dict[str, Any] = {"counted": {"messages": 3}, "counted_last": {"state": "down"}}
+    script = Script(queues=OLD, counts=[QueueCounts(3, 1)], bound=True, **about)
+    says = "nobody can count the messages of queue old after 60 s: .*not deleted; wait until its node runs"
+    with pytest.raises(errors.ApplyError, match=says):
+        script.delete_old()
+    assert script.actions() == ["unbind"]
 
 
 def test_a_deletion_has_to_be_allowed() -> None:
