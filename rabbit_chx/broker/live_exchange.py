@@ -24,12 +24,12 @@ from rabbit_chx.broker.reading import (
     name_cluster,
     read_bindings,
     read_evidence,
-    read_homes,
     read_mark,
     read_nodes,
     read_policies,
     read_vhost,
     table_in,
+    with_queues,
 )
 from rabbit_chx.errors import MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.records.evidence import Evidence, Means
@@ -213,7 +213,8 @@ class LiveExchange:
         mark = read_mark(self._api, self.vhost, self.cluster, self._count)
         if not self.release.follows(RESTART_KEEPS):
             cluster = listed_nodes(read_nodes(self._api))
-            mark = replace(mark, nodes=read_homes(self._api, self.vhost), cluster=cluster)
+            queues = list_queues(self._api, self.vhost)
+            mark = replace(with_queues(mark, queues, self.release), cluster=cluster)
         return mark if mark.holds else replace(mark, policies=self._policies_of_mark)
 
     @cached_property

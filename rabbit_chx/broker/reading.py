@@ -85,6 +85,8 @@ DOWN = ("down", "crashed", "stopped", "minority")
 #: From 3.10 on a list with totals has those of each quorum queue with a leader; 3.10 reports one without a leader as live.
 _COUNTS_SINCE = (3, 10, 0)
 _LEADERLESS = "without a leader"
+#: Before 4.0 the broker lists no bindings of a classic queue whose node is down, and refuses to change them (tested on 3.10.8, 4.0.5, 4.3.6).
+_KEEPS_ABSENT_SINCE = (4, 0, 0)
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str, "state?": str}
@@ -243,7 +245,9 @@ def _read_mark_of(
     if _has(queues, MARK):
         mark = read_mark(broker.api, broker.vhost, topology.cluster, broker.amqp.count)
     policies = policies_of_mark(topology.policies, operators)
-    return replace(mark, nodes=_nodes_of(queues), cluster=listed_nodes(nodes), policies=policies)
+    return replace(
+        with_queues(mark, queues, topology.release), cluster=listed_nodes(nodes), policies=policies
+    )
 
 
 def _with_rings(topology: LiveTopology, broker: LiveBroker, *, refuses_changes: bool) -> LiveTopology:
@@ -362,9 +366,15 @@ def read_mark(
         return replace(mark, fault=error)
 
 
-def read_homes(api: ManagementApi, vhost: str) -> dict[str, frozenset[str]]:
-    """Read the nodes that have each queue of a vhost."""
-    return _nodes_of(list_queues(api, vhost))
+def with_queues(mark: Mark, queues: Sequence[Mapping[str, Any]], release: Release | None) -> Mark:
+    """Return a mark with the nodes of each queue of the vhost, and the queues of which the broker lists no bindings."""
+    lists_all = release is None or release.numbers >= _KEEPS_ABSENT_SINCE
+    absent = (
+        str(queue.get("name"))
+        for queue in queues
+        if queue.get("state") == "down" and queue.get("type") == "classic"
+    )
+    return replace(mark, nodes=_nodes_of(queues), absent=frozenset(() if lists_all else absent))
 
 
 def _nodes_of(queues: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
 from rabbit_chx.broker.live_exchange import LiveExchange
-from rabbit_chx.broker.reading import read_homes, read_mark, read_topology
+from rabbit_chx.broker.reading import list_queues, read_mark, read_topology, with_queues
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -165,7 +165,7 @@ class _Store:
         """Read the nodes of the queues again, where a restart of one changes rings: the plan has made some."""
         release = self._live.release
         if release is not None and not release.follows(RESTART_KEEPS):
-            self.mark = replace(self.mark, nodes=read_homes(self._broker.api, self._broker.vhost))
+            self.mark = with_queues(self.mark, list_queues(self._broker.api, self._broker.vhost), release)
 
     def make_mark(self) -> None:
         """Make the mark again, unless both of its messages are there.

@@ -13,6 +13,7 @@ from rabbit_chx.checking.check_queues import (
     queue_findings,
 )
 from rabbit_chx.checking.check_records import (
+    absent_member_findings,
     other_binding_findings,
     record_findings,
     why_order_unknown,
@@ -201,6 +202,7 @@ def _find_all(
     for ring in rings:
         is_guess = ring.key_map.members.ground.is_assumed
         yield from (_unordered_findings if is_guess else _ring_findings)(ring)
+        yield from absent_member_findings(ring)
         if ring.wanted is None:
             yield from other_binding_findings(ring)
     if context.compared is not None and not context.is_selected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checking.checked_exchange import CheckedExchange
@@ -12,19 +13,21 @@ from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import (
     find_live_ring,
     find_recorded,
+    make_ring,
     none_lasts,
     record_command,
     record_here,
 )
 from rabbit_chx.records.mark import has_restarted
-from rabbit_chx.records.ring_records import changes_since, why_void
+from rabbit_chx.records.ring_records import changes_since, unlisted_queues, why_void
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.slots.owners import number_slots
-from rabbit_chx.words import percent
+from rabbit_chx.words import listed, percent
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -56,11 +59,12 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     # The plugin binds and unbinds the shards of a sharded exchange.
     if record is None or is_sharded(checked.exchange, checked.live):
         return
-    changes = changes_since(record, checked.bound)
+    evidence = evidence_of(checked.live)
+    changes = changes_since(record, checked.bound, evidence.mark.absent)
     if not changes:
         return
     message = f"since the record of {record.about} another program {changes}"
-    share, means = None, evidence_of(checked.live).means
+    share, means = None, evidence.means
     if checked.ring.ground.is_assumed:
         kept = Fix("learn the order of the ring: ", know_rings({checked.name: checked.ring}, means))
     else:
@@ -72,6 +76,25 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     # To bind a member again would make it the last one, and the bindings those of the record.
     fix = Fix("if this is intended, ", kept, "; otherwise ", checked.apply_command)
     yield checked.finding("different", message, fix, share=share)
+
+
+def absent_member_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield the queues of the file, or else of the record, of which the broker lists no bindings as their node is down."""
+    mark, record = evidence_of(checked.live).mark, record_here(checked.live, checked.name)
+    members: tuple[RingMember, ...] = ()
+    source = ""
+    if checked.listed is not None:
+        members, source = checked.listed.ring or (), "the file"
+    elif record is not None:
+        members, source = record.members, f"the record of {record.about}"
+    for queue in unlisted_queues(members, checked.bound, mark):
+        share = make_ring(members, checked.ring.release).shares().get(queue, 0.0)
+        message = (
+            f"the broker reports {queue} as down, and lists no bindings of a queue whose node is down, so that nobody knows whether it is still "
+            f"bound; {source} gives it {percent(share)} of all keys"
+        )
+        fix = f"start {listed(sorted(mark.nodes.get(queue, ()))) or 'its node'} again, and then check again"
+        yield replace(checked.finding("down-destination", message, fix, queue), likely=share)
 
 
 def why_order_unknown(live: LiveTopology, name: str) -> str:

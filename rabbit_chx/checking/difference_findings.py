@@ -16,7 +16,9 @@ from rabbit_chx.planning.diff import Difference, DifferenceKind, find_out_of_pla
 from rabbit_chx.planning.refusals import ALLOW_DELETE
 from rabbit_chx.planning.remedies import apply_fix
 from rabbit_chx.planning.slot_layout import SlotLayout
+from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import make_ring
+from rabbit_chx.records.ring_records import unlisted_queues
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject
@@ -92,11 +94,18 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
     fields = describe_differences(difference.fields)
     message = words.format(kind=subject.kind, name=subject.name, place=place, fields=fields) + suffix
     fix = apply_fix(context.file, external=not difference.is_ours)
+    if place and kind == "missing" and place in evidence_of(context.live).mark.absent:
+        message = f"{place} is down, and the broker lists no bindings of it, so that nobody knows whether the binding {subject.name} exists"
+        return finding_about("down-destination", subject, message, _start_node([place]))
     if kind == "unexpected" and sort != "listed":  # what removes it is a deletion, which has to be allowed
         fix = Fix("add it to the topology, or ", apply_fix(context.file, ALLOW_DELETE))
     elif kind == "missing" and difference.is_ours and isinstance(subject, ExchangeDefinition):
         fix = _past_policy(subject, context, fix)
     return finding_about(kind, subject, message, fix, share)
+
+
+def _start_node(queues: Sequence[str]) -> str:
+    return f"start the node of {listed(queues)} first"
 
 
 def finding_about(
@@ -122,8 +131,11 @@ def ring_findings_of(
     """
     layout, is_assumed = (None, False) if healed else (checked.layout, checked.is_assumed)
     members = checked.repaired if healed or checked.listed is None else checked.listed.ring or ()
+    unlisted = unlisted_queues(members, checked.bound, evidence_of(checked.live).mark)
     for difference in differences:
         kind, subject, share = difference.kind, difference.subject, difference.share
+        if kind == "missing" and isinstance(subject, BindingDefinition) and subject.destination in unlisted:
+            continue  # `absent_member_findings` says why it is not listed
         if isinstance(subject, BindingDefinition):
             place: Place = subject.destination
             sort: _Sort = "slot" if kind == "missing" and layout is not None else "member"
@@ -136,9 +148,10 @@ def ring_findings_of(
         message = words.format(source=source, share=percent(share or 0.0), **facts)
         # Of slots only the order is repaired: other differences are not in the ring alone. An order that is assumed is not repaired.
         is_repair = kind == "order" or not (layout or is_assumed)
-        yield checked.finding(
-            kind, message, checked.repair_command if is_repair else checked.apply_command, place, share
-        )
+        fix = checked.repair_command if is_repair else checked.apply_command
+        if unlisted:
+            fix = _start_node(unlisted)
+        yield checked.finding(kind, message, fix, place, share)
 
 
 def slot_findings_of(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:

@@ -231,8 +231,18 @@ def uncounted_loss_refusal(queue: str) -> Finding:
 def _find_uncounted(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for a queue that is deleted or replaced while it is down."""
     live = progress.compared.live
-    if state := live.facts.queues.down.get(change.name):
+    state = live.facts.queues.down.get(change.name)
+    if state and change.name not in evidence_of(live).mark.absent:
         yield uncounted_refusal(change, f"the broker reports it as {state}")
+
+
+def _find_absent(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for a queue that the broker does not change, as its node is down."""
+    live, subject = progress.compared.live, change.subject
+    queue = subject.destination if isinstance(subject, BindingDefinition) else subject.name
+    if queue in evidence_of(live).mark.absent:
+        message = f"queue {queue} is down: until its node runs, RabbitMQ {live.release} lists none of its bindings, and changes nothing of it"
+        yield Finding("down", message, "wait until its node runs", destination=queue)
 
 
 def uncounted_refusal(change: PlannedChange, why: str) -> Finding:
@@ -636,6 +646,7 @@ _FindRefusals: TypeAlias = Callable[[PlannedChange, _Progress], Iterable[Finding
 _RULES: Mapping[str, tuple[Collection[str], Collection[str], _FindRefusals]] = {
     "missing": (["bind"], ["binding"], _find_absent_ends),
     "loss": (_REMOVED, ["queue"], _find_uncounted),
+    "down": ([*_DECLARED, *_REMOVED, "bind", "unbind"], ["queue", "binding"], _find_absent),
     "unlink": ([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
     "auto-delete": (["unbind"], ["binding"], _find_last_binding),
     "plugin": (_DECLARED, ["exchange", "policy"], _find_missing_plugin),

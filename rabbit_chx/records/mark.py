@@ -63,6 +63,7 @@ class Mark:
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
         cluster: the nodes of the cluster; empty if the user may not list them.
+        absent: the queues that are down, and of which the broker lists no bindings until their node runs.
     """
 
     stamp: Stamp = Stamp()
@@ -72,6 +73,7 @@ class Mark:
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
     persistent: int | None = None
     cluster: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
 
     @property
     def holds(self) -> bool:

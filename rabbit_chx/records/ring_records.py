@@ -15,7 +15,7 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from rabbit_chx.records.ring_history import (
     rings_from_json,
     rings_to_json,
 )
-from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import destination_from_json, order_of_binding, place_to_json
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
@@ -131,7 +131,9 @@ def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, m
         is_seen = None not in (record.stamp.identity, record.stamp.start)
         seen = "the broker has restarted" if is_seen else "nothing shows that the broker has not restarted"
         yield f"{seen} since, and a restart on Mnesia changes the order"
-    if changes := changes_since(record, bound):
+    if unlisted := unlisted_queues(record.members, bound, mark):
+        yield f"the broker lists no bindings of {listed(unlisted)}, whose node is down"
+    if changes := changes_since(record, bound, mark.absent):
         yield f"other software has {changes} since"
     if unseen := unseen_restarts(bound, release, mark):
         yield unseen
@@ -158,9 +160,21 @@ def unseen_restarts(bound: Iterable[RingMember], release: Release, mark: Mark) -
     return ""
 
 
-def changes_since(record: RingRecord, bound: Iterable[RingMember]) -> str:
-    """Return what others have bound and unbound since a record was written, in words; empty if the bindings are those of the record."""
-    now, then = Counter(bound), Counter(record.members)
+def unlisted_queues(members: Iterable[RingMember], bound: Iterable[RingMember], mark: Mark) -> list[str]:
+    """Return the queues of members that the broker does not list as bound, as their node is down: nobody knows whether they are bound."""
+    silent = {member.destination for member in members} - {member.destination for member in bound}
+    return sorted(mark.absent & silent)
+
+
+def changes_since(
+    record: RingRecord, bound: Iterable[RingMember], absent: Collection[Destination] = ()
+) -> str:
+    """Return what others have bound and unbound since a record was written, in words; empty if the bindings are those of the record.
+
+    What became of the bindings of `absent` queues is not known.
+    """
+    now = Counter(bound)
+    then = Counter(member for member in record.members if member.destination not in absent or member in now)
     changes = (
         (verb, list(members.elements())) for verb, members in (("unbound", then - now), ("bound", now - then))
     )

@@ -562,6 +562,69 @@ def test_other_bindings_than_those_of_the_record_are_a_finding() -> None:
     assert check(site.client().live()).findings == ()
 
 
+class WithoutNode(ModelClient):
+    """A client of 3.10 or 4.0 while the node of the queue c is down. Scripted: a model has one node."""
+
+    def _listed(self, kind: str, *path: str) -> Any:
+        listed = super()._listed(kind, *path)
+        if kind != "queues":
+            return listed
+        down = {"type": "classic", "state": "down", "messages": None}
+        return [one | (down if one["name"] == "c" else {}) for one in listed]
+
+
+@pytest.mark.parametrize("has_source", [False, True])
+def test_a_binding_that_the_broker_does_not_list_is_not_one_that_was_removed(*, has_source: bool) -> None:
+    """3.10 lists no bindings of a classic queue whose node is down, takes it out of the ring, and refuses to bind it."""
+    site = recorded_site(Release("3.10.8"), "a", "b", "c")
+    share = site.model.rings["x"].shares()["c"]
+    site.model.unbind(BindingDefinition("x", "c", "1"))
+    live = WithoutNode(site.model, has_source=has_source).live()
+    alerts = ExchangeDefinition("alerts", "fanout"), BindingDefinition("alerts", "c", "")
+    live = replace(live, exchanges=(*live.exchanges, alerts[0]))
+    ring = ring_file("a", "b", "c")
+    wanted = replace(ring, exchanges=(*ring.exchanges, alerts[0]), bindings=alerts[1:])
+    assert has_source or live.rings["x"].ground.doubt.endswith(
+        "the broker lists no bindings of c, whose node is down"
+    )
+
+    (found,) = check(live).findings
+    assert (found.kind, found.destination, found.share, found.likely) == (
+        "down-destination",
+        "c",
+        None,
+        share,
+    )
+    assert re.search(
+        rf"still bound; the record of .* gives it {100 * share:.3f}% of all keys$", found.message
+    )
+    assert found.fix == "start rabbit@model again, and then check again"
+    findings = check(live, wanted).findings
+    assert {one.kind for one in findings} == {"down-destination", *(["different"] if has_source else [])}
+    assert {one.fix for one in findings} == {found.fix, "start the node of c first"}
+    assert any("whether the binding alerts -> c exists" in one.message for one in findings)
+
+    made = plan(wanted, live)
+    (refusal,) = made.refused(allow_moved=1.0, allow_delete=True, allow_loss=True)
+    assert str(refusal) == (
+        "queue c is down: until its node runs, RabbitMQ 3.10.8 (mnesia) lists none of its bindings, and changes nothing of it; wait until its "
+        "node runs"
+    )
+    gone = plan(replace(ring_file("a", "b"), queues=(), owns=("c",)), live)
+    assert refusal in gone.refused(allow_moved=1.0, allow_delete=True, allow_loss=True)
+
+
+def test_from_4_0_on_the_bindings_of_a_queue_that_is_down_are_listed() -> None:
+    """So one that is not listed was removed, and is bound again."""
+    site = recorded_site(Release("4.0.5"), "a", "b", "c")
+    site.model.unbind(BindingDefinition("x", "c", "1"))
+    live = WithoutNode(site.model, has_source=True).live()
+    assert "another program unbound c=1" in check(live).findings[0].message
+    made = plan(ring_file("a", "b", "c"), live)
+    assert [change.action for change in made.changes] == ["bind"]
+    assert not made.refused(allow_moved=1.0)
+
+
 def test_the_mark_is_made_again_only_for_a_new_record_after_a_restart() -> None:
     """The other record keeps its stamp: with Khepri it holds after the restart, with Mnesia it is void."""
     for release, provenance in ((NEWEST, "recorded"), (Release("3.8.9"), "assumed")):
