@@ -94,7 +94,7 @@ FORMATS = {
     " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
     " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
     "check": "determined?: bool  findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? likely?: number advice}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]",
+    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
     " heaviest: [{key: text messages: int destination: place likely?: object}] likely?: object}?"

@@ -1,4 +1,4 @@
-"""Exact shares and movement over all seeds, keys for a queue, a sample on two rings or releases. No I/O.
+"""Exact shares and movement of keys, keys for a queue, and samples. No I/O.
 
 NumPy is loaded when something is counted.
 """

@@ -146,7 +146,7 @@ def _change_facts(
         fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
         yield (
             "moved",
-            f"{likely}{percent(shares.moved)} of all keys (exact){fewest}",
+            f"{likely}{percent(shares.moved)} of all keys{'' if likely else ' (exact)'}{fewest}",
         )
     if simulation.sample and change.messages:
         messages = simulation.sample.messages

@@ -87,7 +87,8 @@ def ring_findings(
             )
             findings.append(Finding("ghost-bucket", message, destination=place, share=shares[place]))
     for destination, bound in weights.items():
-        findings += _of_destination(destination, bound, buckets[destination], shares.get(destination, 0.0))
+        share, is_known = shares.get(destination, 0.0), not ring.ground.is_assumed
+        findings += _of_destination(destination, bound, buckets[destination], share, is_known=is_known)
     return findings
 
 
@@ -107,7 +108,7 @@ def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -
 
 
 def _of_destination(
-    destination: Destination, bound: Sequence[int], buckets: int, share: float
+    destination: Destination, bound: Sequence[int], buckets: int, share: float, *, is_known: bool
 ) -> Iterator[Finding]:
     weights = " and ".join(f"{weight:,}" for weight in bound)
     if not buckets:
@@ -120,10 +121,8 @@ def _of_destination(
         )
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:
-        message = (
-            f"{destination!s} is bound {len(bound)} times (weights {weights}), and has {plural(buckets, 'bucket')}: to unbind any of these "
-            "removes all of them"
-        )
+        has = f", and has {plural(buckets, 'bucket')}" if is_known else ""
+        message = f"{destination!s} is bound {len(bound)} times (weights {weights}){has}: to unbind any of these removes all its buckets"
         yield Finding("second-binding", message, destination=destination, share=share)
     elif buckets not in (0, bound[0]):
         message = f"{destination!s} is bound with weight {weights} and has {plural(buckets, 'bucket')}"

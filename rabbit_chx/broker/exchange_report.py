@@ -537,7 +537,7 @@ _RINGS = {
     "vhost": Shown("vhost"),
     "exchange": Shown("exchange"),
     "members": Shown("members", number=True),
-    "buckets": Shown("buckets", number=True),
+    "buckets": Shown("buckets", lambda count: "" if count is None else count, number=True),
     "slots": Shown("slots", lambda count: count or "", number=True),
     "provenance": Shown("ring"),
     "determined": Shown(),
@@ -611,7 +611,7 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
     shown = certain | topology.sources_left_out
     hashing = [exchange for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE]
     checked = [exchange.name for exchange in hashing if exchange.name in shown]
-    findings = check(topology, exchange=checked).findings if checked else ()
+    findings, nesting = check(topology, exchange=checked).findings if checked else (), topology.nesting()
     for exchange in hashing:
         ring = find_live_ring(topology, exchange, exchange.name).ring
         slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
@@ -622,10 +622,10 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
             vhost,
             exchange.name,
             len(members),
-            len(ring.buckets),
+            None if ring.ground.is_assumed else len(ring.buckets),
             len(slots),
             ring.provenance,
-            not ring.ground.is_assumed,
+            not nesting.follow(exchange.name, ring).ground.is_assumed,
             found,
         )
 

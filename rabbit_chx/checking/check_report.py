@@ -150,7 +150,7 @@ class CheckReport:
             | {
                 "exchange": name,
                 "provenance": ring.provenance,
-                "buckets": len(ring.buckets),
+                "buckets": None if ring.ground.is_assumed else len(ring.buckets),
                 "order_not_checked": check.unordered.get(name),
                 "determined": not ring.ground.is_assumed,
             }

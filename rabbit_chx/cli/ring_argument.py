@@ -418,6 +418,10 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
             say(fault)
         _say_findings(live.name, ring_findings(live.ring, live.bindings, live.alternate))
         subject = f"the ring of {subject}"
+    ends = {place.name for place in source.destinations if isinstance(place, ExchangeRef)}
+    ends -= {ref.name for ref in (*faults, *source.open_ends)}
+    if ends := ends.union(live.unfollowed):
+        say(f"keys are not followed through {listed(sorted(ends))}: which queues they reach is not shown")
     doubt = ""
     if source.ground.is_assumed:
         means = live.means if live.type == HASH_EXCHANGE else means

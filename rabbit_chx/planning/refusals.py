@@ -92,6 +92,7 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
     nested = [ring.guesses if ring.is_nested else {name: ring} for name, ring in rings.items()]
+    fed = {*chain.from_iterable(map(_fed_by_others, rings.values()))}
     rings = {name: ring for of_one in nested for name, ring in of_one.items()}
     beneath = {name: ring.beneath for name, ring in rings.items() if ring.hashing.has_order}
     if not beneath:
@@ -102,7 +103,8 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
         return REMAKE_RINGS
     name = seen[0] if len(rings) == 1 else "EXCHANGE"
     call, how = "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE")
-    asked = Fix("the broker shows it, ", _traced(name), "; or ") if means.can_trace else ""
+    can_trace = means.can_trace and name not in fed
+    asked = Fix("the broker shows it, ", _traced(name), "; or ") if can_trace else ""
     return Fix(
         "pass ",
         READ_RINGS,
@@ -111,6 +113,15 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
         "real keys and the queues that received them show it: ",
         CommandLine("record", call, (name,), (how,)),
     )
+
+
+def _fed_by_others(ring: KeyMap) -> Iterator[str]:
+    """Yield the exchanges that get messages from others that hash: a trace shows only those that are published to an exchange itself."""
+    if ring.sources:
+        yield ring.name
+    for hop in ring.behind.values():
+        yield hop.name
+        yield from _fed_by_others(hop)
 
 
 def _is_seen(ring: KeyMap) -> bool:

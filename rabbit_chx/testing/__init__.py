@@ -1,4 +1,4 @@
-"""RabbitMQ brokers for tests and examples, and checks of the routing and of the order of messages.
+"""Brokers for tests and examples, and checks of routing and order.
 
 `find_broker` takes the broker that the environment names, or starts one in Docker, as `docker_broker` does. What was started is removed
 when its block ends, and by testcontainers also when this process is killed. The names are loaded when they are first used, so that the

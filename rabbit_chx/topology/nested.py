@@ -63,7 +63,7 @@ class Starved(NamedTuple):
 
 def unfollowed_text(names: Sequence[str]) -> str:
     """Return what `Nesting.unfollowed` returns, with what it means."""
-    return f"keys through {listed(names)}, between exchanges that hash: shares behind are of all keys, and queues without a key are not found"
+    return f"keys through {listed(names)}: shares of queues behind do not count them, and queues without a key are not found"
 
 
 class Nesting:
@@ -114,7 +114,7 @@ class Nesting:
         return list(found)
 
     def unfollowed(self, names: Iterable[str]) -> list[str]:
-        """Return the exchanges that do not hash, but pass keys between some exchanges and others that hash."""
+        """Return the exchanges that do not hash, but pass keys on: between some exchanges and others that hash, or behind another one."""
         hashing, found = {ref.name for ref in self._hashing}, {*names}
 
         def passes(link: str, ends: Mapping[str, Collection[str]]) -> set[str]:
@@ -130,7 +130,9 @@ class Nesting:
         onward = grouped((source, name) for name, sources in into.items() for source in sources)
         both = {ref.name: (passes(ref.name, into), passes(ref.name, onward)) for ref in self._others}
         return [
-            name for name, (before, behind) in both.items() if before and behind and found & (before | behind)
+            name
+            for name, (before, behind) in both.items()
+            if before and (behind or into[name].keys() - hashing) and found & (before | behind)
         ]
 
     def follow(self, name: str, own: KeyMap) -> KeyMap:

@@ -40,7 +40,7 @@ def test_the_api_of_another_broker_is_refused(api: ScriptedApi, vhost: RunningBr
     says = r"amqp://guest:\*\*\*@.* is .*@.*, and http:.* is rabbit@another-host: pass the addresses of one broker"
     with Broker(vhost.url, api.url) as broker:
         made = plan(Topology.from_toml(WANTED), broker.topology())
-        api.scripts["overview"] = another
+        api.scripts |= {"overview": another, "nodes": page("200 OK", [{"name": "rabbit@another-host"}])}
         for use in (broker.topology, lambda: broker.apply(made, allow_moved=1)):
             with pytest.raises(
                 errors.MismatchError, match="is rabbit@another-host: pass the addresses of one broker"

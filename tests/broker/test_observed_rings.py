@@ -15,7 +15,7 @@ from group_members import ORDERED
 from pika import BasicProperties
 from shop import Shop
 
-from rabbit_chx.broker.reading import WITHOUT_STATISTICS
+from rabbit_chx.broker.reading import TOTALS
 from rabbit_chx.cli import main
 
 pytestmark = pytest.mark.broker
@@ -76,7 +76,7 @@ def received(shop: Shop, path: Path, header: str | None = None) -> str:
         shop.channel.basic_cancel(queue)
 
     def none_waits() -> bool:
-        queues = shop.management.request("GET", "queues", shop.settings.vhost, query=WITHOUT_STATISTICS)
+        queues = shop.management.request("GET", "queues", shop.settings.vhost, query=TOTALS)
         return not any(queue["messages"] for queue in queues if queue["name"] in WEIGHTS)
 
     until(none_waits, "the management API counts no message", every_s=0.2)

@@ -100,3 +100,20 @@ def test_of_a_guess_not_even_the_share_of_one_queue_is_certain() -> None:
         ring = replace(HashRing.from_buckets(names), ground=Ground("assumed"))
         (row,) = compare_report(simulate(ring), is_determined=False).as_json(str)["shares"]
         assert (row["share"], row["buckets"], row["likely"]["share"]) == (None, None, 1.0)
+
+
+def test_an_exchange_before_one_whose_order_is_not_known_is_listed_as_not_determined() -> None:
+    members = (RingMember(ExchangeRef("behind"), "1"), RingMember("q", "1"))
+    exchanges = (
+        ExchangeDefinition("front", "x-consistent-hash", ring=members),
+        ExchangeDefinition("behind", "x-consistent-hash", ring=(RingMember("a", "1"), RingMember("b", "1"))),
+    )
+    live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abq"))))
+    guess = replace(live.rings["behind"], ground=Ground("assumed"))
+    rows = list_report(["/"], tuple(list_rings("/", live.with_rings({"behind": guess}))))
+    assert [
+        (one["exchange"], one["buckets"], one["determined"]) for one in rows.as_json(str)["exchanges"]
+    ] == [
+        ("behind", None, False),
+        ("front", 2, False),
+    ]

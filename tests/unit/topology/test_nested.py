@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rabbit_chx.checking.check_report import file_findings
+from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.records.evidence import Means
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.nested_map import NestedMap
 from rabbit_chx.topology import (
@@ -186,3 +188,26 @@ def test_behind_an_order_that_is_not_known_routes_are_certain_and_shares_are_not
     assert not found.unroutable
     assert found.findings
     assert all(one.share is None and one.likely for one in found.findings)
+
+
+def test_a_trace_is_named_only_for_an_exchange_to_which_messages_are_published() -> None:
+    live = live_of(NESTED)
+    guess = HashRing.from_bindings([("w.0.0", 1), ("w.0.1", 1)], provenance="assumed")
+    behind = live.with_rings({"mid.0": guess})
+    alone = HashRing.from_bindings([("a", 1)], provenance="assumed")
+    for key_map, is_traced in (
+        (alone, True),
+        (behind.key_map("front"), False),
+        (behind.key_map("mid.0"), False),
+    ):
+        fix = know_rings({"x": key_map}, Means(can_trace=True))
+        assert ("Broker.trace" in fix, "from_observations" in fix) == (is_traced, True)
+
+
+def test_exchanges_behind_others_that_do_not_hash_are_said_not_to_be_followed() -> None:
+    """Such as one that is bound to a slot beside its queue, which then is no slot."""
+    outer, copies = ring("outer", ExchangeRef("slot"), "q"), BindingDefinition("slot", ExchangeRef("copies"))
+    exchanges = (outer, ExchangeDefinition("slot"), ExchangeDefinition("copies"))
+    topology = Topology(exchanges, (QueueDefinition("q"),), (BindingDefinition("slot", "q"), copies))
+    assert topology.nesting().unfollowed(["outer"]) == ["copies"]
+    assert not replace(topology, bindings=topology.bindings[:1]).nesting().unfollowed(["outer"])
