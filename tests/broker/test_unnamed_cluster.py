@@ -16,7 +16,7 @@ from broker_faults import faults_of
 from cluster import RunningCluster, docker_cluster
 from found_broker import need
 
-from rabbit_chx import Broker, Topology
+from rabbit_chx import Broker, Topology, errors
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import check, plan
@@ -147,3 +147,41 @@ def test_a_queue_whose_node_is_down_is_a_finding_with_its_share(
         faults_of(last).start() if is_killed else last.run("rabbitmqctl", "start_app")
         cluster.wait_until_together()
         until(lambda: found() == [], "it is there again", every_s=1)
+
+
+def test_what_a_killed_node_has_is_neither_empty_nor_unbound(cluster: RunningCluster) -> None:
+    """A quorum queue without a leader answers that it is empty, and 3.10 lists no bindings of the classic queue."""
+    first, last = cluster.nodes[0], cluster.nodes[-1]
+    with closing(pika.BlockingConnection(pika.URLParameters(last.url))) as connection:
+        channel = connection.channel()
+        channel.queue_declare("notes.3", durable=True)
+        alone = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 1}
+        channel.queue_declare("notes.old", durable=True, arguments=alone)
+        channel.confirm_delivery()
+        channel.basic_publish("", "notes.old", b"kept")
+    file = FILE.replace("orders", "notes")
+    owning = Topology.from_toml(f'owns = ["notes.old"]\n{file}')
+    with Broker(first.url, first.management_url) as broker:
+        broker.apply(plan(Topology.from_toml(file), broker.topology()))
+        share = broker.topology().key_map("notes").shares()["notes.3"]
+        faults_of(last).kill()
+        until(
+            lambda: {"notes.3", "notes.old"} <= broker.topology().facts.queues.down.keys(),
+            "both are down",
+            every_s=1,
+        )
+        live = broker.topology()
+        (found,) = check(live, exchange="notes").findings
+        assert (found.kind, found.destination, found.share or found.likely) == (
+            "down-destination",
+            "notes.3",
+            share,
+        )
+        made = plan(owning, live)
+        assert "loss" in {refusal.kind for refusal in made.refused(allow_moved=1.0, allow_delete=True)}
+        with pytest.raises(errors.PlanRefusedError, match=r"notes\.old is to be deleted.*nobody can count"):
+            broker.apply(made, allow_moved=1.0, allow_delete=True)
+        faults_of(last).start()
+        cluster.wait_until_together()
+        until(lambda: not broker.topology().facts.queues.down, "both run again", every_s=1)
+        assert "notes.old" in {queue.name for queue in broker.topology().queues}
