@@ -121,8 +121,8 @@ def _of_destination(
         )
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:
-        has = f", and has {plural(buckets, 'bucket')}" if is_known else ""
-        message = f"{destination!s} is bound {len(bound)} times (weights {weights}){has}: to unbind any of these removes all its buckets"
+        has, them = (f", and has {plural(buckets, 'bucket')}", "them") if is_known else ("", "its buckets")
+        message = f"{destination!s} is bound {len(bound)} times (weights {weights}){has}: to unbind any of these removes all of {them}"
         yield Finding("second-binding", message, destination=destination, share=share)
     elif buckets not in (0, bound[0]):
         message = f"{destination!s} is bound with weight {weights} and has {plural(buckets, 'bucket')}"
