@@ -25,6 +25,7 @@ from rabbit_chx.errors import (
     InputError,
     NotFoundError,
     RabbitChxError,
+    UnreachableError,
 )
 from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
@@ -85,8 +86,8 @@ DOWN = ("down", "crashed", "stopped", "minority")
 #: From 3.10 on a list with totals has those of each quorum queue with a leader; 3.10 reports one without a leader as live.
 _COUNTS_SINCE = (3, 10, 0)
 _LEADERLESS = "without a leader"
-#: Before 4.0 the broker lists no bindings of a classic queue whose node is down, and refuses to change them (tested on 3.10.8, 4.0.5, 4.3.6).
-_KEEPS_ABSENT_SINCE = (4, 0, 0)
+#: Before 4.0 the broker lists no bindings of a classic queue whose node is down, and refuses to change or delete it (tested on 3.10.8, 4.0.5, 4.3.6).
+KEEPS_ABSENT_SINCE = (4, 0, 0)
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
 _EXCHANGE: Mapping[str, Shape] = {"type": str, "arguments?": dict, "policy?": str}
 _QUEUE: Mapping[str, Shape] = {"type?": str, "arguments?": dict, "policy?": str, "state?": str}
@@ -242,8 +243,15 @@ def _read_mark_of(
 ) -> Mark:
     """Return the mark of a vhost with these queues, which may not have one."""
     mark = Mark(Stamp(topology.cluster, broker.vhost))
-    if _has(queues, MARK):
-        mark = read_mark(broker.api, broker.vhost, topology.cluster, broker.amqp.count)
+    if entry := next((queue for queue in queues if queue.get("name") == MARK), None):
+        is_down = (
+            entry.get("state") == "down"
+        )  # from 4.0 on a broker does not count it, nor answer for a minute
+        count = None if is_down else broker.amqp.count
+        mark = read_mark(broker.api, broker.vhost, topology.cluster, count)
+        if is_down:
+            down = UnreachableError("it is down: wait until its node runs", queue=MARK)
+            mark = replace(mark, fault=down)
     policies = policies_of_mark(topology.policies, operators)
     return replace(
         with_queues(mark, queues, topology.release), cluster=listed_nodes(nodes), policies=policies
@@ -368,7 +376,7 @@ def read_mark(
 
 def with_queues(mark: Mark, queues: Sequence[Mapping[str, Any]], release: Release | None) -> Mark:
     """Return a mark with the nodes of each queue of the vhost, and the queues of which the broker lists no bindings."""
-    lists_all = release is None or release.numbers >= _KEEPS_ABSENT_SINCE
+    lists_all = release is None or release.numbers >= KEEPS_ABSENT_SINCE
     absent = (
         str(queue.get("name"))
         for queue in queues

@@ -21,7 +21,13 @@ from typing import TypeVar
 
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
 from rabbit_chx.broker.live_exchange import LiveExchange
-from rabbit_chx.broker.reading import list_queues, read_mark, read_topology, with_queues
+from rabbit_chx.broker.reading import (
+    KEEPS_ABSENT_SINCE,
+    list_queues,
+    read_mark,
+    read_topology,
+    with_queues,
+)
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -176,10 +182,11 @@ class _Store:
         """
         if self.mark.holds:
             return
-        if self.mark.fault is not None:
-            raise MismatchError(
-                f"the messages of the queue {MARK} cannot be counted: {self.mark.fault}", queue=MARK
-            )
+        fault, release = self.mark.fault, self._live.release
+        is_down = isinstance(fault, UnreachableError) and fault.reply_code is None
+        is_replaceable = is_down and release is not None and release.numbers >= KEEPS_ABSENT_SINCE
+        if fault is not None and not is_replaceable:
+            raise MismatchError(f"the messages of the queue {MARK} cannot be counted: {fault}", queue=MARK)
         broker, policies = self._broker, self.mark.policies
         broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
         made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
