@@ -244,14 +244,12 @@ def _read_mark_of(
     """Return the mark of a vhost with these queues, which may not have one."""
     mark = Mark(Stamp(topology.cluster, broker.vhost))
     if entry := next((queue for queue in queues if queue.get("name") == MARK), None):
-        is_down = (
-            entry.get("state") == "down"
-        )  # from 4.0 on a broker does not count it, nor answer for a minute
+        # From 4.0 on a broker does not answer for a minute who counts a queue whose node is down.
+        is_down = entry.get("state") == "down"
         count = None if is_down else broker.amqp.count
         mark = read_mark(broker.api, broker.vhost, topology.cluster, count)
         if is_down:
-            down = UnreachableError("it is down: wait until its node runs", queue=MARK)
-            mark = replace(mark, fault=down)
+            mark = replace(mark, fault=UnreachableError("it is down: wait until its node runs", queue=MARK))
     policies = policies_of_mark(topology.policies, operators)
     return replace(
         with_queues(mark, queues, topology.release), cluster=listed_nodes(nodes), policies=policies
