@@ -50,8 +50,6 @@ FIRE_TESTS ?= tests/fire tests/unit/consuming/test_channels.py
 MINUTES ?= 30
 # The number of seeds of `make long WHAT=simulate`.
 SEEDS ?= 100000
-# The number of mutants of `make long WHAT=mutations`; a stored result is not run again while one of its tests exists.
-MUTANTS ?= 1500
 # The names of the rules long/NAME.
 RUNS := $(shell sed -n 's,^long/\([a-z-]*\):.*,\1,p' $(firstword $(MAKEFILE_LIST)))
 
@@ -152,11 +150,6 @@ long/models: $(STAMP) ## all states of larger consumer groups, slot hand-overs a
 	$(BIN)/python tests/models/group_exploration.py
 	$(BIN)/python tests/models/hand_over_exploration.py
 	$(BIN)/python tests/models/roster_exploration.py
-
-long/mutations: $(STAMP) ## MUTANTS small changes of the code, and which unit tests fail for each: tests/mutants/results.json
-	$(BIN)/python tools/mutations.py cover
-	$(BIN)/python tools/mutations.py run --mutants $(MUTANTS)
-	$(BIN)/python tools/mutations.py show
 
 long/peers: java $(STAMP) ## compare publishing with other clients, which it installs; writes the table of bench/README.md: 5 minutes
 	$(BIN)/python bench/peers.py --results docs/figures/peers.json

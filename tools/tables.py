@@ -318,7 +318,7 @@ def first_sentence(value: object) -> str:
 
 
 def levels() -> str:
-    """Return a row for each package with what its docstring says it is, and for the modules of a level; the top level first."""
+    """Return a row for each package with what its docstring says it is; the top level first."""
     return "\n".join(["| level | package | |", "| --- | --- | --- |", *_level_rows()])
 
 
@@ -327,14 +327,10 @@ def _level_rows() -> Iterator[str]:
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
     for level, layer in zip(range(len(layers), 0, -1), layers, strict=True):
-        paths = [_ROOT / package.strip().replace(".", "/") for package in layer.split("|")]
-        for folder in filter(Path.is_dir, paths):
+        for package in re.split(r" [|:] ", layer):
+            folder = _ROOT / package.replace(".", "/")
             name = folder.relative_to(_ROOT)
             yield _line((str(level), f"[`{name}/`](../../{name})", _summary(folder / "__init__.py")))
-        modules = [path.relative_to(_ROOT).with_suffix(".py") for path in paths if not path.is_dir()]
-        if modules:
-            links = ", ".join(f"[`{module.name}`](../../{module})" for module in modules)
-            yield _line((str(level), links, ""))
 
 
 def _summary(file: Path) -> str:

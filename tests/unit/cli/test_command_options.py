@@ -1,4 +1,4 @@
-"""The options of all commands: few enough, documented, and the whole help on one screen."""
+"""The options of all commands: in groups, documented, and the help not wider than a terminal."""
 
 from __future__ import annotations
 
@@ -11,31 +11,23 @@ from tables import all_commands, commands
 from rabbit_chx.cli import main
 from rabbit_chx.cli.command import SECTIONS, CommandOption
 
-#: Of a command, without those that many commands have.
-MOST = 10
-SHARED = {"--output", "--help-all", "--address"}
-
 
 def options_of(context: click.Context) -> list[CommandOption]:
     return [parameter for parameter in context.command.params if isinstance(parameter, CommandOption)]
 
 
 @pytest.mark.parametrize(("name", "context"), list(commands()), ids=[name for name, _ in commands()])
-def test_a_command_has_few_options_each_in_a_group(name: str, context: click.Context) -> None:
-    options = options_of(context)
-    own = {max(option.opts, key=len) for option in options if option.section not in ("Broker", "Variable")}
-    assert len(own - SHARED) <= MOST, name
-    assert {option.section for option in options} <= set(SECTIONS)
+def test_each_option_of_a_command_is_in_a_group(name: str, context: click.Context) -> None:
+    assert {option.section for option in options_of(context)} <= set(SECTIONS), name
 
 
 @pytest.mark.parametrize("name", [name for name, _ in commands()])
-def test_the_help_of_a_command_fits_on_a_screen(
+def test_the_help_of_a_command_is_not_wider_than_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main([*name.split(), "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
 
 
@@ -45,13 +37,12 @@ def test_the_page_of_the_site_shows_each_option() -> None:
     assert [name for name in sorted(names) if not re.search(rf"{name}(?![\w-])", text)] == []
 
 
-def test_the_help_of_the_program_fits_on_a_screen(
+def test_the_help_of_the_program_is_not_wider_than_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     shown = "\n".join(lines)
     assert [name for name, _ in commands() if f"\n  {name} " not in shown] == []

@@ -195,7 +195,7 @@ def test_each_option_in_a_remedy_of_a_check_is_one_of_its_command() -> None:
             for live, wanted, options in scenarios.values()
             for finding in check(live, wanted, exchange=options.get("exchange")).findings
         ]
-    assert len(found) > 200
+    assert found
     assert {flag for finding in found for flag in foreign_arguments(finding.fix)} == set()
 
 

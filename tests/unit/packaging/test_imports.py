@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -145,41 +144,3 @@ def test_type_checkers_know_what_is_loaded_late(package: str) -> None:
     load = getattr(module, "_load", module.__getattr__)
     homes = inspect.getclosurevars(load).nonlocals["homes"]
     assert checked == {(module, name) for name, module in homes.items()}
-
-
-def test_the_names_of_slots_are_known_to_two_files() -> None:
-    """`SlotNames` makes them, and `is_slot_name` recognises them."""
-    knowing = set()
-    for file in (ROOT / "rabbit_chx").rglob("*.py"):
-        tree = ast.parse(file.read_text())
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        docstrings = {
-            ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)
-        }
-        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} - docstrings
-        if any(".slot." in text.replace("\\", "") for text in texts if isinstance(text, str)):
-            knowing.add(file.name)
-    assert knowing == {"owners.py", "check_rings.py"}  # a fix has a pattern of a policy
-
-
-def test_the_argument_of_slots_is_known_to_six_files() -> None:
-    """Three ask for it: of a file, of a broker and of a policy. One makes it, and two have tables of the names of all arguments."""
-    files = (ROOT / "rabbit_chx").rglob("*.py")
-    knowing = {file.name for file in files if re.search(r"\bALTERNATE_EXCHANGE\b", file.read_text())}
-    asking = {"objects.py", "live_exchange.py", "policies.py"}
-    assert knowing == asking | {"slot_layout.py"} | {"refusals.py", "arguments.py"}
-
-
-@pytest.mark.parametrize(
-    ("name", "folders"), [("SEEDS", ("routing", "planning")), ("MovementCounter", ("planning",))]
-)
-def test_the_share_that_moves_is_counted_in_routing_and_planning(name: str, folders: tuple[str, ...]) -> None:
-    """Everything else calls `KeyMap.share_moved` or `KeyMap.flows`."""
-    importing = {
-        file.relative_to(ROOT / "rabbit_chx").as_posix()
-        for file in (ROOT / "rabbit_chx").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}
-    }
-    assert importing
-    assert not [path for path in importing if not set(path.split("/")) & set(folders)]

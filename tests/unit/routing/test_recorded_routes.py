@@ -34,7 +34,6 @@ def test_the_file_is_whole(path: Path) -> None:
     assert {answer.scenario.name for answer in routed} == {
         scenario.name for scenario in scenarios_of(release)
     }
-    assert sum(len(answer.found) for answer in routed) > 300_000
 
 
 def test_the_rules_of_another_release_would_be_noticed() -> None:
