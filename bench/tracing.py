@@ -38,7 +38,7 @@ def main() -> None:
             kind: Any = "x-consistent-hash"  # the stubs of pika have the four types of AMQP
             channel.exchange_declare("x", kind)
             for queue in ("q1", "q2", "q3", "q4"):
-                channel.queue_declare(queue, arguments={"x-max-length": 1_000})
+                channel.queue_declare(queue, durable=True, arguments={"x-max-length": 1_000})
                 channel.queue_bind(queue, "x", "1")
         for _ in range(ROUNDS):
             for form, measured in rates.items():

@@ -533,8 +533,8 @@ DEPRECATED_FEATURES = ("queue_master_locator", "transient_nonexcl_queues", "clas
 def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for an object that uses a deprecated feature that the broker denies, or a feature flag that is disabled.
 
-    For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1,
-    tested on 4.3.6).
+    For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1;
+    tested on 4.3.6, for a queue that is not durable also with its feature denied and permitted in ``rabbitmq.conf``: Debian's package permits it by a patch).
     """
     subject, denied = change.subject, progress.compared.live.facts.limits.denied_features
     if isinstance(subject, QueueDefinition) and denied.get(flag := f"{subject.type}_queue"):

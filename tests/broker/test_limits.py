@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 from configured_container import configured_container
-from pika.exceptions import ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 from shop import Shop
 
-from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
+from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -26,6 +28,8 @@ _CONFIGURATION = b"""
 frame_max = 8192
 management_agent.disable_metrics_collector = true
 """
+_PERMITTED = b"deprecated_features.permit.transient_nonexcl_queues = true\n"
+_MASTER_LOCATOR = {"x-queue-type": "classic", "x-queue-master-locator": "client-local"}
 #: An update from a release that had no quorum queues leaves their flag disabled.
 _OLD_FLAGS = b"FEATURE_FLAGS=implicit_default_bindings,virtual_host_metadata\n"
 
@@ -47,10 +51,15 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(scope="module", params=["4.3", "3.10"])
 def small(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A broker with small frames, which collects no metrics; the older one has feature flags that nobody enabled."""
+    """A broker with small frames, which collects no metrics; the older one has feature flags that nobody enabled.
+
+    The newer one permits queues that are neither durable nor exclusive, which RabbitMQ 4.3 denies by default.
+    """
     files = {"conf.d/90-small.conf": _CONFIGURATION}
     if request.param == "3.10":
         files["rabbitmq-env.conf"] = _OLD_FLAGS
+    else:
+        files["conf.d/91-permitted.conf"] = _PERMITTED
     with configured_container("", files, series=request.param) as (broker, _):
         yield broker
 
@@ -129,6 +138,40 @@ def test_queues_whose_feature_flag_is_disabled_are_refused(small: RunningBroker,
 
 
 @pytest.mark.docker
+@pytest.mark.parametrize(
+    ("feature", "about", "arguments"),
+    [
+        ("transient_nonexcl_queues", "durable = false", {}),
+        ("queue_master_locator", "arguments = { x-queue-master-locator = 'client-local' }", _MASTER_LOCATOR),
+    ],
+)
+def test_a_queue_is_refused_before_the_first_change_if_the_broker_denies_its_feature(
+    vhost: RunningBroker, run: Run, feature: str, about: str, arguments: dict[str, Any]
+) -> None:
+    """RabbitMQ 4.3 denies both by default, and the broker itself lists what it denies."""
+    is_durable = "durable = false" not in about
+    is_denied = Release(vhost.version).numbers >= (4, 3, 0)
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        refused = pytest.raises(ConnectionClosedByBroker, match=f"541.*{feature}")
+        with refused if is_denied else nullcontext():
+            connection.channel().queue_declare("tried", durable=is_durable, arguments=arguments)
+    text = f"[[queues]]\nname = 'first'\n[[queues]]\nname = 'short'\n{about}\n"
+    code, said = run(vhost, "apply", text, "--yes")
+    assert (code, f"the broker denies the deprecated feature {feature}" in said) == (
+        (4, True) if is_denied else (0, False)
+    ), said
+    with Broker(vhost.url, vhost.management_url) as broker:
+        names = {queue.name for queue in broker.topology().queues}
+    assert names == (set() if is_denied else {"tried", "first", "short"})
+
+
+def test_a_queue_that_is_not_durable_is_declared_where_the_broker_permits_it(
+    small: RunningBroker, run: Run
+) -> None:
+    code, said = run(small, "apply", "[[queues]]\nname = 'short'\ndurable = false\n", "--yes")
+    assert code == 0, said
+
+
 def test_at_the_limit_of_exchanges_a_record_takes_the_place_of_the_last_one(run: Run) -> None:
     """What would repeat the apply has no place. The management API does not show this limit, so the broker's own reason is what the user sees."""
     few = {"conf.d/90-few.conf": b"cluster_exchange_limit = 20\n"}

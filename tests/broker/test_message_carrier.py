@@ -29,7 +29,7 @@ _MARKER = HandOverMarker("flush", "events.slot.00", "1", "events.park")
 @pytest.fixture
 def carrier(vhost_url: str, bare_channel: BlockingChannel) -> Iterator[PikaCarrier]:
     """A carrier that has sent a marker behind forty messages of the queue ``old``."""
-    bare_channel.queue_declare("old")
+    bare_channel.queue_declare("old", durable=True)
     for _ in range(40):
         bare_channel.basic_publish("", "old", b"")
     bare_channel.queue_declare("old", passive=True)  # they are in the queue
@@ -74,7 +74,7 @@ def test_messages_whose_headers_pika_does_not_decode_are_moved(
 ) -> None:
     """A time in milliseconds, which a publisher took for seconds, would end the connection of the mover each time."""
     for queue in ("parked", "goal"):
-        bare_channel.queue_declare(queue)
+        bare_channel.queue_declare(queue, durable=True)
     bare_channel.queue_bind("goal", "amq.fanout")
     at = AmqpField("timestamp", 1_700_000_000_000)
     with Publisher(vhost_url, "") as publisher:

@@ -60,7 +60,7 @@ def test_a_row_that_closes_its_channel_is_named_and_all_others_are_stored(
     rows, poison = 300, {0, 170, 299}
     channel.exchange_declare("internal", ExchangeType("fanout"), internal=True)
     channel.exchange_declare("rows", ExchangeType("fanout"))
-    channel.queue_declare("rows")
+    channel.queue_declare("rows", durable=True)
     channel.queue_bind("rows", "rows")
     bodies = [b"%d" % row for row in range(rows)]
     special: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def test_a_stored_message_whose_confirm_was_lost_is_in_doubt_whatever_becomes_of
     def prepare() -> None:
         channel.exchange_delete("rows")
         channel.exchange_declare("rows", ExchangeType("fanout"))
-        channel.queue_declare("rows")
+        channel.queue_declare("rows", durable=True)
         channel.queue_purge("rows")
         channel.queue_bind("rows", "rows")
 

@@ -59,8 +59,10 @@ def test_each_unroutable_or_rejected_message_fails_its_own_future(
     channel: BlockingChannel, vhost_url: str
 ) -> None:
     channel.exchange_declare("narrow", ExchangeType("direct"))
-    channel.queue_declare("narrow.full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
-    channel.queue_declare("narrow.free")
+    channel.queue_declare(
+        "narrow.full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
+    )
+    channel.queue_declare("narrow.free", durable=True)
     channel.queue_bind("narrow.full", "narrow", "full")
     channel.queue_bind("narrow.free", "narrow", "free")
     properties: dict[str, Any] = {

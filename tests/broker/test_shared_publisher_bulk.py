@@ -180,7 +180,7 @@ async def test_a_ring_that_has_changed_is_an_error(
     channel: BlockingChannel, consumed: Consumed, vhost_url: str
 ) -> None:
     rings = iter([HashRing.from_buckets(["q0"])] * 3 + [HashRing.from_buckets(["q1"])] * 9)
-    channel.queue_declare("q0")
+    channel.queue_declare("q0", durable=True)
     publisher = SharedPublisher(vhost_url, "x", routing="client", ring=lambda: next(rings))
     assert (await publisher.publish_many(["k"], ["b"])).confirmed == 1
     with pytest.raises(errors.PublishError) as caught:

@@ -67,7 +67,7 @@ def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_br
             publisher.publish_many(["k"], ["b"])
         assert len(stored(vhost, "made")["key"]) == rows
     bare_channel.queue_declare("made", durable=True, arguments={"x-queue-type": "stream"})
-    bare_channel.queue_declare("queue")
+    bare_channel.queue_declare("queue", durable=True)
     with pytest.raises(RabbitChxError, match="'queue'"):
         StreamPublisher(vhost.stream_url, stream="queue", create=1)
     if not release_is_in(vhost.version, ">=3.13"):

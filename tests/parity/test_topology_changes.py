@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import aio_pika
-import pika
-import pika.exceptions
 import pytest
 from changed_site import ChangedSite, changed_site
 from exchange_types import CHX
@@ -191,8 +188,14 @@ def test_a_ring_is_as_planned_on_its_way_through_many_others(site: ChangedSite) 
 def test_objects_of_every_kind_come_change_and_go(rabbit: Rabbit, site: ChangedSite) -> None:
     streams = rabbit.release.numbers >= FIRST_WITH_STREAMS
 
+    denies_transient = rabbit.release.numbers >= (4, 3, 0)
+
     def read(text: str) -> Topology:
-        return Topology.from_toml(text if streams else text.replace('type = "stream"', 'type = "quorum"'))
+        if not streams:
+            text = text.replace('type = "stream"', 'type = "quorum"')
+        if denies_transient:
+            text = text.replace('name = "passing"\ndurable = false', 'name = "passing"')
+        return Topology.from_toml(text)
 
     there = read(EVERY_KIND % 1)
     assert len(site.apply(there).changes) == 11
@@ -372,28 +375,6 @@ def test_slots_that_are_removed_leave_no_buckets(site: ChangedSite) -> None:
     live = site.live()
     assert live.rings["events"].buckets == ()
     assert [exchange.name for exchange in live.exchanges if exchange.name.startswith("events.slot")] == []
-
-
-def test_a_deprecated_feature_is_refused_where_the_broker_denies_it(
-    rabbit: Rabbit, site: ChangedSite
-) -> None:
-    wanted = Topology.from_toml(
-        '[[queues]]\nname = "near"\narguments = { x-queue-master-locator = "client-local" }\n'
-    )
-    refusals = site.planned(wanted).refusals
-    denied = pika.exceptions.ConnectionClosedByBroker
-    with pika.BlockingConnection(pika.URLParameters(site.broker.url)) as connection:
-        refused = pytest.raises(denied, match="541") if refusals else contextlib.nullcontext()
-        with refused:
-            connection.channel().queue_declare(
-                "near",
-                durable=True,
-                # A vhost may have another default type, which does not have the other argument.
-                arguments={"x-queue-type": "classic", "x-queue-master-locator": "client-local"},
-            )
-    assert [refusal.kind for refusal in refusals] == (
-        ["denied-feature"] if rabbit.release.numbers >= (4, 3, 0) else []
-    )
 
 
 def test_a_change_that_the_broker_refuses_is_reported_and_the_rest_applied_later(

@@ -48,7 +48,7 @@ def test_every_row_is_in_the_predicted_queue(
 def test_rows_go_to_a_queue_by_the_default_exchange(
     frame: Frame, vhost_url: str, channel: BlockingChannel
 ) -> None:
-    channel.queue_declare("one queue/ö")
+    channel.queue_declare("one queue/ö", durable=True)
     report = spark_connector.publish(
         frame(rows=2_000).select("value"), {"url": vhost_url, "queue": "one queue/ö"}
     )

@@ -145,7 +145,7 @@ def test_the_streams_of_a_super_stream_and_of_an_exchange_are_read(vhost: Runnin
         channel = connection.channel()
         channel.exchange_declare("hashed", CHX)
         channel.exchange_declare("slot", FANOUT)
-        channel.queue_declare("plain")
+        channel.queue_declare("plain", durable=True)
         channel.queue_bind("plain", "hashed", "1")
         channel.queue_bind("orders-0", "hashed", "1")
         channel.exchange_bind("slot", "hashed", "1")

@@ -18,7 +18,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, MAX_BUCKETS, weight_of
-from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.release import NEWEST_COMPARED, Release
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 from rabbit_chx.topology.file.fields import FileEntry, FileObjects, Problems, file_finding
 from rabbit_chx.topology.objects.kinds import choice
@@ -108,7 +108,7 @@ def object_faults(entry: FileEntry, release: Release | None = None) -> _Found:
         faults = declaration_faults(entry.value, release)
         yield from (found for found in faults if found.field.partition(".")[0] not in entry.bad)
     if isinstance(entry.value, PolicyDefinition):
-        yield from _setting_faults(entry.value, POLICY_KEYS)
+        yield from _setting_faults(entry.value, POLICY_KEYS, release)
 
 
 def find_refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
@@ -131,15 +131,24 @@ def find_refused_objects(topology: ObjectSet, release: Release) -> list[Finding]
 def operator_policy_faults(entry: FileEntry) -> _Found:
     """Yield the faults of an operator policy, which has fewer settings than a policy."""
     yield from declaration_faults(entry.value, None)
-    yield from _setting_faults(entry.value, _OPERATOR_SETTINGS)
+    yield from _setting_faults(entry.value, _OPERATOR_SETTINGS, None)
 
 
-def _setting_faults(policy: PolicyDefinition, settings: Collection[str]) -> _Found:
+def _setting_faults(policy: PolicyDefinition, settings: Collection[str], release: Release | None) -> _Found:
+    """Yield the settings that RabbitMQ does not have.
+
+    A release newer than those that were compared may have others. So without a release only a misspelling is a fault.
+    """
+    if release is not None and release.numbers > NEWEST_COMPARED.numbers:
+        return
     for name, value in policy.definition.items():
-        if name not in settings:
-            close = similar(name, settings) or similar(name.removeprefix("x-"), settings)
-            fix = f"did you mean {close}?" if close else "remove it"
-            yield f"definition.{name}", value, f"RabbitMQ has no setting {name} of such a policy", fix
+        if name in settings:
+            continue
+        close = similar(name, settings) or similar(name.removeprefix("x-"), settings)
+        if close is None and release is None and name not in POLICY_KEYS:
+            continue
+        fix = f"did you mean {close}?" if close else "remove it"
+        yield f"definition.{name}", value, f"RabbitMQ has no setting {name} of such a policy", fix
 
 
 def _check_repeated(

@@ -428,26 +428,36 @@ def find_ignored_arguments(
 def find_ignored(
     objects: Iterable[ExchangeDefinition | QueueDefinition], release: Release | None
 ) -> Iterator[tuple[list[str], str, str]]:
-    """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy."""
+    """Yield the names of the objects that have an ignored argument in common, a sentence about it, and the remedy.
+
+    What a release newer than `NEWEST_COMPARED` does with an argument that is not in the tables is not known.
+    """
     alike = grouped(
         ((declared.kind, found), declared.name)
         for declared in objects
         if declared.arguments is not NO_ARGUMENTS
         for found in find_ignored_arguments(declared, release)
     )
-    broker = "RabbitMQ" if release is None else f"RabbitMQ {release.version}"
     for (kind, (argument, reason, meant)), names in alike.items():
-        subject = (
-            f"{kind} {names[0]} has"
-            if len(names) == 1
-            else f"{len(names):,} {kind}s ({listed(names, FEW)}) have"
-        )
-        fix = f"did you mean {meant}?" if meant else "set what it is meant for in another way, or remove it"
-        yield (
-            names,
-            f"{subject} the argument {argument}, which {broker} ignores{reason and f' ({reason})'}",
-            fix,
-        )
+        if len(names) == 1:
+            subject = f"{kind} {names[0]} has"
+        else:
+            subject = f"{len(names):,} {kind}s ({listed(names, FEW)}) have"
+        what, fix = _ignored_in_words(reason, release)
+        if meant:
+            fix = f"did you mean {meant}?"
+        yield names, f"{subject} the argument {argument}, {what}", fix
+
+
+def _ignored_in_words(reason: str, release: Release | None) -> tuple[str, str]:
+    """Return what a release, or each one, does with an argument that is not in the tables, and the remedy."""
+    newest = NEWEST_COMPARED.version
+    if release is not None and release.numbers > NEWEST_COMPARED.numbers:
+        what = f"which RabbitMQ {release.version} is not known to use ({newest} is the newest release that was compared, and ignores it)"
+        return what, "see the documentation of that release"
+    broker = f"RabbitMQ up to {newest}" if release is None else f"RabbitMQ {release.version}"
+    why = f" ({reason})" if reason else ""
+    return f"which {broker} ignores{why}", "set what it is meant for in another way, or remove it"
 
 
 def _meant(name: str, known: Collection[str]) -> str | None:

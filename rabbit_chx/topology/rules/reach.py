@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 #: The types of exchanges that may drop a message although they have bindings.
 _FILTERING = ("direct", "topic", "headers")
 MADE_BY_BROKER = "amq.gen-"
+#: From 4.4 on an argument of a queue without a name sets another prefix.
+_NAME_PREFIX = "x-name-prefix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,14 +353,21 @@ def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
 
 def transient_destinations(live: AnyTopology) -> dict[Destination, str]:
     """Return the queues and exchanges that the broker deletes automatically, with the reason."""
+    prefixed = {queue.name for queue in live.queues if _has_broker_prefix(queue)}
     reasons: dict[Destination, str] = {
         member.destination: "has a name that the broker made: the next such queue has another"
         for exchange in live.exchanges
         for member in exchange.ring or ()
-        if isinstance(member.destination, str) and member.destination.startswith(MADE_BY_BROKER)
+        if isinstance(member.destination, str)
+        and (member.destination.startswith(MADE_BY_BROKER) or member.destination in prefixed)
     }
     objects: tuple[QueueDefinition | ExchangeDefinition, ...] = (*live.queues, *live.exchanges)
     return {**reasons, **{named.ref: named.why_transient for named in objects if named.why_transient}}
+
+
+def _has_broker_prefix(queue: QueueDefinition) -> bool:
+    prefix = queue.arguments.get(_NAME_PREFIX)
+    return isinstance(prefix, str) and prefix != "" and queue.name.startswith(prefix)
 
 
 def select_reached(topology: LiveTopology, names: Iterable[str]) -> LiveTopology:

@@ -56,7 +56,7 @@ def test_rows_whose_confirms_are_lost_are_in_doubt_whatever_becomes_of_their_nex
     record: Judge,
 ) -> None:
     channel.exchange_declare("rows", ExchangeType("fanout"))
-    channel.queue_declare("rows")
+    channel.queue_declare("rows", durable=True)
     channel.queue_bind("rows", "rows")
     target = replace(ConnectionSettings.from_uri(vhost_url), port=line.port)
 

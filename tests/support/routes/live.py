@@ -107,7 +107,7 @@ class Stage:
 
     def exorcise(self, queue: str) -> None:
         """Take a ghost's buckets away: declare a queue of its name, bind it, unbind it, delete it."""
-        self._channel.queue_declare(queue)
+        self._channel.queue_declare(queue, durable=True)
         self._channel.queue_bind(queue, self.scenario.name, "1")
         self._channel.queue_unbind(queue, self.scenario.name, "1")
         self._channel.queue_delete(queue)

@@ -21,7 +21,14 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.rules.reach import Ends, KeyKnowledge, Reach, _all_of, select_reached
+from rabbit_chx.topology.rules.reach import (
+    Ends,
+    KeyKnowledge,
+    Reach,
+    _all_of,
+    select_reached,
+    transient_destinations,
+)
 
 A, RELEASE = ExchangeRef("a"), Release("3.8.9")
 
@@ -146,3 +153,16 @@ def test_the_ends_of_messages_are_those_of_each_of_their_keys() -> None:
                 assert of_any.queues is not None
                 assert queues <= of_any.queues
             assert reach.leads_nowhere(name) is (not of_any.queues)
+
+
+def test_a_queue_that_the_broker_named_with_a_prefix_is_transient() -> None:
+    """RabbitMQ 4.4 makes such names (`x-name-prefix`)."""
+    prefix = {"x-name-prefix": "own-"}
+    queues = (
+        QueueDefinition("own-Xy1", arguments=prefix),
+        QueueDefinition("other", arguments=prefix),
+        QueueDefinition("own-2"),
+    )
+    ring = tuple(RingMember(queue.name) for queue in queues)
+    live = LiveTopology(exchanges=(ExchangeDefinition("x", "x-consistent-hash", ring=ring),), queues=queues)
+    assert list(transient_destinations(live)) == ["own-Xy1"]
