@@ -79,7 +79,7 @@ def exchange_facts(
         ("hashes", hashes_text(arguments)),
         ("ring", ring_text(ring)),
     ]
-    if not ring.ground.is_assumed:
+    if ring.is_determined:
         return facts
     remedy = know_rings({exchange: ring}, means)
     what = "the member of a key: " if ring.direct.ground.is_assumed else "the shares: "
@@ -136,7 +136,7 @@ class ShownExchange:
             _record(live) if is_ring else None,
             sharding,
             cluster=live.cluster,
-            means=live.means if is_ring and live.ring.ground.is_assumed else Means(),
+            means=Means() if not is_ring or live.ring.is_determined else live.means,
             unfollowed=[] if key_map is None else live.unfollowed,
         )
 
@@ -172,7 +172,7 @@ class ShownExchange:
     @property
     def is_determined(self) -> bool:
         """True unless the order of its map is a guess."""
-        return self.map is None or not self.map.ground.is_assumed
+        return self.map is None or self.map.is_determined
 
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
@@ -283,7 +283,7 @@ class ShownExchange:
     def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
         """Return what `possible_shares` does; None if the order is known. Behind other exchanges no share is possible for all keys."""
         ring = None if self.map is None else self.map.beneath
-        if ring is None or not (ring.hashing.has_order and ring.ground.is_assumed) or self.keys is None:
+        if ring is None or ring.is_determined or not ring.hashing.has_order or self.keys is None:
             return None
         return (lambda _: None) if self.map and self.map.is_nested else possible_shares(ring, self.keys)
 
@@ -606,7 +606,9 @@ def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, 
 
 def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]:
     """Yield the x-consistent-hash exchanges as `list_report` takes them."""
-    certain = {name for name, ring in topology.rings.items() if ring.ground.is_certain}
+    certain = {
+        name for name, ring in topology.rings.items() if ring.ground.is_certain or not ring.destinations
+    }
     # A ring that is not there has a member that no client can name, which is a finding.
     shown = certain | topology.sources_left_out
     hashing = [exchange for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE]
@@ -622,10 +624,10 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
             vhost,
             exchange.name,
             len(members),
-            None if ring.ground.is_assumed else len(ring.buckets),
+            len(ring.buckets) if ring.is_determined else None,
             len(slots),
             ring.provenance,
-            not nesting.follow(exchange.name, ring).ground.is_assumed,
+            nesting.follow(exchange.name, ring).is_determined,
             found,
         )
 

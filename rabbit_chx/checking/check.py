@@ -44,7 +44,7 @@ from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
 from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
-from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -107,13 +107,10 @@ class TopologyCheck:
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
 
-    def of_provenance(self, provenance: Provenance) -> tuple[str, ...]:
-        """Return the exchanges whose rings have an origin.
-
-        Args:
-            provenance: the origin.
-        """
-        return tuple(name for name, ring in self.rings.items() if ring.provenance == provenance)
+    @property
+    def not_determined(self) -> tuple[str, ...]:
+        """The exchanges whose rings have an order that is not known, so that what depends on it was not checked."""
+        return tuple(name for name, ring in self.rings.items() if not ring.is_determined)
 
     @property
     def is_of_something(self) -> bool:
@@ -169,7 +166,7 @@ def check(
         *(_unreadable_finding(name, wanted) for name in unreadable),
         *_find_all(context, rings, moduli),
     )
-    certain = [ring for ring in rings if not ring.key_map.members.ground.is_assumed]
+    certain = [ring for ring in rings if ring.key_map.members.is_determined]
     guesses = _find_guesses(rings)
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
@@ -200,8 +197,8 @@ def _find_all(
     """Yield the faults of the exchanges by themselves, and the differences from the topology."""
     live, wanted = context.live, context.wanted
     for ring in rings:
-        is_guess = ring.key_map.members.ground.is_assumed
-        yield from (_unordered_findings if is_guess else _ring_findings)(ring)
+        is_determined = ring.key_map.members.is_determined
+        yield from (_ring_findings if is_determined else _unordered_findings)(ring)
         yield from absent_member_findings(ring)
         if ring.wanted is None:
             yield from other_binding_findings(ring)
@@ -265,7 +262,7 @@ def _why_all_unordered(context: CheckContext, rings: Sequence[CheckedExchange]) 
 
 def _why_unordered(checked: CheckedExchange) -> str:
     """Return why the order of a ring is compared with nothing; empty if it is compared, or if there is only one order."""
-    if checked.ring.ground.is_assumed:
+    if not checked.ring.is_determined:
         return checked.ring.ground.doubt or "the order of the ring is not known"
     if len(checked.ring.destinations) < 2 or (
         checked.listed is None and number_slots(checked.name, checked.bound)

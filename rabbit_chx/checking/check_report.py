@@ -95,7 +95,7 @@ class CheckReport:
     @property
     def _count_found(self) -> str:
         """The number of findings, and what was not looked at."""
-        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        unknown = sum(len(check.not_determined) for check in self.ended.values())
         without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
         if any(check.unfollowed for check in self.ended.values()):
             without += ", without what keys that are not followed would show"
@@ -104,14 +104,14 @@ class CheckReport:
     @property
     def summary(self) -> str:
         """The number of the findings, and of the exchanges and orders that were not checked."""
-        unknown = sum(len(check.of_provenance("assumed")) for check in self.ended.values())
+        unknown = sum(len(check.not_determined) for check in self.ended.values())
         without = f", {plural(unknown, 'order')} unknown" if unknown else ""
         return f"Findings: {len(self.findings) or 'none'}{without}"
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
         reasons = grouped(
-            ((name in ended.of_provenance("assumed"), reason), name)
+            ((name in ended.not_determined, reason), name)
             for ended in self.ended.values()
             for name, reason in ended.unordered.items()
         )
@@ -150,9 +150,9 @@ class CheckReport:
             | {
                 "exchange": name,
                 "provenance": ring.provenance,
-                "buckets": None if ring.ground.is_assumed else len(ring.buckets),
+                "buckets": len(ring.buckets) if ring.is_determined else None,
                 "order_not_checked": check.unordered.get(name),
-                "determined": not ring.ground.is_assumed,
+                "determined": ring.is_determined,
             }
             | ({"doubt": ring.ground.doubt} if ring.ground.doubt else {})
             for vhost, check in self.ended.items()
@@ -222,7 +222,7 @@ class CheckReport:
             "rabbit_chx_order_known",
             "1 if the order of an exchange was known in the last check, otherwise 0: then findings that depend on it are not looked for.",
             self._of_exchanges(
-                lambda check: {name: not ring.ground.is_assumed for name, ring in check.rings.items()}
+                lambda check: {name: ring.is_determined for name, ring in check.rings.items()}
             ),
         )
         yield Gauge(

@@ -39,6 +39,7 @@ _Sort: TypeAlias = Literal[
     "exchange", "queue", "policy", "binding", "listed", "member", "slot", "ring", "impossible", "unslotted"
 ]
 _DIFFERS = "{kind} {name} differs: {fields}"
+_NOTHING_BOUND = "{place} is not bound (key {key}), and nothing else is: {share} of the keys belong to it and reach no queue of the ring"
 _IS_OWNED = "{kind} {name} is owned and not in the topology"
 _WORDS: Mapping[DifferenceKind, Mapping[_Sort, str]] = {
     "missing": {
@@ -144,6 +145,8 @@ def ring_findings_of(
             place = None
             sort, facts = _ring_facts(checked, members, layout, healed)
         words = _WORDS[kind][sort]
+        if kind == "missing" and sort == "member" and not checked.bound:
+            words = _NOTHING_BOUND
         source = healed or "the topology"
         message = words.format(source=source, share=percent(share or 0.0), **facts)
         # Of slots only the order is repaired: other differences are not in the ring alone. An order that is assumed is not repaired.

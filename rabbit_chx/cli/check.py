@@ -233,7 +233,7 @@ def _outcome(
 def _say_unknown_orders(report: CheckReport) -> bool:
     """Say of which rings and super streams the order is not known, with the remedy; return True if there are some."""
     checks = list(report.ended.values())
-    rings = {name: ended.rings[name] for ended in checks for name in ended.of_provenance("assumed")}
+    rings = {name: ended.rings[name] for ended in checks for name in ended.not_determined}
     streams = [name for ended in checks for name, why in ended.unordered.items() if why == UNNUMBERED]
     if rings:
         what = f"the order of {listed([*rings])} is not known, and what depends on it was not checked: "

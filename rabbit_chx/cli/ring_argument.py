@@ -423,7 +423,7 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     if ends := ends.union(live.unfollowed):
         say(f"keys are not followed through {listed(sorted(ends))}: which queues they reach is not shown")
     doubt = ""
-    if source.ground.is_assumed:
+    if not source.is_determined and not _has_one_destination(source):
         means = live.means if live.type == HASH_EXCHANGE else means
         doubt = Fix(f"{subject} is {source.ground}: ", know_rings({live.name: source}, means))
     return RingInput(
@@ -435,6 +435,17 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
         alternate=live.alternate,
         exchange=live.name,
     )
+
+
+def _has_one_destination(source: KeyMap) -> bool:
+    """Return True if all bindings of a ring are to one queue, so that each key that reaches a queue reaches this one."""
+    if not source.hashing.has_order or source.is_nested or len(source.destinations) != 1:
+        return False
+    say(
+        f"{source.destinations[0]} is the only member of the ring, and its order does not matter; whether buckets without a queue are left, "
+        "where messages are unroutable, is not known"
+    )
+    return True
 
 
 def _say_findings(exchange: str, findings: Iterable[Finding]) -> None:

@@ -113,10 +113,7 @@ def _plan_ring(
     if ExchangeRef(name) in compared.deleted_refs:
         return _plan_deleted(live, compared)
     if exchange is not None and exchange.owner == "external":
-        types = {None if side is None else side.type for side in (exchange, live_exchange)}
-        has_ring = exchange.ring is not None and types == {HASH_EXCHANGE}
-        differs = has_ring and not _is_wanted(live, exchange.ring or (), exchange, compared)
-        return RingSteps(live.ring, live.ring, way="external") if differs else None
+        return _plan_external(live, exchange, live_exchange, compared)
     if live_exchange is None:
         return None if exchange is None or exchange.ring is None else _plan_new(live, exchange.ring)
     is_replaced = exchange is not None and ExchangeRef(name) in compared.replaced_refs
@@ -131,6 +128,22 @@ def _plan_ring(
             way="reset" if is_reset else "replaced",
         )
     return _plan_kept(live, members, exchange, compared, bindings)
+
+
+def _plan_external(
+    live: LiveRing,
+    exchange: ExchangeDefinition,
+    live_exchange: ExchangeDefinition | None,
+    compared: Comparison,
+) -> RingSteps | None:
+    """Return a ring that is not ours if it differs, or if nobody knows whether it does; it has no steps."""
+    if live_exchange is None or exchange.ring is None:
+        return None
+    if not exchange.type == live_exchange.type == HASH_EXCHANGE:
+        return None
+    if not _is_wanted(live, exchange.ring, exchange, compared):
+        return RingSteps(live.ring, live.ring, way="external")
+    return RingSteps(live.ring, live.ring) if live.is_unordered else None
 
 
 def _is_wanted(

@@ -55,7 +55,7 @@ class LiveRing(NamedTuple):
     @property
     def is_unordered(self) -> bool:
         """True if a broker has it, and its order is not known. Not even one binding determines it: others may have left buckets."""
-        return self.is_unknown and self.ring.ground.is_assumed
+        return self.is_unknown and not self.ring.is_determined
 
     def is_wanted(
         self, members: tuple[RingMember, ...], *, is_assumed: bool, is_external: bool = False

@@ -232,6 +232,11 @@ class KeyMap:
         return self.ground.origin
 
     @property
+    def is_determined(self) -> bool:
+        """True if its answers hold in every order in which its members may have been bound: the order is known, or there is no member."""
+        return not self.ground.is_assumed or (self.hashing.has_order and not self.beneath.destinations)
+
+    @property
     def beneath(self) -> KeyMap:
         """The map as the broker has it: the ring of a slot table, otherwise the map itself."""
         return self

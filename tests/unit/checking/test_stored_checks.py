@@ -91,7 +91,7 @@ def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(
     for wanted in (WANTED, None):
         found = check(unread, wanted)
         assert found.sound
-        assert found.of_provenance("assumed") == tuple(found.unordered) == ("orders",)
+        assert found.not_determined == tuple(found.unordered) == ("orders",)
         assert found.unroutable == found.misplaced == {}
     expiring = tuple(replace(queue, arguments={"x-expires": 60_000}) for queue in unread.queues)
     findings = check(replace(unread, queues=expiring)).findings
@@ -99,15 +99,33 @@ def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(
     assert all(finding.message.endswith("(the share is that of an assumed order)") for finding in findings)
 
 
-def test_no_bindings_determine_a_ring() -> None:
+def bound_only_to(*queues: str) -> LiveTopology:
+    """Return the exchange with these bindings, whose order is not known."""
+    declared = replace(ORDERS.exchanges[0], ring=tuple(RingMember(queue) for queue in queues))
+    ring = replace(HashRing.from_bindings([(queue, 1) for queue in queues]), ground=Ground("assumed"))
+    return as_live(ORDERS, exchanges=(declared,), rings={"orders": ring})
+
+
+def test_one_binding_does_not_determine_a_ring() -> None:
     """Others may have left buckets in it."""
-    for bindings in ([], [("q1", "2")]):
-        members = tuple(RingMember(*binding) for binding in bindings)
-        declared = replace(ORDERS.exchanges[0], ring=members)
-        ring = replace(HashRing.from_bindings(bindings), ground=Ground("assumed"))
-        found = check(as_live(ORDERS, exchanges=(declared,), rings={"orders": ring}))
-        assert found.of_provenance("assumed")
-        assert not {finding.kind for finding in found.findings} & {"hole", "unroutable-share"}
+    found = check(bound_only_to("q1"))
+    assert found.not_determined == ("orders",)
+    assert not {finding.kind for finding in found.findings} & {"hole", "unroutable-share"}
+
+
+@pytest.mark.parametrize("wanted", [None, WANTED])
+def test_without_bindings_every_message_is_unroutable_whatever_the_order_was(wanted: Topology | None) -> None:
+    found = check(bound_only_to(), wanted)
+    assert found.not_determined == ()
+    assert found.unroutable == {"orders": 1.0}
+    shares = {finding.kind: finding.share for finding in found.findings if finding.kind != "missing"}
+    assert {shares["hole"], shares["unroutable-share"]} == {1.0}
+    assert "order" not in shares
+    if wanted is not None:
+        assert found.misplaced == {"orders": 1.0}
+        missing = [finding for finding in found.findings if finding.kind == "missing"]
+        assert sum(finding.share or 0.0 for finding in missing) == pytest.approx(1.0)
+        assert all("nothing else is" in finding.message for finding in missing)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from one_hash_exchange import RELEASE, hashing, with_buckets
 from sides import as_live
 
 from rabbit_chx.planning.plan import order_downstream_first
+from rabbit_chx.planning.plan_value import no_change
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import diff, plan
 
@@ -50,7 +51,13 @@ def test_an_order_that_is_not_known_is_a_difference_only_where_the_file_has_one_
     for wanted, differences in ((file, 1), (external, 0), (live.as_wanted(), 0)):
         assert len(diff(wanted, live)) == differences
         assert len(plan(wanted, live).refusals) == differences
-        assert bool(plan(wanted, live).changes) == bool(differences)
+        planned = plan(wanted, live)
+        assert bool(planned.changes) == bool(differences)
+        # No change is needed, and whether the order is the wanted one is not known: plan and apply exit with 3.
+        assert [*planned.guessed_orders] == ([] if wanted is file else ["orders"])
+        assert no_change(planned) == (
+            "the broker matches the topology" if wanted is file else "the bindings match the topology"
+        )
 
 
 def test_a_member_with_a_name_of_the_broker_is_not_unbound() -> None:

@@ -183,7 +183,7 @@ def test_behind_an_order_that_is_not_known_routes_are_certain_and_shares_are_not
     # The order on which the shares depend is asked for, and no share of a finding is certain.
     lossy = replace(QUEUES[1], arguments={"x-expires": 1000})
     found = check(replace(unread, queues=(QUEUES[0], lossy)), exchange="mid.0")
-    assert found.of_provenance("assumed") == ("front",)
+    assert found.not_determined == ("front",)
     assert found.unordered["front"] == guess.ground.doubt
     assert not found.unroutable
     assert found.findings
