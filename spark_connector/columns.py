@@ -288,5 +288,10 @@ def _check_options(positions: Mapping[str, int], options: WriteOptions) -> None:
         raise InputError("option 'routingKey' and a column 'key' are both given: drop one of them")
     if options.message_id == "column" and "message_id" not in positions:
         raise InputError("option 'messageId' is 'column', but there is no column 'message_id': add it")
+    if options.keep_order and "priority" in positions:
+        raise InputError(
+            "option 'ordering' is 'per-key', and there is a column 'priority': quorum queues from RabbitMQ 4.0 on, and queues with "
+            "x-max-priority, deliver a higher priority first: drop one of them"
+        )
     if options.message_id == "auto" and "message_id" in positions:
         raise InputError("option 'messageId' is 'auto', but there is a column 'message_id': drop one of them")

@@ -28,7 +28,7 @@ from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, learn_argument
+from rabbit_chx.consuming.queue_checks import NEVER_CREATED, REQUIRED_ARGUMENTS, is_deleted, learn_argument
 from rabbit_chx.consuming.waits import start_task, wait_to_publish, wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -49,6 +49,8 @@ _CLOSE_S = 3.0
 _APPLIED_S = 10.0
 #: Seconds for the test whether publishers are blocked.
 _BLOCKED_TEST_S = 0.01
+#: Seconds for which a queue that was left out is consumed alone.
+_ALONE_S = 3.0
 _MAX_CHANNELS = 65535
 _MAX_ARGUMENTS = 30  # of a queue, learned one by one
 _JOURNAL_PREFETCH = 200
@@ -344,6 +346,26 @@ class ConsumingConnection:
         return self._last_number
 
 
+async def consume_alone(settings: ConnectionSettings, queue: str, prefetch: int) -> None:
+    """Consume a queue for some seconds over a connection of its own, and return what it delivers, in order.
+
+    Raises:
+        RabbitChxError: the broker has closed the connection, or refuses the consumer.
+    """
+
+    async def take(_message: Any) -> None:
+        """Leave the message to the next consumer."""
+
+    connection = await ConsumingConnection.open(settings)
+    try:
+        channel = await connection.consume(queue, prefetch, take)
+        await asyncio.sleep(_ALONE_S)
+        await channel.sync()
+        await channel.abandon()
+    finally:
+        await connection.close()
+
+
 class GroupConnection(ConsumingConnection):
     """The connection of a group member, with another one that publishes (`_Writer`)."""
 
@@ -392,7 +414,8 @@ class GroupConnection(ConsumingConnection):
     ) -> dict[str, Any] | None:
         """Return the arguments of a queue, None if the broker does not reveal them; a MismatchError if it is not suitable for a group.
 
-        If they are the expected ones, the broker refuses no declaration.
+        If they are the expected ones, the broker refuses no declaration. No declaration creates a queue that another program deletes meanwhile
+        (`NEVER_CREATED`).
         """
         try:
             await self.declare_passively(queue)
@@ -403,8 +426,11 @@ class GroupConnection(ConsumingConnection):
             try:
                 async with _expect_reply(self.where, queue):
                     channel = await self._open_channel()
-                    await channel.queue_declare(queue, durable=True, arguments=arguments)
+                    await channel.queue_declare(queue, durable=True, arguments={**arguments, **NEVER_CREATED})
             except MismatchError as refusal:
+                if is_deleted(str(refusal)):
+                    await self.declare_passively(queue)  # raises a NotFoundError, unless it exists again
+                    continue
                 learned = learn_argument(queue, arguments, str(refusal))
                 if learned is None:
                     return None

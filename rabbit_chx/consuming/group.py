@@ -29,11 +29,18 @@ from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
-from rabbit_chx.consuming.queue_checks import check_queues, prefetch_of, queue_warnings
+from rabbit_chx.consuming.queue_checks import (
+    PRIORITIES_SINCE,
+    check_queues,
+    delivered_priority,
+    prefetch_of,
+    queue_warnings,
+)
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
 from rabbit_chx.consuming.turns import Turns
+from rabbit_chx.consuming.undeliverable import RETRY_S, UndeliverableQueues
 from rabbit_chx.consuming.waits import CANCELLED_S, LoopWatch, start_task, wait_to_reconnect, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
@@ -55,8 +62,9 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
-_PRIORITIES_SINCE = (4, 0, 0)
 _STREAMS_SINCE = (3, 9, 0)
+#: So many different priorities of messages break the order.
+_DIFFERENT = 2
 #: After this time without success, another attempt to connect begins in parallel.
 _CONNECT_S = 1.5
 
@@ -66,7 +74,8 @@ _AMAZON_MQ = re.compile(r"\.mq\.[^.]+\.(amazonaws\.com(\.cn)?|on\.aws)\.?$", re.
 
 @dataclass(frozen=True, slots=True)
 class GroupHealth:
-    """The health of a member; it is true if the member is connected, no other member holds what is assigned to it, and nothing is held up.
+    """The health of a member; it is true if the member is connected, no other member holds what is assigned to it, and nothing is held up or
+    left out.
 
     Attributes:
         connected: whether the member runs, its connection is usable, and its event loop has answered within `GroupTiming.gone_s`.
@@ -75,6 +84,7 @@ class GroupHealth:
             without a journal.
         ignored_entries: the number of entries of the journal, since it connected, that no group can have written. They change nothing.
         held_up: the queues or streams that wait for a handler that goes on although it was cancelled.
+        left_out: the queues that this member does not consume, since they have a message that the broker cannot deliver.
     """
 
     connected: bool
@@ -82,9 +92,10 @@ class GroupHealth:
     not_owned: tuple[str, ...] = ()
     ignored_entries: int = 0
     held_up: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.connected and not (self.not_owned or self.held_up)
+        return self.connected and not (self.not_owned or self.held_up or self.left_out)
 
 
 class Group(ABC):
@@ -114,6 +125,7 @@ class Group(ABC):
         self._prefetches: dict[str, int] = {}  # by queue
         self._limited: set[str] = set()  # queues with a delivery limit
         self._deleted: set[str] = set()  # queues that were deleted while this member ran
+        self._undeliverable = UndeliverableQueues()
         self._runners: list[QueueRunner] = []
         self._turns = Turns()
         self._tokens: list[str] = []  # of all sessions so far
@@ -169,7 +181,14 @@ class Group(ABC):
         handled = [runner.handled_at for runner in self._runners if runner.handled_at is not None]
         ignored = 0 if session is None else session.ignored_entries
         held_up = tuple(sorted(runner.ownership.queue for runner in self._runners if runner.is_held_up))
-        return GroupHealth(connected, max(handled, default=None), tuple(sorted(not_owned)), ignored, held_up)
+        return GroupHealth(
+            connected,
+            max(handled, default=None),
+            tuple(sorted(not_owned)),
+            ignored,
+            held_up,
+            tuple(sorted(self._undeliverable.left_out)),
+        )
 
     # -- lifecycle
 
@@ -243,7 +262,7 @@ class Group(ABC):
                         outage = None  # the connection had worked
                     lost_at = session.connection.lost_at
                     self._detach(session)
-                if self._goes_on_without(cause):
+                if self._goes_on_without(cause, session):
                     outage = None
                     continue
                 outage = await wait_to_reconnect(
@@ -255,8 +274,8 @@ class Group(ABC):
                     lost_at=lost_at,
                 )
 
-    def _goes_on_without(self, cause: RabbitChxError) -> bool:  # noqa: ARG002  # of a ConsumerGroup
-        """Return whether the group runs without the queue that an error names as deleted."""
+    def _goes_on_without(self, cause: RabbitChxError, session: GroupSession | None) -> bool:  # noqa: ARG002  # of a ConsumerGroup
+        """Return whether the group runs without a queue that was deleted, or cannot be delivered, according to the error that ended a session."""
         return False
 
     def _new_session(
@@ -274,7 +293,12 @@ class Group(ABC):
         for runner in self._runners:
             runner.prefetch = self._prefetches[runner.ownership.queue]
             runner.ownership.is_limited = runner.ownership.queue in self._limited
-        session.attach(runner for runner in self._runners if runner.ownership.queue not in self._deleted)
+        absent = self._deleted | self._undeliverable.left_out
+        consumed = [runner for runner in self._runners if runner.ownership.queue not in absent]
+        session.attach(
+            sorted(consumed, key=lambda runner: runner.ownership.queue != self._undeliverable.first)
+        )
+        session.settle_s = self._undeliverable.settle_s
         return session
 
     def _detach(self, session: GroupSession) -> None:
@@ -373,6 +397,8 @@ class ConsumerGroup(Group):
         self.queues = _static_share(_queue_names(queues), options.static)
         super().__init__(self._settings, member_of(options))
         self._static = options.static
+        self._release_numbers: tuple[int, ...] = ()
+        self._priorities: set[int] = set()  # of the messages so far, until there are two
         #: Of each queue, when it was found suitable; None if they are not known.
         self._arguments: dict[str, Mapping[str, Any] | None] = {}
 
@@ -411,11 +437,38 @@ class ConsumerGroup(Group):
             InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
         """
         check_async("handle", handle)
-        await self._run_once(handle)
 
-    def _goes_on_without(self, cause: RabbitChxError) -> bool:
+        async def handle_message(message: GroupMessage) -> None:
+            self._warn_of_priority(message)
+            await handle(message)
+
+        await self._run_once(handle_message)
+
+    def _warn_of_priority(self, message: GroupMessage) -> None:
+        """Warn once that messages differ in their priority: quorum queues from 4.0 on deliver by it without any argument."""
+        priority = message.properties.get("priority")
+        known = len(self._priorities)
+        if known == _DIFFERENT:
+            return
+        self._priorities.add(delivered_priority(priority, self._release_numbers))
+        if known and len(self._priorities) == _DIFFERENT:
+            _log.warning(
+                "group member %s: a message of queue %s has %s, unlike messages before it, and RabbitMQ from 4.0 on delivers messages of a "
+                "higher priority first, so a key is not handled in the order of its messages: publish all with the same priority, or with none",
+                self.member,
+                message.queue,
+                "no priority" if priority is None else f"the priority {priority}",
+                extra={"queue": message.queue},
+            )
+
+    def _goes_on_without(self, cause: RabbitChxError, session: GroupSession | None) -> bool:
+        if isinstance(cause, NotFoundError):
+            return self._goes_on_without_deleted(cause)
+        return session is not None and self._leaves_out(cause, session)
+
+    def _goes_on_without_deleted(self, cause: NotFoundError) -> bool:
         left = self._prefetches.keys() - self._deleted - {cause.queue}
-        if not isinstance(cause, NotFoundError) or cause.queue not in self._prefetches or not left:
+        if cause.queue not in self._prefetches or not left:
             return False
         self._deleted.add(cause.queue)
         _log.warning(
@@ -429,10 +482,30 @@ class ConsumerGroup(Group):
         )
         return True
 
+    def _leaves_out(self, cause: RabbitChxError, session: GroupSession) -> bool:
+        """Return whether the error shows which queue ends each connection that consumes it; the next session is without it."""
+        queue = self._undeliverable.on_session_ended(cause, session)
+        if queue is None:
+            return False
+        _log.error(
+            "group member %s: queue %s is left out: one of its next %d messages ends each connection that consumes it, since the broker cannot "
+            "deliver it to an AMQP 0.9.1 client (for example from an AMQP 1.0 client, with a property of type uuid or char). Take that message "
+            "out with an AMQP 1.0 client, and let its publisher send such values as text. The member handles its other queues, and tries this "
+            "one every %g s. The broker said: %s",
+            self.member,
+            queue,
+            self._prefetches[queue],
+            RETRY_S,
+            cause,
+            extra={"queue": queue},
+        )
+        return True
+
     def _new_session(self, connection: Any, handle: Callable[[Any], Awaitable[None]]) -> GroupSession:
         session = super()._new_session(connection, handle)
         session.check = functools.partial(self._check_again, connection)
         session.spawn(functools.partial(self._await_deleted, connection))
+        session.spawn(self._await_deliverable)
         return session
 
     async def _await_deleted(self, connection: GroupConnection) -> None:
@@ -453,6 +526,32 @@ class ConsumerGroup(Group):
                         queue=queue,
                     )
 
+    async def _await_deliverable(self) -> None:
+        """End the session when a queue that was left out can be delivered again, so that the next one consumes it, too."""
+        while self._undeliverable.left_out:
+            await asyncio.sleep(RETRY_S)
+            for queue in sorted(self._undeliverable.left_out):
+                if not await self._can_be_delivered(queue):
+                    continue
+                self._undeliverable.left_out.discard(queue)
+                raise ConnectionLostError(
+                    f"{self._where}: queue {queue!r} was left out, and can be delivered: consuming it",
+                    queue=queue,
+                )
+
+    async def _can_be_delivered(self, queue: str) -> bool:
+        """Return whether a queue can be consumed for some seconds, over a connection of its own, so that the others go on."""
+        from rabbit_chx.consuming.channels import consume_alone
+
+        try:
+            await consume_alone(self._settings, queue, self._prefetches[queue])
+        except NotFoundError:
+            return True  # it was deleted: the next session notes it
+        except RabbitChxError as error:
+            _log.debug("group member %s: queue %s stays left out: %s", self.member, queue, error)
+            return False
+        return True
+
     # -- checks
 
     async def _open(self) -> GroupConnection:
@@ -469,12 +568,13 @@ class ConsumerGroup(Group):
                 f"journal is {self._member.journal!r}, a stream, and RabbitMQ {connection.server_version} has none: upgrade to 3.9 or newer. "
                 f"{WITHOUT_JOURNAL}"
             )
-        if numbers < _PRIORITIES_SINCE and self._member.journal is None and self._static is None:
+        if numbers < PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the first member keeps every "
                 "queue until it leaves. The order is kept. To share the queues, pass static=(index, count), a journal, or upgrade to 4.0",
                 connection.server_version,
             )
+        self._release_numbers = numbers
         prefetches = await self._check_queues(connection, self.queues)
         if self._member.journal is not None:
             # After the checks, so that a group that cannot run declares nothing.

@@ -290,6 +290,9 @@ class QueueRunner:
                 typed_error_text(error),
                 extra=self._log_fields,
             )
+            # Not the error itself, which may have no truth value.
+            traceback = (type(error), error, error.__traceback__)
+            _log.debug("%s: where the handler failed", self.ownership.queue, exc_info=traceback)
         commands = self.ownership.on_handled(*key, failed=error is not None)
         if any(isinstance(command, Reject) for command in commands):
             _log.warning(

@@ -78,8 +78,14 @@ class GroupSession:
         handle: the user's handler.
         earlier_tokens: the tokens of this process's earlier sessions. Their entries are not those of another process.
 
-    `check` checks a queue that is consumed, before its first message is handled. `token` identifies the entries of this session in the journal. `roster` contains the members and the claims, as read from it;
-    `ignored_entries` counts the entries that cannot be read.
+    Attributes:
+        check: checks a queue that is consumed, before its first message is handled.
+        settle_s: seconds between the consumption of one queue and of the next one; 0 to consume all at once.
+        consumed: the queues that were consumed so far, in this order.
+        has_settled: whether all are consumed, and the time after the last one has passed.
+        token: identifies the entries of this session in the journal.
+        roster: the members and the claims, as read from the journal.
+        ignored_entries: the number of entries of the journal that cannot be read.
     """
 
     def __init__(
@@ -93,6 +99,9 @@ class GroupSession:
         self.member = member
         self.handle = handle
         self.check: Callable[[str], Awaitable[None]] = _accept
+        self.settle_s = 0.0
+        self.consumed: list[str] = []
+        self.has_settled = False
         self.roster = Roster()
         self.ignored_entries = 0
         self.token = secrets.token_hex(8)
@@ -250,15 +259,23 @@ class GroupSession:
                     await self._catch_up(self.member.journal, stop)
             if stop.is_set():
                 return
-            for runner in self._runners.values():
-                runner.execute(runner.ownership.consume())
             self.spawn(self._join_and_write_heartbeats)
-            self.spawn(self._renew_stalled_consumers)
+            self.spawn(self._look_at_idle_queues)
+            await self._consume_all(stop)
             await wait_for_any(stop, self._ended)
         except RabbitChxError as error:
             self.fail(error)
         if self._error is not None:
             raise self._error
+
+    async def _consume_all(self, stop: asyncio.Event) -> None:
+        """Consume the queues: all at once, or with `settle_s` one after the other."""
+        for queue, runner in self._runners.items():
+            self.consumed.append(queue)
+            runner.execute(runner.ownership.consume())
+            if self.settle_s and await wait_for_any(stop, self._ended, timeout_s=self.settle_s):
+                return
+        self.has_settled = True
 
     async def _catch_up(self, journal: str, stop: asyncio.Event) -> None:
         """Read the journal up to a first heartbeat of this session, so that its consumers subscribe after the present ones."""
@@ -510,19 +527,34 @@ class GroupSession:
             gone = JournalEntry("gone", member, time.time(), token=self.roster.members[member].token)
             self.spawn(partial(self._append, gone))
 
-    async def _renew_stalled_consumers(self) -> None:
-        """Consume again the queues that have messages and do not deliver them."""
+    async def _look_at_idle_queues(self) -> None:
+        """Look now and then at the queues that deliver nothing: whether they exist, and whether messages wait without being delivered.
+
+        A quorum queue may accept a consumer in its last moments, which the broker then never cancels (tested with 4.3.6). The look at a queue
+        that does not exist ends the session with a NotFoundError.
+        """
         while True:
             await asyncio.sleep(self.member.timing.watch_s)
             for queue, runner in self._runners.items():
-                if not self._should_deliver(queue, runner):
+                if runner.ownership.is_idle and self._can_look_at(queue, runner):
+                    await self._look_at(queue, runner)
+                else:
                     self._stalls.forget(queue)
-                    continue
-                ready = await self.connection.ready_count(queue)
-                warning = self._stalls.check(queue, ready, runner.ownership.delivered_count)
-                if warning is not None and self._should_deliver(queue, runner):
-                    _log.warning("%s", warning, extra={"queue": queue})
-                    runner.execute(runner.ownership.step_back())
+
+    async def _look_at(self, queue: str, runner: QueueRunner) -> None:
+        """Look at an idle queue, and consume it again if it has messages that this member should get and does not get."""
+        ready = await self.connection.ready_count(queue)
+        if not self._should_deliver(queue, runner):
+            self._stalls.forget(queue)
+            return
+        warning = self._stalls.check(queue, ready, runner.ownership.delivered_count)
+        if warning is not None:
+            _log.warning("%s", warning, extra={"queue": queue})
+            runner.execute(runner.ownership.step_back())
+
+    def _can_look_at(self, queue: str, runner: QueueRunner) -> bool:
+        """Return whether a look costs little: for a stream it takes a connection."""
+        return not self.connection.channels_fail_alone or self._should_deliver(queue, runner)
 
     def _should_deliver(self, queue: str, runner: QueueRunner) -> bool:
         """Return whether this idle member would get the messages of a queue, if it had any."""

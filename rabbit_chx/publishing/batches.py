@@ -34,9 +34,19 @@ _NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 
 
 def name_columns(
-    keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
+    keys: object,
+    bodies: object,
+    properties: Mapping[str, object] | None,
+    exchanges: object,
+    *,
+    keep_order: bool = False,
 ) -> dict[str, Any]:
-    """Return the given columns by name: ``keys``, ``bodies``, and the optional ones."""
+    """Return the given columns by name: ``keys``, ``bodies``, and the optional ones; an InputError for priorities where the order is kept."""
+    if keep_order and "priority" in (properties or {}):
+        raise InputError(
+            "keep_order is set, and messages have a priority of their own: quorum queues from RabbitMQ 4.0 on, and queues with x-max-priority, "
+            "deliver a higher one first. Leave out one of the two"
+        )
     for name in properties or {}:
         check_name(name)
     optional = {} if exchanges is None else {"exchanges": exchanges}

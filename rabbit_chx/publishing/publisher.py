@@ -207,7 +207,7 @@ class Publisher(PublisherBase):
         trace: Mapping[str, str],
     ) -> None:
         try:
-            columns = name_columns(keys, bodies, properties, exchanges)
+            columns = name_columns(keys, bodies, properties, exchanges, keep_order=self._keep_order)
             for rows in self._builder.with_trace(trace).batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
         except (InputError, BrokerRefusedError) as cause:

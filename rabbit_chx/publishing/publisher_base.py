@@ -34,6 +34,7 @@ class PublisherBase(Guarded):
         if options.connection_name is not None:
             targets = tuple(replace(target, connection_name=options.connection_name) for target in targets)
         self._targets = targets
+        self._keep_order = options.retries.keep_order
         properties = options.properties or {}
         shared = Properties(
             {

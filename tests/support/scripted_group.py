@@ -105,9 +105,9 @@ class ScriptedLine:
         """Call something when it is closed."""
         self._closed = call
 
-    def close(self) -> None:
+    def close(self, reason: RabbitChxError | None = None) -> None:
         """End it, as the loss of its connection does."""
-        self._closed(None)
+        self._closed(reason)
 
 
 class ScriptedConnection:
@@ -126,6 +126,7 @@ class ScriptedConnection:
         self.prefetches: dict[str, int] = {}
         self.is_closed = False
         self.missing: set[str] = set()  # queues that do not exist
+        self.consumed: list[str] = []  # in their order
         self.consumable = asyncio.Event()  # cleared while the broker does not answer to basic.consume
         self.consumable.set()
 
@@ -167,6 +168,7 @@ class ScriptedConnection:
 
     async def ready_count(self, queue: str) -> int:
         """Return how many messages wait."""
+        await self.declare_passively(queue)
         return self.waiting[queue]
 
     async def queue_arguments(
@@ -185,6 +187,7 @@ class ScriptedConnection:
     ) -> ScriptedLine:
         """Consume a queue, when the broker answers."""
         await self.consumable.wait()
+        self.consumed.append(queue)
         self.prefetches[queue] = prefetch
         self.lines[queue].append(ScriptedLine(take))
         return self.lines[queue][-1]
@@ -200,11 +203,11 @@ class ScriptedConnection:
         """Close them."""
         self.is_closed = True
 
-    def cut(self) -> None:
+    def cut(self, reason: RabbitChxError | None = None) -> None:
         """Lose the connection."""
         for lines in self.lines.values():
             for line in lines:
-                line.close()
+                line.close(reason)
 
 
 class ScriptedStage:

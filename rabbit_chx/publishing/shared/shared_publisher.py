@@ -243,7 +243,8 @@ class SharedPublisher(PublisherBase):
         try:
             if properties or trace or exchange is not None or self._builder.routing is not None:
                 own = {name: [value] for name, value in properties.items()}
-                columns = name_columns([key], [body], own, None if exchange is None else [exchange])
+                exchanges = None if exchange is None else [exchange]
+                columns = name_columns([key], [body], own, exchanges, keep_order=self._keep_order)
                 rows = self._builder.with_trace(trace).rows(columns, 0)
                 (key,), (body,) = rows.keys, rows.bodies
                 (content,), (route,) = rows.properties or [content], rows.exchanges or [route]

@@ -43,9 +43,9 @@ class Site:
         self.told: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        how = {"timing": BRISK, "reconnect_backoff_s": 0.01, **how}
+        how = {"timing": BRISK, "reconnect_backoff_s": 0.01, "queues": ["q"], **how}
         self.group = ConsumerGroup(
-            "amqp://scripted", ["q"], member="a", on_gained=self._gained, on_lost=self._lost, **how
+            "amqp://scripted", member="a", on_gained=self._gained, on_lost=self._lost, **how
         )
         monkeypatch.setattr(self.group, "_open", self._opened)
 
@@ -700,3 +700,117 @@ async def test_an_error_that_ends_a_member_is_in_its_log(
             await task
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert told == ["group member a ends: rows are missing"]
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+async def test_where_a_handler_failed_is_logged_at_debug(
+    site_of: Callable[..., Site], caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    async def handle(_: GroupMessage) -> None:
+        raise ValueError("the amount is negative")
+
+    caplog.set_level(level, "rabbit_chx")
+    site = site_of(retries=0)
+    async with running(site, handle) as task:
+        await eventually(lambda: site.connections[0].lines["q"], "it consumes")
+        await site.connections[0].deliver("q", 1)
+        with pytest.raises(errors.HandlerError):
+            await task
+    tracebacks = [record for record in caplog.records if record.exc_info]
+    assert [record.levelno for record in tracebacks] == ([logging.DEBUG] if level == logging.DEBUG else [])
+    if tracebacks:
+        assert 'raise ValueError("the amount is negative")' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("release", "priorities", "warnings"),
+    [
+        ("4.3.6", [None, None, 9, 0], 1),
+        ("4.3.6", [7, 7, 7], 0),
+        ("4.3.6", [None, 4], 0),
+        ("4.0.5", [None, 0, 3], 0),
+        ("4.0.5", [None, 5, 9], 1),
+        ("3.10.8", [None, 9], 0),
+    ],
+)
+async def test_a_group_warns_once_of_messages_that_differ_in_priority(
+    *,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    release: str,
+    priorities: list[int | None],
+    warnings: int,
+) -> None:
+    monkeypatch.setattr(ScriptedConnection, "server_version", release)
+    fit = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    monkeypatch.setattr(ScriptedConnection, "queue_arguments", AsyncMock(return_value=fit))
+    async with running(site):
+        await eventually(lambda: site.connections[0].lines["q"], "it consumes")
+        for tag, priority in enumerate(priorities, 1):
+            properties = {} if priority is None else {"priority": priority}
+            content = GroupMessage("q", "k", str(tag).encode(), properties=properties)
+            site.connections[0].lines["q"][-1].take(DeliveredMessage(tag, "k", content))
+        await eventually(lambda: f"ends {len(priorities)}" in site.told, "all are handled")
+    assert caplog.text.count("a key is not handled in the order of its messages") == warnings
+
+
+INTERNAL = errors.ConnectionLostError("541 INTERNAL_ERROR", reply_code=541)
+
+
+async def test_a_queue_that_ends_each_connection_is_left_out_and_the_others_go_on(
+    site_of: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`tests/broker/` has a real message of that kind."""
+    monkeypatch.setattr(group, "RETRY_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.undeliverable._SETTLE_S", 0.05)
+    is_poisoned = True
+    real = ScriptedConnection.consume_behind
+
+    async def consume(self: ScriptedConnection, queue: str, *rest: Any) -> Any:
+        line = await real(self, queue, *rest)
+        if queue == "q.1" and is_poisoned:
+            asyncio.get_running_loop().call_later(0.01, self.cut, INTERNAL)
+        return line
+
+    async def consume_alone(_settings: Any, _queue: str, _prefetch: int) -> None:
+        if is_poisoned:
+            raise INTERNAL
+
+    monkeypatch.setattr(ScriptedConnection, "consume_behind", consume)
+    monkeypatch.setattr("rabbit_chx.consuming.channels.consume_alone", consume_alone)
+    site = site_of(queues=["q.0", "q.1", "q.2"], journal=None)
+    async with running(site) as task:
+        await eventually(lambda: site.group.healthy().left_out == ("q.1",), "the queue is found")
+        await eventually(lambda: site.group.healthy().connected, "it consumes the others")
+        assert not site.group.healthy()
+        assert set(site.connections[-1].consumed) == {"q.0", "q.2"}
+        for queue in ("q.0", "q.2"):
+            await site.connections[-1].deliver(queue, 1)
+        await eventually(lambda: site.told.count("ends 1") == 2, "the others are handled")
+        count = len(site.connections)
+        await asyncio.sleep(0.2)
+        assert len(site.connections) == count, "trying the queue again disturbs no other one"
+        is_poisoned = False
+        await eventually(site.group.healthy, "it consumes all again")
+        assert "q.1" in site.connections[-1].consumed
+        assert not task.done()
+    (told,) = (record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+    assert "queue q.1 is left out: one of its next 32 messages" in told
+
+
+async def test_a_group_whose_only_queue_cannot_be_delivered_waits_for_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rabbit_chx.consuming.undeliverable._SETTLE_S", 0.05)
+    async with running(site) as task:
+        for count in (1, 2):
+            await eventually(
+                lambda count=count: len(site.connections) == count and site.connections[-1].consumed,  # type: ignore[misc]
+                "it consumes",
+            )
+            site.connections[-1].cut(INTERNAL)
+        await eventually(lambda: site.group.healthy().left_out == ("q",), "the queue is left out")
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        assert not site.group.healthy()

@@ -19,7 +19,7 @@ from scripted_group import ScriptedStage as Stage
 from rabbit_chx.consuming import GroupTiming
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.session import StallDetector
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError, NotFoundError
 
 
 @asynccontextmanager
@@ -401,6 +401,17 @@ async def test_a_queue_that_another_member_has_is_not_consumed_again() -> None:
         stage.journal.write(other("claim"))
         await eventually(lambda: len(stage.connection.lines["q.1"]) > 1, "nobody has the other queue")
         assert len(stage.connection.lines["q.0"]) == 1
+
+
+@pytest.mark.parametrize("holder", ["this member", "another one"])
+async def test_a_queue_that_is_gone_is_found_although_the_broker_cancels_nothing(holder: str) -> None:
+    """A fake, since a quorum queue accepts a consumer in its last moments only now and then."""
+    async with consuming_stage(replace(BRISK, watch_s=0.02)) as (stage, running):
+        if holder == "another one":
+            stage.journal.write(other("claim"))
+        stage.connection.missing.add("q.0")
+        with pytest.raises(NotFoundError, match=r"no queue 'q\.0'"):
+            await asyncio.wait_for(running, 20)
 
 
 def looks(watch: StallDetector, count: int, *, waiting: int = 5, delivered: int = 7) -> list[int]:

@@ -119,3 +119,10 @@ def test_a_slow_iterator_does_not_hold_back_what_it_gave(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     found = list(batches({"keys": slow("abcdefgh"), "bodies": iter("abcdefgh")}, 100))
     assert [len(keys) for keys, _ in found] == [4, 4], "0.1 s after its first row, a batch goes with the next"
+
+
+def test_the_order_is_not_promised_for_messages_with_priorities() -> None:
+    priorities = {"priority": [9, None]}
+    with pytest.raises(InputError, match="keep_order is set, and messages have a priority"):
+        name_columns(["k", "k"], ["a", "b"], priorities, None, keep_order=True)
+    assert name_columns(["k", "k"], ["a", "b"], priorities, None)["priority"] == [9, None]
