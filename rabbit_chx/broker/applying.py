@@ -41,6 +41,7 @@ from rabbit_chx.broker.live_broker import (
 from rabbit_chx.broker.reading import (
     DOWN,
     TOTALS,
+    leader_fault,
     read_bindings,
     read_consumer_tags,
     read_topology,
@@ -375,8 +376,8 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
 def _count_all(queue: str, broker: LiveBroker) -> QueueCounts | None:
     """Return the counts of a queue, with its unacknowledged messages; zeros if it does not exist any more, None if nobody can count them.
 
-    A quorum queue without a leader answers with zeros over AMQP, and the management API does not count it. Releases before 3.10 do not
-    count a new one for some seconds either.
+    A quorum queue without a leader answers with zeros over AMQP, and the management API does not count it. For some seconds it does not count
+    a new one either, and 4.3 not those of `leader_fault`; then AMQP alone counts.
     """
     path, fields = ("queues", broker.vhost, queue), {"messages?": int, "state?": str, "type?": str}
     try:
@@ -393,7 +394,7 @@ def _count_all(queue: str, broker: LiveBroker) -> QueueCounts | None:
             broker.sleep(_POLL_INTERVAL_S)
     except NotFoundError:
         return QueueCounts(0, 0)
-    return None
+    return None if leader_fault(found) else broker.amqp.count(queue)
 
 
 def _apply_checked(

@@ -85,7 +85,6 @@ _UNCLEAR = "denied_by_default"
 DOWN = ("down", "crashed", "stopped", "minority")
 #: From 3.10 on a list with totals has those of each quorum queue with a leader; 3.10 reports one without a leader as live.
 _COUNTS_SINCE = (3, 10, 0)
-_LEADERLESS = "without a leader"
 #: Before 4.0 the broker lists no bindings of a classic queue whose node is down, and refuses to change or delete it (tested on 3.10.8, 4.0.5, 4.3.6).
 KEEPS_ABSENT_SINCE = (4, 0, 0)
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
@@ -205,8 +204,12 @@ def _read_queue_facts(
     }
     down = {name: entry["state"] for name, entry in named.items() if entry.get("state") in DOWN}
     if topology.release is not None and topology.release.numbers >= _COUNTS_SINCE:
-        quorums = {queue.name for queue in topology.queues if queue.type == "quorum"}
-        down = dict.fromkeys(sorted(quorums - messages.keys()), _LEADERLESS) | down
+        for queue in topology.queues:
+            if queue.type != "quorum" or queue.name in messages or queue.name in down:
+                continue
+            entry = named[queue.name]
+            if "online" in entry and (fault := leader_fault(entry)):
+                down[queue.name] = fault
     return QueueFacts(
         messages={**messages, **_count_parked(topology, broker)},
         down=down,
@@ -214,6 +217,17 @@ def _read_queue_facts(
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
         priorities=_read_priorities(topology, broker.api, broker.vhost),
     )
+
+
+def leader_fault(entry: Mapping[str, Any]) -> str:
+    """Return what a quorum queue lacks to take messages, by the members that the management API reports as online; empty if it has them.
+
+    That its messages are not counted says nothing: 4.3 does not count those of some queues after an upgrade (rabbitmq-server #16974).
+    """
+    online = entry.get("online") or ()
+    if 2 * len(online) <= len(entry.get("members") or ()):
+        return "without a majority of its members online"
+    return "" if entry.get("leader") in online else "without a leader online"
 
 
 def _read_limits(

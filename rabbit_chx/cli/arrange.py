@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from rabbit_chx.cli.live_plan import LivePlan
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
+from rabbit_chx.cli.written_files import write_file
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import check_certain, know_rings
@@ -262,7 +261,7 @@ def _report_pinned(
 
 def _write(file: str, before: str, text: str) -> None:
     if text != before:
-        _replace(Path(file), text)
+        write_file(Path(file), text)
     say(f"{file} is unchanged" if text == before else f"{file} is written")
 
 
@@ -315,17 +314,3 @@ def _report_moves(ring: KeyMapPlan, order: RingProposal | None, means: Means) ->
 
 def _figures(moving: KeyMapPlan | RingProposal) -> str:
     return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the peak)"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file atomically; it keeps its permissions, and a link stays a link."""
-    target = path.resolve()
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as temporary:
-            temporary.write(text.encode())
-        shutil.copymode(target, temporary.name)
-        Path(temporary.name).replace(target)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None

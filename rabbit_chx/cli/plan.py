@@ -16,7 +16,7 @@ from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
-from rabbit_chx.errors import InputError
+from rabbit_chx.cli.written_files import write_file
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.rendering.document import Document
@@ -54,12 +54,8 @@ def plan(
         say(note)
     made, report = report_plan(live, file, permissions, whole=whole)
     if plan_out is not None:
-        try:
-            text = json.dumps(report.as_json(in_words), ensure_ascii=False)
-            Path(plan_out).write_text(f"{text}\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
-
+        text = json.dumps(report.as_json(in_words), ensure_ascii=False)
+        write_file(Path(plan_out), f"{text}\n")
     code = (
         ExitCode.REFUSED
         if made.refusals

@@ -128,10 +128,15 @@ class Table:
             for at, (_, how) in enumerate(named)
             if how.label is not None and not (how.sparse and all(is_empty(row[at]) for row in cells))
         ][skip:]
-        sums = [
-            sum(row[at] or 0 for row in cells) if named[at][1].summed else "" if place else "all"
-            for place, at in enumerate(seen)
-        ]
+        sums: list[object] = ["all"]
+        for at in seen[1:]:
+            figures = [row[at] for row in cells]
+            if not named[at][1].summed:
+                sums.append("")
+            elif None in figures:  # the sum of the others would be too small
+                sums.append("-")
+            else:
+                sums.append(sum(figures))
         return cls(
             [TableColumn(named[at][1].label or "", named[at][1].number) for at in seen],
             [[likely_or_not(named[at][1].form, row[at]) for at in seen] for row in cells[:most]],

@@ -390,7 +390,20 @@ def test_a_queue_that_would_lose_messages_is_refused(
     ("type_", "listed", "state"),
     [
         ("quorum", {"state": "minority"}, "minority"),
-        ("quorum", {"state": "live"}, "without a leader"),
+        (
+            "quorum",
+            {"state": "live", "leader": "rabbit@a", "members": ["rabbit@a"], "online": []},
+            "without a majority of its members online",
+        ),
+        (
+            "quorum",
+            {
+                "leader": "rabbit@c",
+                "members": ["rabbit@a", "rabbit@b", "rabbit@c"],
+                "online": ["rabbit@a", "rabbit@b"],
+            },
+            "without a leader online",
+        ),
         ("classic", {"state": "down"}, "down"),
         ("stream", {"state": "stopped"}, "stopped"),
     ],
@@ -414,6 +427,30 @@ def test_a_queue_that_is_down_is_not_counted_as_empty(
     script.apply(made, delete=True, loss=True)
     assert script.actions()[0] == "delete"
     assert "old" not in script.steps
+
+
+#: Since an upgrade, 4.3 does not count the messages of some quorum queues that run (rabbitmq-server #16974).
+_UNCOUNTED: dict[str, Any] = {
+    "type": "quorum",
+    "state": "running",
+    "messages": None,
+    "leader": "rabbit@a",
+    "members": ["rabbit@a"],
+    "online": ["rabbit@a"],
+}
+
+
+def test_a_quorum_queue_that_runs_and_is_not_counted_is_not_down() -> None:
+    counted: dict[str, Any] = {"counted": _UNCOUNTED, "counted_last": _UNCOUNTED}
+    script = Script(queues=OLD, type_="quorum", counts=[QueueCounts(0, 0)], **counted)
+    assert script.live().facts.queues.down == {}
+    made = plan(DELETED, script.live())
+    assert made.refused(allow_delete=True) == ()
+    script.apply(made, delete=True)
+    assert script.actions() == ["delete"]
+    full = Script(queues=OLD, type_="quorum", counts=[QueueCounts(1, 0)], **counted)
+    with pytest.raises(errors.ApplyError, match="still has 1 message and no consumers"):
+        full.apply(plan(DELETED, full.live()), delete=True)
 
 
 def test_a_queue_that_goes_down_while_it_is_drained_is_left() -> None:
