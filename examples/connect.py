@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from rabbit_chx import Broker, HashRing
 from rabbit_chx.testing import find_broker, temporary_vhost
-from spark_connector import dry_run, place, publish, queue_for, register
+from spark_connector import place, publish, queue_for, register
 
 
 def run(spark: SparkSession, url: str, limit: int | None = None) -> None:
@@ -34,7 +34,6 @@ def run(spark: SparkSession, url: str, limit: int | None = None) -> None:
     print("queues  ", {row["queue"]: row["count"] for row in queues})
 
     placed = place(flights, ring, slices={"flights.e": 2})
-    print(f"dry run  {dry_run(placed, options, ring).ok}")
     report = publish(placed, options, ring)
     print(
         f"published {report.confirmed:,} of {report.rows:,} rows by {len(report.tasks)} tasks: {report.predicted}"

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from rabbit_chx import Broker
 from rabbit_chx.testing import RunningBroker
-from spark_connector import WriteReport, dry_run, place, publish
+from spark_connector import WriteReport, place, publish
 
 
 def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> WriteReport:
-    """Make a dry run, then publish in the order of departure, and return the report."""
+    """Publish in the order of departure, and return the report."""
     with Broker(broker.url, ring_source=broker.ring_via) as live:
         live.declare(EXCHANGE, QUEUES.items())
         ring = live.ring(EXCHANGE)
@@ -26,9 +26,8 @@ def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None
 
     # Ten partitions in all; a heavier queue has more of them. `id` begins with the date.
     placed = place(flights, ring, partitions=10, order_by="id")
-    print(dry_run(placed, options, ring))
     report = publish(placed, options, ring)
-    print(f"\n{report}")
+    print(report)
     return report
 
 

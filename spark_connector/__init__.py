@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from spark_connector.draining import DrainReport as DrainReport
     from spark_connector.draining import drain as drain
-    from spark_connector.dry_runs import DryRun as DryRun
-    from spark_connector.dry_runs import dry_run as dry_run
     from spark_connector.placing.placement import place as place
     from spark_connector.placing.placement import place_for_streams as place_for_streams
     from spark_connector.placing.placement import queue_for as queue_for
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "spark_connector.draining": ["drain", "DrainReport"],
-    "spark_connector.dry_runs": ["dry_run", "DryRun"],
     "spark_connector.placing.placement": ["place", "place_for_streams", "queue_for"],
     "spark_connector.publishing": ["batch_publisher", "publish"],
     "spark_connector.reading.micro_batches": ["offsets_behind_latest"],

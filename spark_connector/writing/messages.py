@@ -46,7 +46,7 @@ def as_flags(column: Any) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of a column for nulls or for long values, which a write does in Arrow batches and a dry run in Spark SQL.
+    """A check of a column for nulls or for long values.
 
     Attributes:
         fault: description of a bad row.

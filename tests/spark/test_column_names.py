@@ -15,7 +15,7 @@ from super_streams import declare_super_stream
 import spark_connector
 from rabbit_chx.routing import HashRing, SuperStream
 from rabbit_chx.testing import RunningBroker
-from spark_connector import batch_publisher, dry_run, place, place_for_streams, publish, queue_for
+from spark_connector import batch_publisher, place, place_for_streams, publish, queue_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -65,13 +65,6 @@ def by_foreach_batch(rows: DataFrame, options: Mapping[str, str], folder: Path) 
     query.trigger(availableNow=True).start(checkpointLocation=str(folder / "checkpoint")).awaitTermination()
 
 
-def by_dry_run(rows: DataFrame, options: Mapping[str, str], folder: Path) -> None:
-    run = dry_run(rows, options, RING)
-    assert (run.ok, run.rows) == (True, ROWS)
-    assert {hot.key for hot in run.hottest} == {f"key {number}" for number in range(ROWS)}
-    by_publish(rows, options, folder)
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -79,7 +72,6 @@ def by_dry_run(rows: DataFrame, options: Mapping[str, str], folder: Path) -> Non
         by_format,
         pytest.param(by_streaming_format, marks=pytest.mark.pyspark("4.1", "writeStream.format('rabbitmq')")),
         by_foreach_batch,
-        by_dry_run,
     ],
 )
 def test_each_write_takes_each_name(

@@ -73,6 +73,5 @@ def test_a_stream_reports_each_batch(vhost_url: str, consumed: Consumed, tmp_pat
 def test_the_example_writes_and_publishes_all_rows(vhost_url: str) -> None:
     done = run_python(EXAMPLES / "connect.py", "--limit", 5_000, "--url", vhost_url)
     assert "written  5,000 rows" in done.stdout
-    assert "dry run  True" in done.stdout
     assert "published 5,000 of 5,000 rows by 6 tasks" in done.stdout
     assert "guest:guest" not in done.stdout + done.stderr

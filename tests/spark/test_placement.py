@@ -21,7 +21,6 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, SlotT
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.testing import RunningBroker
 from spark_connector import (
-    dry_run,
     place,
     place_for_streams,
     publish,
@@ -179,12 +178,10 @@ def test_slots_are_followed_to_their_queues(
     with Broker(vhost.url, vhost.management_url, DiagnosticsRing(vhost.ring_via)) as broker:
         slots = broker.slots("events")
         placed = place(frame(spark, rows=600), slots, order_by=F.col("value").cast("int"))
-        expected = dry_run(placed, options, slots.to_json())
-        assert expected.shares == slots.shares()
         report = publish(placed, options, lambda: broker.slots("events"))
         messages = consumed()
         assert all(slots.destination_for(m.key) == m.queue for m in messages)
-        assert Counter(m.queue for m in messages) == report.predicted == expected.predicted
+        assert Counter(m.queue for m in messages) == report.predicted
         assert (report.ring_provenance, report.notes) == ("read", ())
 
         def moved_meanwhile() -> SlotTable:

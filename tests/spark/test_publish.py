@@ -1,4 +1,4 @@
-"""`publish`, `batch_publisher` and `dry_run` with a real Spark and a real broker."""
+"""`publish` and `batch_publisher` with a real Spark and a real broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
 from rabbit_chx.routing import HashRing
-from spark_connector import batch_publisher, dry_run, place, publish
+from spark_connector import batch_publisher, publish
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.write_options import to_texts
 from spark_connector.publishing import FinishedTasks, publish_task
@@ -115,56 +115,7 @@ def test_a_failure_reports_the_known_facts(
     assert {task["partition"] for task in report["tasks"]} <= {0, 1}
 
 
-def test_a_dry_run_predicts_and_sends_nothing(
-    spark: SparkSession, frame: Frame, options: dict[str, object], consumed: Consumed
-) -> None:
-    hot = frame().withColumn("key", F.expr("if(value < 'body 3', 'hot key', key)"))
-    bad = spark.sql("SELECT string(null) AS key, 'v' AS value UNION ALL SELECT repeat('k', 256), 'v'")
-    long = spark.sql("SELECT repeat('k', 255) AS key, 'v' AS value")
-    hot = hot.union(bad).union(long).coalesce(2)
-    run = dry_run(hot, options, RING)
-    assert not run.ok
-    assert run.rows == 1_003
-    assert run.bad_rows == {"column 'key' is null": 1, "column 'key' is longer than 255 bytes": 1}
-    assert run.columns == {"key": "key", "value": "value"}
-    first = run.hottest[0]
-    rows = sum(f"body {n}" < "body 3" for n in range(1_000))
-    assert (first.key, first.rows, first.queue) == ("hot key", rows, RING.destination_for("hot key"))
-    assert len(run.hottest) == 10
-    text = str(run)
-    assert "problem: 2 rows are bad, and badRows is fail" in text
-    assert "hot key" in text
-    assert json.loads(run.to_json())["predicted"] == run.predicted
-    assert not consumed()
-
-    placed = dry_run(place(hot, RING), {**options, "badRows": "skip"}, RING)
-    assert placed.ok
-    assert [list(part.queues) for part in placed.partitions] == [["q1"], ["q2"], ["q3"], []]
-    assert placed.predicted == run.predicted
-    report = publish(place(hot, RING), {**options, "badRows": "skip"}, RING)
-    assert report.predicted == placed.predicted == Counter(m.queue for m in consumed())
-    assert report.skipped == 2
-
-
-@pytest.mark.usefixtures("channel")
-def test_a_dry_run_names_what_is_wrong_with_the_broker(frame: Frame, options: dict[str, object]) -> None:
-    values = frame(10).select("value")
-    run = dry_run(values, {**options, "exchange": "amq.topic", "routingKey": "constant"}, RING.to_json())
-    (problem,) = run.problems
-    assert "'amq.topic' is of type topic, and option 'ring' needs x-consistent-hash" in problem
-    assert run.predicted[str(RING.destination_for("constant"))] == 10
-    assert [(hot.key, hot.rows) for hot in run.hottest] == [("constant", 10)]
-    (problem,) = dry_run(values, {"url": "amqp://127.0.0.1:1", "exchange": "x", "routingKey": "k"}).problems
-    assert "no server answers there" in problem
-
-
-def test_rows_of_streams_are_refused_where_others_are_meant(
-    spark: SparkSession, frame: Frame, options: dict[str, object]
-) -> None:
+def test_a_stream_is_refused_where_a_batch_is_meant(spark: SparkSession, options: dict[str, object]) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("'k' AS key", "'v' AS value")
     with pytest.raises(InputError, match=r"publish takes a batch: for a stream, use writeStream"):
         publish(stream, options)
-    with pytest.raises(InputError, match="dry_run takes a batch"):
-        dry_run(stream, options)
-    with pytest.raises(InputError, match="dry_run counts what an exchange would route"):
-        dry_run(frame(), {"url": options["url"], "superStream": "orders"})

@@ -12,7 +12,7 @@ from spark_messages import HEADERS, options_of, read, schema_of
 from rabbit_chx.errors import RowError
 from spark_connector.columns import MessageColumns
 from spark_connector.reports import hash_key
-from spark_connector.writing.messages import MessageIds, Messages, build_messages, list_checks
+from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 
 def as_lists(messages: Messages) -> dict[str, Any]:
@@ -181,21 +181,3 @@ def test_headers_of_a_row_and_of_the_option_share_a_frame() -> None:
     messages = read(rows, headersConst='{"c": "' + "c" * 60_000 + '"}', badRows="skip")
     (sample,) = messages.samples
     assert (sample.row, sample.reason[:38]) == (0, "the headers are 120,014 bytes long wit")
-
-
-def test_a_dry_run_and_a_write_call_a_fault_by_the_same_words() -> None:
-    """The table of bad rows has those of a write."""
-    options = options_of(allowExchangeColumn="true", exchange="", messageId="column", maxMessageBytes="10")
-    texts = ", ".join(f"{name} string" for name in ("key", "value", "exchange", "message_id", "reply_to"))
-    columns = MessageColumns.of(schema_of(f"{texts}, priority int"), options)
-    faults = [check.fault for check in list_checks(columns, options)]
-    assert sorted(faults) == [
-        *(
-            f"column '{name}' is {fault}"
-            for name in ("exchange", "key", "message_id")
-            for fault in ("longer than 255 bytes", "null")
-        ),
-        "column 'reply_to' is longer than 255 bytes",
-        "column 'value' is null",
-        "the value is longer than maxMessageBytes",
-    ]
