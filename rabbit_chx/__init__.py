@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import jump_consistent_hash as jump_consistent_hash
     from rabbit_chx.streams import StreamPublisher as StreamPublisher
     from rabbit_chx.streams import StreamReader as StreamReader
-    from rabbit_chx.streams import replay as replay
     from rabbit_chx.topology import Topology as Topology
     from rabbit_chx.version import __version__ as __version__
 
@@ -56,7 +55,7 @@ _NAMES = {
         "SuperStream",
         "jump_consistent_hash",
     ],
-    "rabbit_chx.streams": ["StreamPublisher", "StreamReader", "replay"],
+    "rabbit_chx.streams": ["StreamPublisher", "StreamReader"],
     "rabbit_chx.topology": ["Topology"],
 }
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from spark_connector.publishing import batch_publisher as batch_publisher
     from spark_connector.publishing import publish as publish
     from spark_connector.reading.micro_batches import offsets_behind_latest as offsets_behind_latest
-    from spark_connector.reading.replay import replay as replay
     from spark_connector.reports import WriteReport as WriteReport
 
 _NAMES = {
@@ -37,7 +36,6 @@ _NAMES = {
     "spark_connector.placing.placement": ["place", "place_for_streams", "queue_for"],
     "spark_connector.publishing": ["batch_publisher", "publish"],
     "spark_connector.reading.micro_batches": ["offsets_behind_latest"],
-    "spark_connector.reading.replay": ["replay"],
     "spark_connector.reports": ["WriteReport"],
 }
 

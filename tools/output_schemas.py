@@ -112,7 +112,6 @@ FORMATS = {
     "rings": "determined: bool  exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]?}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
     "route": "source  determined: bool  answers: [answer]  at?: text  record?: {written: text writer: text}?",
-    "row": "stream: text  offset: int  timestamp: text  key?: text?  key_base64?: text  value?: text?  value_base64?: text",
     "show": "shown?  exchanges?: object",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
     "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"

@@ -187,7 +187,6 @@ SHARED_OPTIONS = {
     "Ring": "route",
     "Message": "route",
     "Sample": "compare",
-    "Streams": "replay",
     "Broker": "route",
 }
 

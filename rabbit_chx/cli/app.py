@@ -91,7 +91,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "route": ("Show the destination of each key, or the keys that reach a queue.", "route:route"),
         "compare": ("Show the shares of a ring, and the keys that a change moves.", "compare:compare"),
         "verify": ("Compare real messages with the prediction.", "verify:verify"),
-        "replay": ("Read the messages of keys since a time.", "replay:replay"),
     },
     "Change exchanges by a topology file": {
         "export": ("Write the live topology as a file.", "export:export"),

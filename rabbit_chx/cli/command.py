@@ -119,7 +119,6 @@ SECTIONS = (
     "Other ring",
     "Message",
     "Sample",
-    "Streams",
     "Variable",
     "Broker",
     OUTPUT,

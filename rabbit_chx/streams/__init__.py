@@ -9,10 +9,6 @@ from rabbit_chx.lazy_names import is_installed, lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.streams.chunks import Fingerprint as Fingerprint
-    from rabbit_chx.streams.keys import MisplacedRow as MisplacedRow
-    from rabbit_chx.streams.keys import StreamParity as StreamParity
-    from rabbit_chx.streams.keys import replay as replay
-    from rabbit_chx.streams.keys import stream_parity as stream_parity
     from rabbit_chx.streams.options import ReadLimits as ReadLimits
     from rabbit_chx.streams.options import WriteLimits as WriteLimits
     from rabbit_chx.streams.publisher import StreamPublisher as StreamPublisher
@@ -21,7 +17,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "rabbit_chx.streams.chunks": ["Fingerprint"],
-    "rabbit_chx.streams.keys": ["MisplacedRow", "StreamParity", "replay", "stream_parity"],
     "rabbit_chx.streams.options": ["ReadLimits", "WriteLimits"],
     "rabbit_chx.streams.publisher": ["StreamPublisher", "StreamReport"],
     "rabbit_chx.streams.reader": ["StreamReader"],

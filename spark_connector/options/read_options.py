@@ -153,7 +153,7 @@ class ReadOptions:
     super_stream: str | None = option(TEXT, "instead: all streams of a super stream")
     routing: StreamRouting | None = option(
         one_of(*get_args(StreamRouting)),
-        "with `pushFilters=keys` or `replay`: how clients route to `superStream`; required if the binding keys are not 0, 1, ...",
+        "with `pushFilters=keys`: how clients route to `superStream`; required if the binding keys are not 0, 1, ...",
         only="batch",
     )
     exchange: str | None = option(

@@ -10,11 +10,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from super_streams import declare_super_stream
 
-from rabbit_chx import StreamPublisher, StreamReader, SuperStream, replay
-from rabbit_chx.cli import main
+from rabbit_chx import StreamPublisher, SuperStream
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams import stream_parity
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
@@ -53,35 +50,9 @@ def test_rows_are_published_by_binding_key(vhost: RunningBroker, fruit: dict[str
     assert {name for name, count in counts.items() if count} == {hashed.partition_for("banana")}
 
 
-def test_rows_are_compared_by_both_ways_or_by_the_one_that_is_given(
-    vhost: RunningBroker, fruit: dict[str, str]
+def test_a_command_routes_by_binding_key(
+    vhost: RunningBroker, fruit: dict[str, str], answer: Callable[..., Any]
 ) -> None:
-    publish(vhost, [*KEYS, "banana"], routing="hash")
-    hashed, named = SuperStream(list(fruit.values())), SuperStream(list(fruit.values()), list(fruit))
-    both = sum(hashed.partition_for(key) == fruit[key] for key in KEYS)
-    ways: dict[StreamRouting | None, int] = {None: 7, "key": 3 + both, "hash": 4 + both}
-    for routing, right in ways.items():
-        found = 0
-        for stream in fruit.values():
-            with StreamReader(vhost.stream_url, stream, include=["exchange"]) as reader:
-                found += stream_parity(stream, reader, named.with_routing(routing), "fruit").right
-        assert (routing, found) == (routing, right)
-
-
-def test_replay_is_by_binding_key_or_refused(
-    vhost: RunningBroker,
-    fruit: dict[str, str],
-    answer: Callable[..., Any],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(InputError, match=r"are names: .* pass routing='key' or routing='hash'"):
-        replay(vhost.stream_url, ["pear"], super_stream="fruit")
-    with pytest.raises(InputError, match=r"no partition .* is bound with the key 'banana'"):
-        replay(vhost.stream_url, ["banana"], super_stream="fruit", routing="key")
-    assert main(["replay", "super-stream:fruit", "pear", "--url", vhost.stream_url]) == 2
-    assert "pass --routing key or --routing hash" in capsys.readouterr().err
-    (batch,) = replay(vhost.stream_url, ["pear"], super_stream="fruit", routing="key")
-    assert batch["stream"].to_pylist() == [fruit["pear"]]
     at = ("--routing", "key", "--url", vhost.url, "--management-url", str(vhost.management_url))
     by_key = answer(
         "route", "super-stream:fruit", *KEYS, "banana", *at, code=1
@@ -89,17 +60,10 @@ def test_replay_is_by_binding_key_or_refused(
     assert [each["destination"] for each in by_key["answers"]] == [*fruit.values(), None]
 
 
-def test_a_key_of_two_partitions_is_an_error_wherever_one_is_asked_for(
+def test_a_key_of_two_partitions_is_refused(
     vhost: RunningBroker, bare_channel: BlockingChannel, fruit: dict[str, str]
 ) -> None:
     """The broker copies a message of an AMQP client to both; a client of streams would have to publish it twice."""
     bare_channel.queue_bind(fruit["plum"], "fruit", "pear", arguments={"x-stream-partition-order": 3})
-    for ask in (
-        lambda: publish(vhost, ["apple", "pear"], routing="key"),
-        lambda: replay(vhost.stream_url, ["apple", "pear"], super_stream="fruit", routing="key"),
-    ):
-        with pytest.raises(InputError, match=r"2 partitions .*are bound with the key b?'pear'"):
-            ask()
-    # Asking for a key twice is asking for it once.
-    (batch,) = replay(vhost.stream_url, ["apple", "apple"], super_stream="fruit", routing="key")
-    assert batch["stream"].to_pylist() == [fruit["apple"]]
+    with pytest.raises(InputError, match=r"2 partitions .*are bound with the key b?'pear'"):
+        publish(vhost, ["apple", "pear"], routing="key")

@@ -65,7 +65,6 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("apply", "OTHER", "--yes"), TEXTS),
     (("repair", "o", "--dry-run"), TEXTS),
     (("record", "o"), TEXTS),
-    (("replay", "o", "key-1", "--since", "1h"), TEXTS),
     (("verify", "o", "--keys", KEYS), PAGES),
 ]
 #: The option of a command that needs no order, and says what it did not compare without.

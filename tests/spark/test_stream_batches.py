@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamed import Streamed
 from super_streams import create_super_stream
 
-import spark_connector
-from rabbit_chx import HashRing, Publisher, StreamPublisher
+from rabbit_chx import Publisher, StreamPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import RunningBroker
 
@@ -174,31 +173,6 @@ def test_what_cannot_be_read_is_refused_by_the_driver(
         reader.options(url=vhost.stream_url, stream="s").load().count()
 
 
-@pytest.mark.chx_broker(">=3.13", "super streams by protocol")
-@pytest.mark.parametrize("behind", ["superStream", "exchange"])
-def test_a_key_is_replayed_from_the_one_stream_that_has_it(
-    spark: SparkSession, vhost: RunningBroker, behind: str
-) -> None:
-    names = ["orders-0", "orders-1"]
-    with Streamed(vhost, "s", {}).connection(None) as connection:
-        create_super_stream(connection, "orders", names, ["0", "1"])
-    ring = HashRing.from_buckets(names) if behind == "exchange" else None
-    target: Any = {"exchange": "orders", "ring": ring} if ring else {"super_stream": "orders"}
-    keys = [f"key {number % 50}" for number in range(ROWS)]
-    with StreamPublisher(vhost.stream_url, **target) as publisher:
-        publisher.publish_many(keys, numbered("early", ROWS))
-        time.sleep(0.05)
-        since = datetime.now(UTC)
-        time.sleep(0.05)
-        publisher.publish_many(keys, numbered("late", ROWS))
-    options = {"url": vhost.stream_url, behind: "orders"}
-    frame = spark_connector.replay(spark, options, "key 7", since, ring=ring)
-    assert frame.rdd.getNumPartitions() == 1  # the other stream is not read
-    assert values(frame) == numbered("late", 7, ROWS, 50)
-    both = spark_connector.replay(spark, options, ["key 7", b"key 8"], since, ring=ring)
-    assert both.count() == 2 * ROWS // 50
-
-
 @pytest.mark.slow
 def test_filters_are_refused_on_the_driver_or_read_a_part_of_the_rows(
     spark: SparkSession, vhost: RunningBroker, read: Read
@@ -220,5 +194,3 @@ def test_filters_are_refused_on_the_driver_or_read_a_part_of_the_rows(
     assert sorted(map(int, values(read(**filtered)))) == [*range(0, 400, 2)]
     assert read(**filtered, filterMatchUnfiltered=True).count() == 600
     assert read(superStream="orders").where("key = 'key 99'").count() == 800
-    options = {"url": vhost.stream_url, **filtered}
-    assert spark_connector.replay(spark, options, "key 99", "2020-01-01T00:00:00Z").count() == 200

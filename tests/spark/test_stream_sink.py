@@ -239,11 +239,6 @@ def test_rows_are_written_once_behind_a_modulus_exchange(spark: SparkSession, vh
     routed = {key: stream for stream, key, value in found(vhost.stream_url, names) if value == b"routed"}
     assert {(key, stream) for stream, key, _ in written} == set(routed.items())
 
-    key = min(keys)
-    replayed = spark_connector.replay(spark, options, key, "2020-01-01T00:00:00Z", ring=exchange)
-    assert replayed.rdd.getNumPartitions() == 1
-    assert replayed.count() == sum(stored == key for _, stored, _ in written) + 1
-
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_rows_are_written_once_behind_a_hash_exchange(

@@ -54,13 +54,6 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--trace": ("1",),
         },
     ),
-    "replay": (
-        ("super-stream:orders", "k", "--url", "rabbitmq-stream://127.0.0.1:1"),
-        {
-            "--since": ("2h",), "--until": ("1h",), "--filter": ("x",), "--by-message-id": (), "--published-to": ("orders",),
-            "--routing": ("hash",), "--address": ("a:1=b:2",),
-        },
-    ),
     "verify": (
         ("events", *BROKER),
         {
@@ -203,7 +196,7 @@ ELSEWHERE = {
         (name, option)
         for name, (_, options) in LINES.items()
         for option in options
-        if (name, option) not in ELSEWHERE and name not in ("replay", "verify")
+        if (name, option) not in ELSEWHERE and name != "verify"
     ],
     ids=lambda part: part,
 )

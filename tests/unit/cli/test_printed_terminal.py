@@ -58,7 +58,6 @@ def test_eighty_columns_are_enough(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["replay", "q1=1,q2=1", "k", "--url", "amqp://127.0.0.1:1"],
         ["route", "q1", "k"],
         ["route", "q1=1", "--hash-header", "tenant:integer", "k"],
         ["check", "--offline", "/absent/" + "folder/" * 20 + "topology.toml"],

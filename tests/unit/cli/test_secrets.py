@@ -212,7 +212,7 @@ URLS = (
     "arguments",
     [
         "URL", "completion URL", "completion bash URL", "show URL", "compare URL", "compare q=1 --add URL", "route URL k", "plan URL", "plan a.toml --allow URL",
-        "check URL --offline", "check --ring URL", "show --wait URL", "show --ulr=URL", "record URL", "replay URL k --since 1h", "ui --port URL",
+        "check URL --offline", "check --ring URL", "show --wait URL", "show --ulr=URL", "record URL", "ui --port URL",
     ],
 )  # fmt: skip
 def test_a_url_in_the_place_of_another_argument_is_shown_without_its_password(

@@ -32,7 +32,7 @@ ALONE = {
     "hand_over": {"apply"},
     "no_record": {"apply"},  # the text says "of an apply"
     "allowed_host": {"ui"},
-    "routing": {"route", "replay"},
+    "routing": {"route"},
 }
 
 

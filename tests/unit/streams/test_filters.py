@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +14,7 @@ from stream_logs import ChunkLog
 from stream_node import Clock, Session, StreamNode, in_memory
 from stream_publishers import Broker, publisher
 
-from rabbit_chx import replay
 from rabbit_chx.errors import InputError, MissingRowsError, RabbitChxError
-from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.reader import RangeReader
@@ -259,24 +256,6 @@ def test_a_broker_without_filters_is_refused_before_writing(broker: Broker) -> N
     with publisher() as made, pytest.raises(InputError, match="does not filter streams"):
         made.publish_many(KEYS, KEYS, filter_values=KEYS)
     assert not broker.rows["s"].log
-
-
-# -- replaying
-
-
-@pytest.mark.parametrize(("filter_value", "read"), [(None, 7), ("key", 4), (lambda key: key.decode()[0], 5)])
-def test_a_replay_reads_the_chunks_of_its_keys_and_counts_its_rows(filter_value: Any, read: int) -> None:
-    values: dict[Any, Any] = {None: lambda _: None, "key": lambda key: key}
-    value = values.get(filter_value, lambda key: key[0])
-    with node() as broker:
-        rows = [row(value(key), key, key) for key in ("a1", "b1", "a2", "c1", "a1")]
-        rows += [row(None, "old", "a1"), row(value("a1"), "of another exchange", "a1", "other")]
-        broker.log.chunks = [chunk_bytes([each], offset=at) for at, each in enumerate(rows)]
-        counts = Counter[str]()
-        how: Any = {"ring": HashRing.from_buckets(["s"]), "exchange": "orders"}
-        batches = replay("rabbitmq-stream://broker", ["a1"], filter_value=filter_value, counts=counts, **how)
-        assert [body for batch in batches for body in batch["value"].to_pylist()] == [b"a1", b"a1", b"old"]
-        assert counts == {"read": read, "other_exchange": 1, "delivered": 3}
 
 
 def test_rows_that_do_not_match_may_be_removed_unread() -> None:

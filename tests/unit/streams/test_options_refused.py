@@ -12,7 +12,7 @@ import pytest
 from stored_cases import cases_of_sections
 from stream_publishers import URL, Broker, publisher
 
-from rabbit_chx import StreamGroup, StreamReader, replay, routing
+from rabbit_chx import StreamGroup, StreamReader, routing
 from rabbit_chx.consuming import GroupTiming
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.streams import Fingerprint
@@ -40,7 +40,6 @@ USES: dict[str, Callable[..., object]] = {
     "StreamPublisher": publisher,
     "publish_many": publish_many,
     "StreamGroup": lambda **how: StreamGroup(URL, streams=["s"], name="g", **how),
-    "replay": lambda **how: replay(URL, **{"keys": ["k"]} | how),
 }
 
 
