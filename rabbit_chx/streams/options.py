@@ -172,7 +172,7 @@ class RangeOptions(ReaderOptions):
 @documented()
 @dataclass(frozen=True)
 class WriteLimits:
-    """The window and the time limits of a `StreamPublisher`, and its checks of names and ids. The publisher validates them."""
+    """The window and the time limits of a `StreamPublisher`, and its check of names. The publisher validates them."""
 
     window: int = option(COUNT, "maximum number of unconfirmed rows of a stream", 20_000)
     confirm_timeout_s: float = option(
@@ -182,9 +182,6 @@ class WriteLimits:
     )
     reconnect_timeout_s: float = option(
         SECONDS, "maximum time to reconnect after a loss; each confirm restarts it", 120.0
-    )
-    proof: bool = option(
-        FLAG, "with a name: whether the ids that the broker claims to have are looked up in the stream", True
     )
     management_url: str | None = field(  # not validated here: a traceback would show the password
         default=None,
@@ -237,7 +234,7 @@ class WriterOptions:
         otherwise="the super stream, or nothing",
     )
     limits: WriteLimits = option(
-        value_of(WriteLimits), "the window, the time limits, and the checks of names and ids", WriteLimits()
+        value_of(WriteLimits), "the window, the time limits, and the check of names", WriteLimits()
     )
     filter_value: FilterValue | None = option(
         ValueKind('`"key"`, or a function of the key'),

@@ -131,7 +131,7 @@ class StreamPublisher(Guarded):
     same rows and ids. That is not a transaction: readers see rows as they are written. It requires that an id always means the same
     row and the same stream. **A row with an id that the stream already has is confirmed and not stored**, so other rows under used ids
     are lost. In each call the row with the highest such id is compared with the stored one of each stream; a difference is an error, and
-    so is a stored row that retention has removed, unless `WriteLimits.proof` is False. Copies of stored rows by other clients, with their message
+    so is a stored row that retention has removed. Copies of stored rows by other clients, with their message
     ids, do not matter. Without a name and ids, delivery is at least once.
 
     A name is for one writer at a time. Each call looks for another one. If there may be one, the rows of the call are compared with the stored

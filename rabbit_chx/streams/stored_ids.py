@@ -95,18 +95,15 @@ class StoredIds:
         stream: the stream.
         name: the publisher reference; without one nothing is claimed.
         reading: the arguments of the readers that look rows up: url, addresses, limits.
-        proof: whether claimed ids are verified; else the broker is believed.
 
     Attributes:
-        is_verified: whether claimed ids are verified.
         claimed_id: the last id of the name that the broker reports on the connection; 0 again when it is verified.
         last_claim: the same, also when it is verified.
         known_id: the claimed id of the first connection: that of earlier runs.
         confirmed_id: all of our rows up to this id are confirmed.
     """
 
-    def __init__(self, stream: str, name: str | None, reading: Mapping[str, Any], *, proof: bool) -> None:
-        self.is_verified = name is not None and proof
+    def __init__(self, stream: str, name: str | None, reading: Mapping[str, Any]) -> None:
         self.claimed_id = self.last_claim = self.known_id = self.confirmed_id = 0
         self._stream, self._name, self._reading = stream, name or "", reading
         self._is_first_claim = True
@@ -231,7 +228,7 @@ class StoredIds:
     def note_end(self, connection: StreamConnection) -> None:
         """Note the end of the stream once a minute, while no row is in flight: a lookup of later rows reads back to it. From 3.11 on."""
         now = time.monotonic()
-        if not self.is_verified or self._ids[0] <= self.claimed_id or now < self._next_note_at:
+        if not self._name or self._ids[0] <= self.claimed_id or now < self._next_note_at:
             return
         self._next_note_at = now + _NOTE_INTERVAL_S
         offset, last_id = self._committed(connection), max(self._noted_id, self.claimed_id, self.confirmed_id)
@@ -264,7 +261,7 @@ class StoredIds:
             for row, reader in self._last_rows(end=stored.offset, row_id=stored.id):
                 stored, is_cut = row or stored, reader.missing > 0
         if (what := stored.differs(given)) is not None:
-            perhaps = "; retention has removed earlier rows, so that this may be a copy by another client, which proof=False does not compare"
+            perhaps = "; retention has removed earlier rows, so that this may be a copy by another client"
             raise MismatchError(
                 f"stream {self._stream!r} has id {stored.id} of {self._name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} "
                 f"given now is {getattr(given, what)!r:.60}: the rows differ from the earlier run; pass "
@@ -310,8 +307,9 @@ class StoredIds:
     def _unproven_error(self, row_id: int) -> MismatchError:
         """Return the error for a known row that retention has removed."""
         return MismatchError(
-            f"the ids up to {self.known_id} of {self._name!r} are used in stream {self._stream!r}, and retention has removed the row with "
-            f"id {row_id}: publish the rows of the earlier run with proof=False (in Spark verify=off), others with higher ids",
+            f"the ids up to {self.known_id} of {self._name!r} are used in stream {self._stream!r}, so the broker would drop these rows; retention "
+            f"has removed the row with id {row_id}, so that it cannot be compared. Leave rows of an earlier run out; publish others with "
+            "higher ids, or under another name (in Spark with another version)",
             queue=self._stream,
         )
 
@@ -319,8 +317,8 @@ class StoredIds:
         """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
         return MismatchError(
             f"stream {self._stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, but has none of these rows (its "
-            f"highest id is {highest_id}). If retention has removed them, publish with proof=False (in Spark verify=off); else publish them "
-            "under another name",
+            f"highest id is {highest_id}): retention has removed them, or they were never stored. Leave them out in the first case, and publish "
+            "them under another name in the second (in Spark write another version)",
             queue=self._stream,
         )
 

@@ -181,7 +181,7 @@ class StreamWriter:
         stream: the stream.
         settings: nodes of the cluster, tried in turn; not shared, since unreachable nodes are moved to the end.
         name: the publisher reference; None for at-least-once.
-        limits: the window and the time limits, and whether claimed ids are verified.
+        limits: the window and the time limits.
         reading: the arguments of the readers for the lookup of our rows: url, addresses, limits.
         rows_per_id: the most rows that are sent under one id: those of a sub-entry.
 
@@ -209,7 +209,7 @@ class StreamWriter:
         self._reading = reading
         self._connection: StreamConnection | None = None
         self._connection_count = 0
-        self._stored = StoredIds(stream, name, reading, proof=limits.proof)
+        self._stored = StoredIds(stream, name, reading)
         self._others = None if name is None else OtherWriters(stream, name)
         self._is_counted = (
             True  # after a comparison with what other writers of the name may have stored instead
@@ -498,7 +498,7 @@ class StreamWriter:
     def _verify_claim(self) -> None:
         """Send the rows up to the claimed id, and store those of them that are missing in the stream."""
         stored = self._stored
-        if not stored.is_verified:
+        if self._name is None:
             return
         start, stop = self._window.lowest, self._index_after(stored.claimed_id)
         if start < stop and self._store(0, start, stop, stored.claimed_id):

@@ -237,7 +237,7 @@ class WriteOptions:
         only="exactly-once",
     )
     verify: str = option(
-        one_of("tail", "full", "off"),
+        one_of("tail", "full"),
         "[verification](../spark/streams.md#write) of stored rows", default="tail",
         only="exactly-once",
     )

@@ -155,8 +155,7 @@ class StreamTaskWriter:
             form = self._ask(
                 lambda connection: check_form(connection, self._layout, name, version, self._options)
             )
-            exchange, proof = self._options.target, self._options.verify != "off"
-            with self._open(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
+            with self._open(stream=stream, name=name, exchange=self._options.target) as publisher:
                 # An earlier release may have ended a sub-entry where an input was cut: a call that ends there makes the same one.
                 done = before - first + 1 if before >> ROW_BITS == version and entries else 0
                 for some, publisher.compares_known in _mark_last(_split(chain((piece,), pieces), done)):
@@ -269,13 +268,12 @@ class StreamTaskWriter:
             rows = pa.concat_tables(held)
             yield rows.sort_by([(name, "ascending") for name in _order_of(rows)])
 
-    def _open(self, *, proof: bool = True, **arguments: Any) -> StreamPublisher:  # of the publisher
+    def _open(self, **arguments: Any) -> StreamPublisher:  # of the publisher
         options = self._options
         limits = WriteLimits(
             window=options.window,
             confirm_timeout_s=options.confirm_timeout_s,
             reconnect_timeout_s=options.reconnect_timeout_s,
-            proof=proof,
         )
         return self._retry(
             lambda: StreamPublisher(

@@ -42,12 +42,12 @@ OF_BATCHES, OF_QUERIES = (260_000, 122_000), (60_000, 25_000)
 HELD_S = 120.0
 #: Rows of a sub-entry, compression, what is verified, and rows of a batch of Arrow.
 FORMS = {
-    "single": ("", "none", "off", 10_000),
+    "single": ("", "none", "tail", 10_000),
     "2": ("2", "none", "tail", 997),
-    "7": ("7", "lz4", "off", 10_000),
+    "7": ("7", "lz4", "tail", 10_000),
     "50": ("50", "gzip", "full", 500),
     "199": ("199", "none", "tail", 4_000),
-    "300": ("300", "zstd", "off", 3_001),
+    "300": ("300", "zstd", "tail", 3_001),
 }
 FAULTS = ("error behind the placing", "error before the placing", "job ended")
 WAYS = {

@@ -104,7 +104,12 @@ def test_a_text_has_the_bounds_of_a_value(kind: ValueKind, text: str, value: obj
     ("kind", "arguments", "value", "expected"),
     [
         (ReaderOptions, {"batch_rows": 7}, "limits", ReadLimits(batch_rows=7)),
-        (WriterOptions, {"window": 7, "proof": False}, "limits", WriteLimits(window=7, proof=False)),
+        (
+            WriterOptions,
+            {"window": 7, "confirm_timeout_s": 5},
+            "limits",
+            WriteLimits(window=7, confirm_timeout_s=5),
+        ),
         (
             QueueGroupOptions,
             {"retries": 0, "on_failure": "dead-letter"},

@@ -165,9 +165,9 @@ def test_a_version_has_fewer_rows_than_ids(broker: Broker, monkeypatch: pytest.M
     """The next id would be that of row 0 of the next version."""
     for module in (stream_task_writer, stream_layout):
         monkeypatch.setattr(module, "ROW_BITS", 5)
-    run(rows=31, verify="off")
+    run(rows=31)
     with pytest.raises(InputError, match=r"'s1' gets 2\^5 rows or more: write them in several versions"):
-        run(2, rows=32, verify="off")
+        run(2, rows=32)
     assert broker.rows["s1"].ids == [*range(33, 64), *range(65, 95)]
 
 
@@ -181,7 +181,6 @@ DIFFERENCE = f"stream 's1': row 7 (id {ids()[7]}) has another"
 @pytest.mark.parametrize(
     ("level", "stored", "other", "differences"),
     [
-        ("off", ROWS, OTHER_VALUE, ()),
         ("tail", ROWS, OTHER_VALUE, ()),
         ("full", ROWS, OTHER_VALUE, (f"{DIFFERENCE} body",)),
         ("full", 20, OTHER_VALUE, (f"{DIFFERENCE} body",)),
@@ -217,7 +216,6 @@ def test_the_tail_is_the_last_row(broker: Broker) -> None:
     run()
     with pytest.raises(PublishError, match="the rows differ from the earlier run"):
         run(values=[*VALUES[:-1], "value z"])
-    run(values=[*VALUES[:-1], "value z"], verify="off")
     assert broker.rows["s1"].ids == ids()
     batch = pa.RecordBatch.from_pydict({"key": KEYS, "value": [*VALUES[:-1], "value z"]})
     with pytest.raises(
@@ -290,7 +288,6 @@ def test_a_version_in_sub_entries_that_is_half_written_is_completed(whole_frames
     assert whole_frames.rows["s1"].ids == ids()
 
 
-@pytest.mark.parametrize("verify", ["tail", "off"])
 @pytest.mark.parametrize(
     ("before", "now", "words"),
     [
@@ -310,19 +307,19 @@ def test_a_version_in_sub_entries_that_is_half_written_is_completed(whole_frames
     ],
 )
 def test_a_version_is_written_in_the_same_sub_entries_or_refused_before_a_row_is_sent(
-    whole_frames: Broker, before: dict[str, Any], now: dict[str, Any], words: str, verify: str
+    whole_frames: Broker, before: dict[str, Any], now: dict[str, Any], words: str
 ) -> None:
     """Also into a stream that has no rows of the version yet."""
-    run(verify=verify, **before)
+    run(**before)
     writers = len(whole_frames.writers)
     for partition, keys in (1, KEYS), (0, OF_S0[:ROWS]):
         with pytest.raises(InputError, match=words):
-            run(verify=verify, partition=partition, keys=keys, **now)
+            run(partition=partition, keys=keys, **now)
     assert len(whole_frames.writers) == writers
     assert not whole_frames.rows["s0"].log
-    run(verify=verify, **before)
-    run(2, verify=verify, **now)
-    run(2, verify=verify, **now)
+    run(**before)
+    run(2, **now)
+    run(2, **now)
     assert whole_frames.rows["s1"].ids == ids() + ids(2)
 
 
@@ -365,12 +362,12 @@ def test_of_two_jobs_that_write_a_version_at_the_same_time_one_is_refused(
     def check_and_wait(*arguments: Any, **named: Any) -> int:
         form = check(*arguments, **named)
         monkeypatch.setattr(stream_task_writer, "check_form", check)
-        run(verify="off", subEntryRows=theirs)
+        run(subEntryRows=theirs)
         return form
 
     monkeypatch.setattr(stream_task_writer, "check_form", check_and_wait)
     with pytest.raises(InputError, match=r"another job writes this version of .* in other sub-entries"):
-        run(verify="off", subEntryRows=ours)
+        run(subEntryRows=ours)
     assert whole_frames.rows["s1"].ids == ids()
 
 
@@ -386,7 +383,7 @@ def test_of_two_jobs_that_begin_a_version_in_the_same_moment_one_fails(
 
     monkeypatch.setattr(stream_task_writer, "store_form", store_both)
     with pytest.raises(MismatchError, match=r"version 1 of .* subEntryRows 14 .*subEntryRows is now 7"):
-        run(verify="off", subEntryRows="7")
+        run(subEntryRows="7")
 
 
 def test_what_is_advised_instead_of_sub_entries_is_possible(broker: Broker) -> None:
