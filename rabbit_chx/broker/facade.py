@@ -14,6 +14,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.broker.applying import Applied, Permission, apply_plan
 from rabbit_chx.broker.declaring import Declared, declare_exchange
+from rabbit_chx.broker.draining import WAIT_S, Drained, append_of, wait_drained, with_obstacles
 from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace, traced_node
 from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.broker.live_broker import QueueCounts, try_count
@@ -533,6 +534,48 @@ class Broker:
         )
         live = self._live
         return wait_for_others(lambda: apply_plan(plan, live, permission, progress, waiting), live)
+
+    def check_order(self, plan: Plan) -> Plan:
+        """Return a plan whose appends have what makes it impossible to keep the order of keys as the broker is now, as warnings.
+
+        That is a new queue with a consumer, or an old one with messages and without a consumer.
+
+        Args:
+            plan: the plan, of :func:`rabbit_chx.topology.plan`.
+
+        Raises:
+            InputError: the broker is not open.
+            UnreachableError: the connection is lost.
+        """
+        return with_obstacles(plan, self._live)
+
+    def wait_drained(
+        self, plan: Plan, *, longest_s: float = WAIT_S, waiting: Callable[[str], None] = lambda _: None
+    ) -> Drained:
+        """Wait after `apply` until each queue that lost keys has been empty once; then the consumers of the appended queues may start.
+
+        The statistics of the broker are some seconds old: the wait takes at least that long.
+
+        Args:
+            plan: the plan that was applied, which appends queues.
+            longest_s: the longest time in seconds.
+            waiting: called every five seconds with a sentence that names the queues that have not been empty.
+
+        Returns:
+            The queues that were never empty, and those that had consumers too early; without both the order of each key is kept.
+
+        Raises:
+            InputError: the broker is not open, `longest_s` is negative or infinite, or the plan appends nothing.
+            ManagementNeededError: the management URL is not set.
+            UnreachableError: the broker does not answer.
+        """
+        check_seconds("longest_s", longest_s)
+        append = append_of(plan)
+        if append is None:
+            raise InputError(
+                "the plan appends no queue that gets keys of others: there is nothing to wait for"
+            )
+        return wait_drained(append, self._live, longest_s, waiting)
 
     def record(self, rings: Mapping[str, HashRing]) -> dict[str, RingRecord]:
         """Store the order of rings on the broker, in exchanges ``rabbit-chx.ring.NAME``, and return the new records.

@@ -6,10 +6,20 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from rabbit_chx.broker.draining import WAIT_S
 from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.broker.recording import find_unrecorded
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
+from rabbit_chx.cli.applying import (
+    DECLINED,
+    ApplyReport,
+    Permissions,
+    apply_plan,
+    ask,
+    show_planned,
+    wait_after,
+    why_no_wait,
+)
 from rabbit_chx.cli.broker_options import (
     BrokerOptions,
 )
@@ -28,13 +38,22 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.errors import InputError, PlanOutdatedError
-from rabbit_chx.options import number, one_of
-from rabbit_chx.planning.plan_value import DRAIN_S
+from rabbit_chx.options import ValueKind, number, one_of
+from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 
 #: The version of a plan file.
 _PLAN_VERSION = 2
-#: The largest --drain, in seconds: one day.
+#: The largest --drain and --wait-drained, in seconds: one day.
 _MAX_DRAIN_S = 86_400
+
+
+def _read_wait(text: str) -> float:
+    try:
+        return float(number(_MAX_DRAIN_S).value_of(text))
+    except ValueError:
+        raise InputError(
+            f"{text!r:.80} is not a number of seconds up to {_MAX_DRAIN_S}: put FILE before --wait-drained, or write --wait-drained=600."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,14 @@ class ApplyOptions:
         default=DRAIN_S,
         show_default=True,
         help="The time in which consumers must empty the queues that are deleted or replaced, after these are unbound.",
+    )
+    wait_drained: float | None = option(
+        type=ValueKind("number", parse=_read_wait),
+        metavar="[SECONDS]",
+        is_flag=False,
+        flag_value=f"{WAIT_S:g}",
+        help="After an append, wait until each old queue has been empty once since the bind, then say that consumers of the new queue may "
+        f"start; at most SECONDS, or {WAIT_S:g} if none are given.",
     )
     hand_over: HandOverLevel = option(
         type=one_of(*HAND_OVER_LEVELS),
@@ -117,6 +144,10 @@ def apply(
 
     After an interruption, apply the file again, with the same options: it does what was left.
 
+    Queues that are appended while messages flow get their consumers last: --wait-drained waits until each of the old queues
+    has been empty once, which the statistics of the broker show some seconds later. If one never is, it is named, and the
+    exit code is 3; the plan is applied all the same. It is refused beforehand if nothing can keep the order.
+
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
@@ -151,17 +182,27 @@ def apply(
             return Outcome(refused.document() if output == "json" else report, code=ExitCode.REFUSED)
         if output != "json" or asks:
             show_planned(report, output)
-        if asks and not ask(plan):
-            declined = ApplyReport("refused", plan, problem=DECLINED)
-            return Outcome(declined.document() if output == "json" else None, code=ExitCode.REFUSED)
-        done = apply_plan(
-            at,
-            opened,
-            plan,
-            output,
-            verbose=given.verbose,
-            **allowed,
-            hand_over=given.hand_over,
-            drain_s=given.drain,
-        )
-        return Outcome(done.document(), done.code)
+        done = _decline(plan, given, asks=asks)
+        if done is None:
+            done = apply_plan(
+                at,
+                opened,
+                plan,
+                output,
+                verbose=given.verbose,
+                **allowed,
+                hand_over=given.hand_over,
+                drain_s=given.drain,
+            )
+            if given.wait_drained is not None and done.state == "applied":
+                done = wait_after(opened, done, given.wait_drained)
+        is_shown = output == "json" or done.state != "refused"
+        return Outcome(done.document() if is_shown else None, done.code)
+
+
+def _decline(plan: Plan, given: ApplyOptions, *, asks: bool) -> ApplyReport | None:
+    """Return the report of a plan that is not applied, as no wait keeps its order or as the user says no; None if it is applied."""
+    problem = None if given.wait_drained is None else why_no_wait(plan)
+    if problem is None and asks and not ask(plan):
+        problem = DECLINED
+    return None if problem is None else ApplyReport("refused", plan, problem=problem)

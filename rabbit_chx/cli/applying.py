@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import ring_text
-from rabbit_chx.analysis.wording import refusals_as_json
+from rabbit_chx.analysis.wording import place_text, refusals_as_json
 from rabbit_chx.broker.applying import Applied
+from rabbit_chx.broker.draining import STALE_S, Drained, append_of, describe_queues, why_not_in_order
 from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms
 from rabbit_chx.cli.command import ExitCode, option, say
-from rabbit_chx.cli.printed import in_words
+from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
-from rabbit_chx.fixes import Fix
+from rabbit_chx.fixes import Fix, joined
 from rabbit_chx.options import SHARE, ValueKind
-from rabbit_chx.planning.plan_report import changes_table
+from rabbit_chx.planning.plan_report import changes_table, fold_names
 from rabbit_chx.planning.plan_value import Plan, count_changes, no_change, order_facts
 from rabbit_chx.rendering.document import Block, Data, Document, Facts, Section
 from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.rendering.progress import sign_of_life
-from rabbit_chx.words import plural
+from rabbit_chx.routing import Destination
+from rabbit_chx.words import listed, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -92,6 +94,7 @@ class ApplyReport:
         applied: the completed changes; None if nothing was changed.
         refusals: the reasons to refuse the plan.
         problem: the error, in words; None without an error.
+        drained: the end of the wait for the old queues of an append; None without one.
     """
 
     state: ApplyState
@@ -99,10 +102,13 @@ class ApplyReport:
     applied: Applied | None = None
     refusals: Sequence[Finding] = ()
     problem: str | None = None
+    drained: Drained | None = None
 
     @property
     def code(self) -> int:
         """The exit code."""
+        if self.drained is not None and not self.drained.is_in_order:
+            return ExitCode.PARTLY
         return _CODES[self.state]
 
     def document(self) -> Document:
@@ -131,6 +137,27 @@ class ApplyReport:
             "refusals": refusals_as_json(self.refusals),
             "message": self.problem,
             **slots,
+            **self._drained_fields(),
+        }
+
+    def _drained_fields(self) -> dict[str, object]:
+        drained = self.drained
+        if drained is None:
+            return {}
+        never_empty = [
+            {
+                "queue": name,
+                "messages": None if counts is None else counts.messages,
+                "consumers": None if counts is None else counts.consumers,
+            }
+            for name, counts in drained.never_empty.items()
+        ]
+        return {
+            "drained": {
+                "after_s": round(drained.after_s, 1),
+                "never_empty": never_empty,
+                "early": list(drained.early),
+            }
         }
 
     def _shown(self, again: str = "apply the same file again") -> Iterator[Block]:
@@ -154,7 +181,7 @@ class ApplyReport:
                 f"{planned}: {count_changes(changes)}" if changes else f"no changes: {no_change(self.plan)}"
             )
             rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
-            yield Facts([("applied", counted), *slots, *rings])
+            yield Facts([("applied", counted), *slots, *rings, *self._append_facts()])
         else:
             done = f"{len(changes):,} of {planned}"
             left = len(changes) < len(self.plan.changes)
@@ -162,6 +189,50 @@ class ApplyReport:
             yield Facts([("done", done), *slots, *following])
             if changes:
                 yield Section("Done", [changes_table(changes, whole=False)])
+
+    def _append_facts(self) -> Iterator[tuple[str, str]]:
+        """Yield what is to be done, or was waited for, after queues were appended."""
+        append = append_of(self.plan)
+        if append is None:
+            return
+        drained = self.drained
+        if drained is None:
+            yield "next", _when_to_start(self.plan, append.old)
+            return
+        if drained.early:
+            yield (
+                "early",
+                f"{listed(drained.early)} had consumers before the old queues had been empty: the order of keys may be broken",
+            )
+        if drained.never_empty:
+            yield (
+                "not drained",
+                f"{describe_queues(drained.never_empty)} after {drained.after_s:.0f} s",
+            )
+            yield "next", _when_to_start(self.plan, tuple(drained.never_empty))
+        else:
+            yield (
+                "drained",
+                f"after {drained.after_s:.0f} s: you can start the consumers of {_names_of(append.new)} now",
+            )
+
+
+def _names_of(places: Iterable[Destination]) -> str:
+    return listed(fold_names(place_text(place) for place in places))
+
+
+def _when_to_start(plan: Plan, old: Sequence[Destination]) -> Fix:
+    """Return when the consumers of appended queues may start, given the old queues that are not known to have been empty."""
+    append = append_of(plan)
+    assert append is not None  # the callers have asked
+    each = "" if len(old) == 1 else "each of "
+    appended_to = [name for name, ring in plan.rings.items() if ring.append is not None]
+    commands = joined(" and ", [Fix(to_type("show", name, consumers=True)) for name in appended_to])
+    return Fix(
+        f"start the consumers of {_names_of(append.new)} only when {each}{_names_of(old)} has been empty once since the bind: 0 ready and "
+        f"0 unacked, {STALE_S:g} s after the bind or later, in ",
+        commands,
+    )
 
 
 def _slot_facts(applied: Applied) -> Iterator[tuple[str, str]]:
@@ -228,6 +299,32 @@ def apply_plan(at: BrokerAddresses, opened: Broker, plan: Plan, output: str, **g
             raise
         return ApplyReport("refused", plan, refusals=error.refusals, problem=str(error))
     return ApplyReport("applied", plan, applied)
+
+
+def why_no_wait(plan: Plan) -> str | None:
+    """Return why no wait keeps the keys that a plan moves in order, and say it; None if one does."""
+    reasons = [*why_not_in_order(plan)]
+    if not reasons:
+        return None
+    problem = (
+        f"{'; '.join(reasons)}: nothing was changed; without --wait-drained the plan is applied all the same"
+    )
+    say(problem)
+    return problem
+
+
+def wait_after(opened: Broker, done: ApplyReport, longest_s: float) -> ApplyReport:
+    """Wait for the old queues of an append that was applied, and return the report with the end of the wait."""
+    append = append_of(done.plan)
+    if append is None:
+        say("no queue was appended that gets keys of others: there is nothing to wait for")
+        return done
+    try:
+        with unwound_by_signals():
+            return replace(done, drained=opened.wait_drained(done.plan, longest_s=longest_s, waiting=say))
+    except KeyboardInterrupt:
+        say(Fix("the plan is applied, and the wait was interrupted: ", _when_to_start(done.plan, append.old)))
+        raise
 
 
 def ask(plan: Plan) -> bool:

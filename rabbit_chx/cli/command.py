@@ -276,7 +276,7 @@ def option(
     def parameters(name: str, annotation: str, text: str | None, of_group: str) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
         given = given | {
-            "is_flag": True if annotation == "bool" else None,
+            "is_flag": True if annotation == "bool" else given.get("is_flag"),
             "multiple": annotation.startswith("tuple["),
         }
         yield CommandOption(

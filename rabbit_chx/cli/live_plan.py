@@ -58,7 +58,8 @@ class LivePlan:
                     ),
                 )
         with sign_of_life("planning"):
-            return cls(file, live, planned(wanted, live), vhost)
+            made = planned(wanted, live)
+        return cls(file, live, opened.check_order(made), vhost)
 
     def refused(self, permissions: Permissions, *, records: bool = True) -> tuple[Finding, ...]:
         """Return the reasons to refuse the plan that are not permitted; `records` if the order of rings is stored."""

@@ -175,11 +175,15 @@ def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Blo
 
 def _order_text(ring: KeyMapPlan) -> str:
     """Return whether the messages of each key stay in order while they are published, and by what."""
-    if takers := ring.new_takers:
-        names = _list_names([place_text(place) for place in takers])
-        return (
-            f"kept for each key, if {names} gets its consumers only when the other queues have passed the messages of the moment of the "
-            "bind (docs/operate/change-an-exchange.md, 'Append in order')"
+    if ring.obstacles:
+        return "not kept for the keys that move, as things are: see the warning"
+    append = ring.append
+    if append is not None:
+        names = _list_names([place_text(place) for place in append.new])
+        return Fix(
+            f"kept for each key, if {names} gets its consumers only when each of the other queues has been empty once since the bind: ",
+            Argument("wait_drained", call="Broker.wait_drained()"),
+            " of apply waits for that",
         )
     if ring.handed_over and not ring.steps:
         return Fix(

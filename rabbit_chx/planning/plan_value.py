@@ -156,6 +156,12 @@ class Plan:
         return tuple(refusal for refusal in self.refusals if not is_allowed(refusal))
 
     @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """The warnings, with what keeps an append from being in order."""
+        obstacles = (obstacle for ring in self.rings.values() for obstacle in ring.obstacles)
+        return (*self.warnings, *obstacles)
+
+    @property
     def guessed_orders(self) -> Mapping[str, Ground]:
         """The exchanges whose rings have the wanted bindings, in an order that is not known, with what is known about it."""
         return {
@@ -203,7 +209,7 @@ def plan_as_json(plan: Plan) -> str:
     parked = plan.parked_messages.items()
     parts = {
         "resumes": plan.resumes,
-        "warnings": [{"message": warning} for warning in plan.warnings],
+        "warnings": [{"message": warning} for warning in plan.all_warnings],
         "parked": [{"queue": queue, "messages": count} for queue, count in parked],
     }
     text = document(
@@ -291,7 +297,7 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     for change in plan.rings.values():
         if change.before.buckets and change.is_moving:
             yield "moves", f"{change.exchange}: {change.moves}"
-    for warning in plan.warnings:
+    for warning in plan.all_warnings:
         yield "warning", warning
     for queue, count in plan.parked_messages.items():
         yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes again"

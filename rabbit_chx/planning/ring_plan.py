@@ -113,6 +113,18 @@ class Movement(NamedTuple):
         return limit is not None and self.peak.moved > limit and before.bucket_count > 0
 
 
+class Append(NamedTuple):
+    """New destinations that take keys from old ones, while no other key moves: the order of each key can be kept.
+
+    Attributes:
+        old: the destinations that the keys leave, in ring order.
+        new: the destinations that get them.
+    """
+
+    old: tuple[Destination, ...]
+    new: tuple[Destination, ...]
+
+
 _NOTHING_MOVES = Movement()
 #: How a plan changes a ring. Its exchange is new, deleted, replaced, or external and left. Or it is kept: then it needs no steps; or steps that are
 #: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first, or that the
@@ -167,6 +179,7 @@ class KeyMapPlan:
         slots: the slots before and after the plan; None without slots. With slots, shares are counted by queue.
         proposals: alternatives with the same members, with their shares; the first is the plan as written. Empty if nothing moves or the
             live map is not known.
+        obstacles: why the order of keys cannot be kept although this is an append, as sentences; `Broker.find_append_obstacles` finds them.
     """
 
     exchange: str
@@ -177,6 +190,7 @@ class KeyMapPlan:
     limit: float | None = None
     slots: tuple[SlotView, SlotView] | None = field(default=None, repr=False, compare=False)
     proposals: tuple[RingProposal, ...] = field(default=(), repr=False, compare=False)
+    obstacles: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def moments(self) -> tuple[Moment, ...]:
@@ -245,13 +259,16 @@ class KeyMapPlan:
         return f"{percent(self.moved)} of the keys in the end, {percent(self.moved_at_worst)} at the peak"
 
     @property
-    def new_takers(self) -> tuple[Place, ...]:
-        """The new destinations, if they alone take keys, and at no moment others do: then the order of each key can be kept; else empty."""
+    def append(self) -> Append | None:
+        """The old and the new destinations, if only new ones take keys, and at no moment others do; else None."""
         matrix = self.matrix()
         if matrix is None or self.slots is not None or self.moved_at_worst > self.moved:
-            return ()
-        takers = tuple(dict.fromkeys(to for source, to in matrix if source != to))
-        return () if {*takers} & {*self.before.destinations, None} else takers
+            return None
+        moves = [(source, to) for source, to in matrix if source != to]
+        old = tuple(dict.fromkeys(source for source, _ in moves if source is not None))
+        new = tuple(dict.fromkeys(to for _, to in moves if to is not None))
+        takes_only_new = new and not {to for _, to in moves} & {*self.before.destinations, None}
+        return Append(old, new) if takes_only_new else None
 
     def matrix(self) -> Flows | None:
         """Return the exact share of keys that move from each destination to each other one, in ring order.

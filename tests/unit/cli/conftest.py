@@ -46,7 +46,11 @@ def printed_options_are_those_of_their_commands(monkeypatch: pytest.MonkeyPatch)
     def checked(part: CommandLine | Argument) -> str:
         name = part.name if isinstance(part, CommandLine) else running[0]
         flags = {option.flag for option in (part.options if isinstance(part, CommandLine) else (part,))}
-        if flags <= {"--drain", "--hand-over"}:  # "--drain of apply", in the output of `plan`
+        if flags <= {
+            "--drain",
+            "--hand-over",
+            "--wait-drained",
+        }:  # "--drain of apply", in the output of `plan`
             name = "apply"
         command = app.get_command(click.Context(app), name)
         assert command is not None or isinstance(part, Argument), name
