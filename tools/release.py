@@ -17,9 +17,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+
+from rabbit_chx import __version__
 
 _ROOT = Path(__file__).resolve().parents[1]
 _DIST = _ROOT / "dist"
@@ -39,7 +40,7 @@ def check_source(version: str, tags: Iterable[str], changes: Iterable[str]) -> N
     """Check that HEAD has the tag of the version, and that no file differs from HEAD.
 
     Args:
-        version: of pyproject.toml.
+        version: of rabbit_chx/version.py.
         tags: the tags of HEAD.
         changes: the lines of ``git status --porcelain``.
 
@@ -48,7 +49,7 @@ def check_source(version: str, tags: Iterable[str], changes: Iterable[str]) -> N
     """
     if f"v{version}" not in (found := sorted(tags)):
         raise ReleaseError(
-            f"HEAD has no tag v{version}, the version of pyproject.toml; it has {', '.join(found) or 'none'}:"
+            f"HEAD has no tag v{version}, the version of rabbit_chx/version.py; it has {', '.join(found) or 'none'}:"
             f" git tag --annotate v{version}"
         )
     if changed := list(changes):
@@ -168,7 +169,7 @@ def make_release(*, only_check: bool) -> None:
         ReleaseError: HEAD cannot be released, or a check of the packages failed.
         CalledProcessError: A tool failed.
     """
-    version = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    version = __version__
     check_source(version, _git("tag", "--points-at", "HEAD"), _git("status", "--porcelain"))
     notes = release_notes((_ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     if only_check:

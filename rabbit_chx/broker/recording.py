@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import TypeVar
 
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
@@ -63,6 +62,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY
+from rabbit_chx.version import __version__
 from rabbit_chx.words import listed
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
@@ -227,11 +227,7 @@ def name_writer() -> str:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a user database
         user = "unknown"
-    try:
-        version = metadata.version("rabbit-chx")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
-    return f"{user}@{socket.gethostname()} (rabbit_chx {version})"
+    return f"{user}@{socket.gethostname()} (rabbit_chx {__version__})"
 
 
 class RingKeeper:

@@ -55,6 +55,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.formats import FORMATS
+from rabbit_chx.version import __version__
 
 _BROKEN_PIPE = 141
 _MOST_ERRNO = 1 << 16
@@ -181,7 +182,7 @@ app = Program(
     options_metavar="[-V | --version] [-h | --help] [--debug]",
     params=[debug_option()],
 )
-click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
+click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")(app)
 
 
 #: Set by the shell that asks for completions.

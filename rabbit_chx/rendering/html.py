@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import RabbitChxError
@@ -20,7 +20,7 @@ from rabbit_chx.rendering.table import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = files("rabbit_chx.rendering") / "templates"
 #: The colours of `style.css`; names beyond them share colours.
 _COLOURS = 20
 #: The most names of a legend.
@@ -70,8 +70,8 @@ def body_of(document: Document, words: Callable[[str], str] = str) -> dict[str, 
 
 
 @cache
-def environment(*folders: Path) -> Environment:
-    """Return the templates of this package, and before them those of other folders.
+def environment(*packages: str) -> Environment:
+    """Return the templates of this package, and before them those of the folder `templates` of other packages.
 
     Raises:
         MissingExtraError: Jinja2 is not installed.
@@ -80,12 +80,21 @@ def environment(*folders: Path) -> Environment:
     from rabbit_chx.words import percent
 
     try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ModuleNotFoundError:
         raise missing_extra("a page in HTML", "jinja2", "cli") from None
+
+    folders = [*(files(package) / "templates" for package in packages), TEMPLATES]
+
+    def text_of(name: str) -> str | None:
+        for folder in folders:
+            if (folder / name).is_file():
+                return (folder / name).read_text(encoding="utf-8")
+        return None
+
     made = Environment(
         autoescape=True,
-        loader=FileSystemLoader([*folders, TEMPLATES]),
+        loader=FunctionLoader(text_of),  # the package may be in an archive
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -46,11 +46,12 @@ if TYPE_CHECKING:
 
     from rabbit_chx.cli.broker_options import BrokerAddresses
 
-_HERE = Path(__file__).parent
+_PACKAGE = "rabbit_chx.ui"
+_STATIC_FILES = files(_PACKAGE) / "static"
 _STATIC = {
     "style.css": (TEMPLATES / "style.css", "text/css"),
-    "ui.css": (_HERE / "static" / "ui.css", "text/css"),
-    "refresh.js": (_HERE / "static" / "refresh.js", "text/javascript"),
+    "ui.css": (_STATIC_FILES / "ui.css", "text/css"),
+    "refresh.js": (_STATIC_FILES / "refresh.js", "text/javascript"),
 }
 #: The most groups whose consumers are kept at a time.
 _MOST_GROUPS = 20
@@ -215,7 +216,7 @@ class Pages:
     def _html(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         links = [("/", "Exchanges"), ("/findings", "Findings"), ("/consumers", "Consumers")]
         links += [("/plan", "Plan")] if self._file is not None else []
-        page = environment(_HERE / "templates").get_template(template)
+        page = environment(_PACKAGE).get_template(template)
         text = page.render(page=request.url.path, links=links, every_s=self._every_s, **values)
         return HTMLResponse(text, status)
 

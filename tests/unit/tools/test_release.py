@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import tomllib
 from io import BytesIO
 from pathlib import Path
 
@@ -15,8 +14,9 @@ import pytest
 from installed_wheels import installed_wheels
 from release import ReleaseError, check_source, first_example, pack, release_notes
 
+from rabbit_chx import __version__
+
 ROOT = Path(__file__).resolve().parents[3]
-VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 CHANGELOG = """# Changelog
 
 ## Unreleased
@@ -133,10 +133,10 @@ def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
             command, cwd=clone, env=offline, capture_output=True, text=True, timeout=600, check=False
         )
 
-    (clone / "CHANGELOG.md").write_text(CHANGELOG.replace("0.2.0", VERSION))
+    (clone / "CHANGELOG.md").write_text(CHANGELOG.replace("0.2.0", __version__))
     git("commit", "--all", "--message", "test")
     assert "HEAD has no tag v" in release("--check").stderr
-    git("tag", "--annotate", "--message", "test", f"v{VERSION}")
+    git("tag", "--annotate", "--message", "test", f"v{__version__}")
     (clone / "new.txt").write_text("new")
     assert "?? new.txt" in release("--check").stderr
     (clone / "new.txt").unlink()
@@ -146,13 +146,13 @@ def test_a_release_is_made_from_the_tag_of_a_clone(tmp_path: Path) -> None:
     dist.mkdir()
     bill = {"bomFormat": "CycloneDX", "metadata": {"component": {"version": "0.0.1"}}}
     (dist / "rabbit-chx.cdx.json").write_text(json.dumps(bill))
-    assert f"describes version 0.0.1, not {VERSION}" in release().stderr
-    bill["metadata"] = {"component": {"version": VERSION}}
+    assert f"describes version 0.0.1, not {__version__}" in release().stderr
+    bill["metadata"] = {"component": {"version": __version__}}
     (dist / "rabbit-chx.cdx.json").write_text(json.dumps(bill))
     done = release()
     assert done.returncode == 0, done.stdout + done.stderr
-    vectors, wheel = f"rabbit-chx-vectors-{VERSION}.tar.gz", f"rabbit_chx-{VERSION}-py3-none-any.whl"
-    sources = ["SHA256SUMS", "rabbit-chx.cdx.json", f"rabbit_chx-{VERSION}.tar.gz", "release-notes.md"]
+    vectors, wheel = f"rabbit-chx-vectors-{__version__}.tar.gz", f"rabbit_chx-{__version__}-py3-none-any.whl"
+    sources = ["SHA256SUMS", "rabbit-chx.cdx.json", f"rabbit_chx-{__version__}.tar.gz", "release-notes.md"]
     assert {path.name for path in dist.iterdir()} == {vectors, wheel, *sources}
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, check=True, timeout=60)
     assert (dist / "release-notes.md").read_text().startswith("### Added")
