@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, TypeAlias
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SHARD_KINDS, VERIFY_KINDS
 from rabbit_chx.result_fields import document
 
 Schema: TypeAlias = dict[str, Any]
@@ -30,13 +30,14 @@ _TYPES: dict[str, Schema] = {
                 **VERIFY_KINDS,
                 "misspelling": "of `--offline`: a name that resembles another",
             },
-            "warning": GROUP_KINDS,
             "problem": SHARD_KINDS,
         }.items()
     },
 }
 _SHAPES = {
     "exchange": "exchange: text",
+    "severity": "severity: error|warning|note",
+    "found": "kind: finding severity exchange: text? destination: place share: number? likely?: number advice",
     "refused": "refused: text",
     "release": "version: text  store: mnesia|khepri  store_known: bool",
     "origin": "provenance: read|recorded|observed|replayed|assumed  doubt?: text",
@@ -76,11 +77,11 @@ _SHAPES = {
     "  history?: [{written: text began: text? writer: text? moved: number? members: int doubt: text?}]  not_determined_since?: text?",
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
     "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
-    "  missing: [text]?  findings: [{kind: problem shards: [text] advice}]",
+    "  missing: [text]?  findings: [{kind: problem severity shards: [text] advice}]",
     "moves": "refused_before: int?  refused_after: int?  messages: matrix?  likely?: object"
     "  moves: [{key: text before: outcome after: outcome}]?",
     "upgraded": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
-    "  order: kept|lost|none  findings: [{kind: text advice}]",
+    "  order: kept|lost|none  findings: [{kind: text severity advice}]",
 }
 #: The fields of each document, besides `format` and `format_version`.
 FORMATS = {
@@ -93,8 +94,8 @@ FORMATS = {
     " queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
     " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
     " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
-    "check": "determined?: bool  findings: [{vhost?: text file?: text kind: finding exchange: text? destination: place share: number? likely?: number advice}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]",
+    "check": "determined?: bool  findings: [{vhost?: text file?: text found}]"
+    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]  consumers_not_checked?: text?",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
     " heaviest: [{key: text messages: int destination: place likely?: object}] likely?: object}?"
@@ -102,7 +103,7 @@ FORMATS = {
     "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
     " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]?"
-    "  parked: int?  ignored_entries: int?  findings: [{kind: warning queues: [text] advice}]  order_not_checked: text?",
+    "  parked: int?  ignored_entries: int?  findings: [{found}]  consumers_not_checked: text?",
     "keys": "source  destination: place  determined: bool  keys: [text]?  likely?: object",
     "plan": "plan",
     "records": "vhost: text"
@@ -120,7 +121,7 @@ FORMATS = {
     "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
     "upgrade": "source: text  release: release  to_release: release  exchanges: [upgraded]",
     "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
-    "  findings: [{kind: finding destination: place share: number? advice}]  compared: int  mismatches: int?"
+    "  findings: [{kind: finding severity destination: place share: number? advice}]  compared: int  mismatches: int?"
     "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]?  likely?: object"
     "  examples: [{key: text predicted: outcome found: place}]",
 }

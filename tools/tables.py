@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, GROUP_KINDS, SHARD_KINDS, VERIFY_KINDS, WITH_FILE
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SHARD_KINDS, VERIFY_KINDS, WITH_FILE, severity_of
 from rabbit_chx.cli.app import COMMANDS, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option
@@ -52,7 +52,10 @@ def rules() -> str:
 
 def finding_kinds(kinds: Mapping[str, str]) -> str:
     """Return the kinds of findings of a command."""
-    return table(("kind", "finding"), ((f"`{kind}`", says) for kind, says in kinds.items()))
+    return table(
+        ("kind", "severity", "finding"),
+        ((f"`{kind}`", severity_of(kind), says) for kind, says in kinds.items()),
+    )
 
 
 def all_findings() -> str:
@@ -61,7 +64,6 @@ def all_findings() -> str:
         "check": finding_kinds(CHECK_KINDS),
         "verify": finding_kinds(VERIFY_KINDS),
         "check, with a file": finding_kinds(WITH_FILE),
-        "show --consumers": finding_kinds(GROUP_KINDS),
         "show, of shards": finding_kinds(SHARD_KINDS),
     }
     return "\n\n".join(f"## {command}\n\n{kinds}" for command, kinds in tables.items())

@@ -7,6 +7,12 @@ command says it, in Markdown.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+#: ``error``: messages are lost, wait for nobody, or reach another queue than they should. ``warning``: they may, or will at the next event.
+#: ``note``: nothing happens to messages, and it is worth knowing; it does not change the exit code of ``check``.
+Severity: TypeAlias = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 #: The kinds of ``check``, in the order of the metrics.
 CHECK_KINDS: Mapping[str, str] = {
@@ -36,6 +42,13 @@ CHECK_KINDS: Mapping[str, str] = {
     "what it is meant for does not happen",
     "dead-letter": "a queue whose rejected, expired or dropped messages certainly reach no queue, or lose the keys of a ring",
     "alternate": "an alternate exchange that does not exist, or leads to no queue",
+    "no-consumer": "a queue in which messages wait, and that has no consumer",
+    "nobody-active": "a queue that has consumers of which none is active; with unacknowledged messages, the broker waits for the previous consumer",
+    "no-single-active-consumer": "a queue of a group in which several consumers may handle messages of one key at the same time",
+    "other-consumer": "a consumer outside the group that consumes the exchange",
+    "priority-ignored": "a queue of a group on which the broker ignores the priorities of consumers: before 4.0, and on classic queues",
+    "uneven-traffic": "a queue that got far more of the messages of the last minute than its share of the keys",
+    "unbound-queue": "a queue whose name differs from those of the exchange's queues in its number only, and that is bound to nothing",
     "odd-object": "in a comparison with a file: objects of the broker that no client can declare or name, or of a definitions file that RabbitMQ imports "
     "otherwise than written",
 }
@@ -54,18 +67,6 @@ VERIFY_KINDS: Mapping[str, str] = {
     "few-keys": "more than half of at least 100 messages have fewer keys than the exchange has members, so their queues get most messages",
 }
 
-#: The kinds of ``show --consumers``, by descending severity: findings are listed in this order.
-GROUP_KINDS: Mapping[str, str] = {
-    "missing-queue": "a bound queue is not listed",
-    "nobody-active": "the queue has consumers, but none is active; with unacknowledged messages, the broker waits for the previous consumer",
-    "no-consumer": "a queue has no consumer",
-    "no-single-active-consumer": "several consumers may handle messages of one key at the same time",
-    "other-consumer": "a consumer outside any group",
-    "priority-ignored": "the broker ignores priorities: before 4.0, and on classic queues",
-    "uneven-traffic": "a queue got more of the messages of the last minute than its share of the keys",
-    "unbalanced": "a member has no queue, or two or more and 1.5 times its share",
-}
-
 #: The kinds of the shards of ``show``.
 SHARD_KINDS: Mapping[str, str] = {
     "missing": "shards of the policy that do not exist",
@@ -75,3 +76,38 @@ SHARD_KINDS: Mapping[str, str] = {
     "unconsumed": "shards without a consumer",
     "unordered": "the order of the shards, and so the shard of a key, is not known",
 }
+
+#: The kinds that the statistics of the broker show, which are left out where consumers are not checked.
+USAGE_KINDS = frozenset(
+    {
+        "no-consumer",
+        "nobody-active",
+        "no-single-active-consumer",
+        "other-consumer",
+        "priority-ignored",
+        "uneven-traffic",
+    }
+)
+_ERRORS = frozenset(
+    {
+        "ghost-bucket",
+        "hole",
+        "order",
+        "missing",
+        "different",
+        "unroutable-share",
+        "down-destination",
+        "no-consumer",
+        "nobody-active",
+        "contradicted",
+        "node-away",
+    }
+)
+_NOTES = frozenset({"odd-member", "odd-object"})
+
+
+def severity_of(kind: str) -> Severity:
+    """Return how severe a finding of a kind is."""
+    if kind in _ERRORS:
+        return "error"
+    return "note" if kind in _NOTES else "warning"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
+from rabbit_chx.analysis.finding_kinds import Severity, severity_of
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Destination, HashRing
@@ -47,6 +48,11 @@ class Finding:
     def __str__(self) -> str:
         place = self.subject if self.line is None else f"line {self.line}, {self.subject}"
         return Fix(f"{place}: ", self.text) if place else self.text
+
+    @property
+    def severity(self) -> Severity:
+        """How severe it is, by its kind."""
+        return severity_of(self.kind)
 
     @property
     def text(self) -> str:

@@ -38,8 +38,9 @@ def moment_as_json(seconds: float | None) -> str | None:
 
 
 def finding_as_json(finding: Finding, **subject: object) -> dict[str, Any]:
-    """Return a finding as JSON: its kind, its subject, the message and the fix."""
-    return {"kind": finding.kind, **to_json(subject), "message": finding.message, "fix": finding.fix}
+    """Return a finding as JSON: its kind and severity, its subject, the message and the fix."""
+    about = {"kind": finding.kind, "severity": finding.severity, **to_json(subject)}
+    return {**about, "message": finding.message, "fix": finding.fix}
 
 
 def refusals_as_json(refusals: Iterable[Finding]) -> list[dict[str, Any]]:

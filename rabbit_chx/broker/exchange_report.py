@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rabbit_chx.analysis import SlotLoad
-from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.pictures import draw_map, draw_slots
 from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
@@ -27,11 +25,11 @@ from rabbit_chx.analysis.report_parts import (
 from rabbit_chx.analysis.simulation import possible_shares
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.broker.live_exchange import LiveExchange
-from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import check
+from rabbit_chx.checking.check_usage import uneven_traffic
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError
-from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.fixes import Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
@@ -60,13 +58,11 @@ from rabbit_chx.topology.objects.objects import (
 )
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
+from rabbit_chx.topology.usage import PublishRates
 from rabbit_chx.words import listed, percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
-#: Traffic above this multiple of the exact share is more, if it is so many standard deviations above it: of the number of messages, and of the
-#: number of keys, which is estimated from few queues.
-_MORE, _SIGMAS, _KEY_SIGMAS = 1.2, 3, 5
 
 
 def exchange_facts(
@@ -141,7 +137,7 @@ class ShownExchange:
         )
 
     @classmethod
-    def of_topology(cls, topology: LiveTopology, name: str, rates: PublishRates) -> ShownExchange:
+    def of_topology(cls, topology: LiveTopology, name: str) -> ShownExchange:
         """Return an exchange of a live topology; its shards are not shown.
 
         Raises:
@@ -154,7 +150,7 @@ class ShownExchange:
         bound = [binding.member for binding in topology.bindings if binding.source == name]
         bound += [member.binding for member in exchange.ring or ()]
         found, live = find_recorded(topology, name), find_live_ring(topology, exchange, name)
-        evidence = evidence_of(topology)
+        evidence, usage = evidence_of(topology), topology.facts.usage
         history = evidence.history(name, live.ring, live.bound)
         return cls(
             name,
@@ -162,7 +158,7 @@ class ShownExchange:
             live_key_map(topology, exchange),
             exchange.hash_arguments,
             grouped(bound),
-            rates,
+            PublishRates(None, {}) if usage is None else usage.rates_of(name),
             "" if found is None else f"of {found.about}",
             history=history if history.rings else None,
             means=evidence.means,
@@ -306,9 +302,10 @@ class ShownExchange:
         queue, share = max(self.traffic.items(), key=lambda each: each[1])
         if not self.is_determined:
             return f"{queue} has {percent(share, 1)} of the traffic"
-        found = uneven_traffic(self.name, self.map, self.rates)
-        more = ", more than its share" if any(queue in each.names for each in found) else ""
-        keys = percent(self.map.shares().get(queue, 0.0), 1)
+        shares = {place: share for place, share in self.map.shares().items() if isinstance(place, str)}
+        found = uneven_traffic(self.name, shares, self.rates)
+        more = ", more than its share" if any(queue == each.destination for each in found) else ""
+        keys = percent(shares.get(queue, 0.0), 1)
         return f"{queue} has {percent(share, 1)} of the traffic and {keys} of the keys{more}"
 
     @property
@@ -349,45 +346,6 @@ class ShownExchange:
 def _traffic(key_map: KeyMap, rates: PublishRates) -> dict[str, float]:
     places = key_map.destinations if rates.exchange else ()
     return rates.traffic([place for place in places if isinstance(place, str)])
-
-
-def uneven_traffic(exchange: str, key_map: KeyMap, rates: PublishRates) -> Iterator[Finding]:
-    """Yield a finding for each queue that got more of the last minute's messages than its share, beyond what chance explains.
-
-    Few keys of equal rate spread unevenly, too: how far the other queues are from their shares shows about how many keys there are.
-
-    Args:
-        exchange: the exchange.
-        key_map: what maps its keys.
-        rates: those of the last minute.
-    """
-    shares, traffic = key_map.shares(), _traffic(key_map, rates)
-    messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
-    command = CommandLine("verify", "Broker.trace", (exchange,), (Argument("trace", "60"),))
-    fix = Fix(
-        "a few hot keys may be the cause; a user with the tag administrator lists them with ",
-        command,
-    )
-    for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
-        share = shares.get(queue, 0.0)
-        others = [(amount, shares.get(name, 0.0)) for name, amount in traffic.items() if name != queue]
-        chance = max(
-            _SIGMAS * math.sqrt(share / messages),
-            _KEY_SIGMAS * math.sqrt(share * (1 - share) * _spread(others)),
-        )
-        if got > _MORE * share and got - share > chance:
-            message = f"{queue} got {percent(got, 1)} of the messages of the last minute, and has {percent(share, 1)} of the keys"
-            yield Finding("uneven-traffic", message, fix, exchange=exchange, names=(queue,))
-
-
-def _spread(queues: Sequence[tuple[float, float]]) -> float:
-    """Return the relative variance of the traffic of queues, each with its share of the keys: 1/n with n keys of equal rate."""
-    shared = [(amount, share) for amount, share in queues if share]
-    got, shares = (sum(pair[side] for pair in shared) for side in (0, 1))
-    if len(shared) < 2 or not got:
-        return 0.0
-    parts = [(amount / got, share / shares) for amount, share in shared]
-    return sum((part - share) ** 2 / (share * (1 - share)) for part, share in parts) / (len(parts) - 1)
 
 
 def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap:

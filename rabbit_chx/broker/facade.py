@@ -22,7 +22,6 @@ from rabbit_chx.broker.live_exchange import LiveExchange, read_ring
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.broker.reading import read_consumer_tags, read_release, read_topology
 from rabbit_chx.broker.reading_shards import read_sharded_exchange
 from rabbit_chx.broker.recording import record_rings, wait_for_others
@@ -40,6 +39,7 @@ from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.rules.shards import ShardedExchange
+from rabbit_chx.topology.usage import PublishRates
 
 _BAD_REQUEST = 400
 

@@ -13,7 +13,6 @@ from rabbit_chx.broker.live_broker import (
     QueueCounts,
     check_declared_name,
 )
-from rabbit_chx.broker.publish_rates import PublishRates, read_rates_of
 from rabbit_chx.broker.reading import (
     OVERVIEW,
     LiveObjects,
@@ -31,6 +30,7 @@ from rabbit_chx.broker.reading import (
     table_in,
     with_queues,
 )
+from rabbit_chx.broker.usage import read_rates_of
 from rabbit_chx.errors import MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.records.evidence import Evidence, Means
 from rabbit_chx.records.mark import Mark
@@ -60,6 +60,7 @@ from rabbit_chx.topology.objects.vhost_objects import make_object
 from rabbit_chx.topology.rules.policies import policies_of_mark
 from rabbit_chx.topology.rules.reach import Reach
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.topology.usage import PublishRates
 from rabbit_chx.words import listed
 
 

@@ -18,6 +18,7 @@ from rabbit_chx.broker.live_broker import (
     Shape,
     try_count,
 )
+from rabbit_chx.broker.usage import read_usage
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -38,11 +39,11 @@ from rabbit_chx.routing import (
     Release,
 )
 from rabbit_chx.routing.ground import Ground
-from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
+from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import BrokerFacts, BrokerLimits, LiveTopology, QueueFacts, is_named_after
+from rabbit_chx.topology.modulus import hashes
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
-    HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     QUEUE_TYPE,
     BindingDefinition,
@@ -61,6 +62,7 @@ from rabbit_chx.topology.objects.vhost_objects import (
     vhost_objects,
 )
 from rabbit_chx.topology.rules.policies import policies_of_mark
+from rabbit_chx.topology.usage import Usage
 from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.
@@ -129,6 +131,7 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
     oddities = odd_objects(objects.odd, "that no client can declare or name", "delete them")
     facts = BrokerFacts(
         queues=_read_queue_facts(topology, queues, broker),
+        usage=_read_usage(topology, queues, broker),
         limits=_read_limits(broker, overview, flags, queues, of_vhost.get("default_queue_type")),
         operator_policies=tuple(operators),
         nodes=nodes,
@@ -215,7 +218,6 @@ def _read_queue_facts(
         down=down,
         # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
-        priorities=_read_priorities(topology, broker.api, broker.vhost),
     )
 
 
@@ -565,18 +567,19 @@ def _count_parked(topology: LiveTopology, broker: LiveBroker) -> Mapping[str, in
     return {queue: counts.messages for queue, counts in counted.items() if counts is not None}
 
 
-def _read_priorities(topology: LiveTopology, api: ManagementApi, vhost: str) -> Mapping[str, tuple[int, ...]]:
-    """Read the priorities of the waiting messages of quorum queues, which only the statistics contain."""
-    hashes = any(exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) for exchange in topology.exchanges)
-    if not hashes or (topology.release or NEWEST_COMPARED).numbers < QUORUM_V8_SINCE:
-        return {}
-    query = {"columns": "name,messages_by_priority"}
-    fields: Mapping[str, Shape] = {"name": str, "messages_by_priority?": dict}
-    return {
-        entry["name"]: tuple(sorted(int(name) for name in entry["messages_by_priority"] if name.isdecimal()))
-        for entry in api.get_list("queues", vhost, query=query, fields=fields)
-        if entry.get("messages_by_priority")
+def _read_usage(
+    topology: LiveTopology, queues: Iterable[Mapping[str, Any]], broker: LiveBroker
+) -> Usage | None:
+    """Read the traffic and the consumers of a vhost with exchanges that hash; `queues` have the present numbers of messages."""
+    if not any(map(hashes, topology.exchanges)):
+        return None
+    usage = read_usage(broker.api, broker.vhost)
+    ready = {entry.get("name"): entry.get("messages_ready") for entry in queues}
+    counted = {
+        name: queue if ready.get(name) is None else replace(queue, ready=ready[name])
+        for name, queue in usage.queues.items()
     }
+    return replace(usage, queues=counted)
 
 
 def _read_denied_features(api: ManagementApi, flags: Mapping[str, str]) -> dict[str, bool]:

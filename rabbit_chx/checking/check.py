@@ -19,6 +19,7 @@ from rabbit_chx.checking.check_records import (
     why_order_unknown,
 )
 from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings, slot_findings
+from rabbit_chx.checking.check_usage import unbound_queue_findings, usage_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.checking.difference_findings import (
@@ -89,6 +90,8 @@ class TopologyCheck:
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
         means: how the user may learn the order of a ring.
         unfollowed: the exchanges that do not hash, between others that do: keys are not followed through them.
+        consumers_not_checked: why consumers and traffic were not checked; empty if they were.
+        queues: the queues of each checked exchange, and of its slots.
     """
 
     findings: tuple[Finding, ...]
@@ -103,6 +106,8 @@ class TopologyCheck:
     objects: int = 0
     means: Means = field(default_factory=Means)
     unfollowed: tuple[str, ...] = ()
+    consumers_not_checked: str = ""
+    queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -181,7 +186,19 @@ def check(
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
         evidence_of(live).means,
         tuple(context.nesting.unfollowed([*names, *moduli])),
+        _why_consumers_unchecked(live),
+        {ring.name: tuple(ring.queues) for ring in rings}
+        | {name: _queues_of_modulus(name, live) for name in moduli},
     )
+
+
+def _why_consumers_unchecked(live: LiveTopology) -> str:
+    """Return why consumers and traffic are not checked; empty if they are."""
+    usage = live.facts.usage
+    if usage is None:
+        return "left out"
+    has_counts = any(queue.consumers is not None for queue in usage.queues.values())
+    return "the broker collects no statistics" if usage.queues and not has_counts else ""
 
 
 def _find_guesses(rings: Iterable[CheckedExchange]) -> dict[str, KeyMap]:
@@ -200,6 +217,8 @@ def _find_all(
         is_determined = ring.key_map.members.is_determined
         yield from (_ring_findings if is_determined else _unordered_findings)(ring)
         yield from absent_member_findings(ring)
+        yield from usage_findings(ring.name, ring.queues, live, context.release, is_known=is_determined)
+        yield from unbound_queue_findings(ring.name, ring.queues, live, context.listed_queues)
         if ring.wanted is None:
             yield from other_binding_findings(ring)
     if context.compared is not None and not context.is_selected:
@@ -479,7 +498,15 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
         yield from passing_findings(exchange, key_map, context)
     queues = {place: share for place, share in key_map.shares().items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
+    yield from usage_findings(name, queues, live, release, is_known=not key_map.ground.is_assumed)
+    if exchange is None or not is_sharded(exchange, live):  # the plugin names and binds the shards
+        yield from unbound_queue_findings(name, queues, live, context.listed_queues)
     yield from ignored_argument_findings(name, queues, live)
+
+
+def _queues_of_modulus(name: str, live: LiveTopology) -> tuple[str, ...]:
+    bound = (binding.destination for binding in live.bindings if binding.source == name)
+    return tuple(dict.fromkeys(place for place in bound if isinstance(place, str)))
 
 
 def _modulus_binding_findings(

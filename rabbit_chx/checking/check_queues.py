@@ -187,7 +187,8 @@ def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterat
 
     A setting of a quorum queue does not show that its messages have priorities. Waiting messages show it.
     """
-    if len(priorities := checked.live.facts.queues.priorities.get(queue.name, ())) > 1:
+    priorities = _waiting_priorities(checked.live, queue.name)
+    if len(priorities) > 1:
         message = f"{queue.name} has waiting messages of the priorities {', '.join(map(str, priorities))}, and delivers those of a higher priority first"
         fix = f"publish without a priority to {checked.exchange}"
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
@@ -208,6 +209,12 @@ def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterat
             fix = f"{fix}, or ignore this if each message is handled within {setting.value / 1000:g} s"
         message = f"{queue.name} has {argument.removeprefix('x-')} = {setting.value}{_set_by(setting)}, and {_BREAKS[argument]}"
         yield _finding_of_queue(checked, "order-breaking", queue, message, fix)
+
+
+def _waiting_priorities(live: LiveTopology, queue: str) -> tuple[int, ...]:
+    """Return the priorities of the messages that wait in a queue. Its statistics may be older than the number of its messages."""
+    found = None if live.facts.usage is None else live.facts.usage.queues.get(queue)
+    return () if found is None or found.ready == 0 else found.priorities
 
 
 def _set_by(setting: QueueSetting) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SEVERITIES, USAGE_KINDS, severity_of
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.checking.check import TopologyCheck, starved_findings
 from rabbit_chx.checking.dead_letters import DeadLetters
@@ -68,12 +68,18 @@ class CheckReport:
 
     @property
     def findings(self) -> list[tuple[str, Finding]]:
-        """The findings, each with its vhost. With several vhosts the commands of each name its own."""
-        return [
+        """The findings, the most severe first, each with its vhost. With several vhosts the commands of each name its own."""
+        found = [
             (vhost, _in_vhost(finding, vhost) if self.all_vhosts else finding)
             for vhost, finding in self._all()
             if finding.kind not in self.ignored
         ]
+        return sorted(found, key=lambda each: SEVERITIES.index(each[1].severity))
+
+    @property
+    def has_faults(self) -> bool:
+        """True if a finding is more than a note."""
+        return any(finding.severity != "note" for _, finding in self.findings)
 
     def _all(self) -> Iterator[tuple[str, Finding]]:
         return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
@@ -93,12 +99,14 @@ class CheckReport:
         return ", ".join(parts)
 
     @property
-    def _count_found(self) -> str:
+    def count_found(self) -> str:
         """The number of findings, and what was not looked at."""
         unknown = sum(len(check.not_determined) for check in self.ended.values())
         without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
         if any(check.unfollowed for check in self.ended.values()):
             without += ", without what keys that are not followed would show"
+        if why := self.consumers_not_checked:
+            without += f", without consumers and traffic ({why})"
         return (f"{len(self.findings):,}" if self.findings else "none") + without
 
     @property
@@ -106,7 +114,15 @@ class CheckReport:
         """The number of the findings, and of the exchanges and orders that were not checked."""
         unknown = sum(len(check.not_determined) for check in self.ended.values())
         without = f", {plural(unknown, 'order')} unknown" if unknown else ""
+        without += ", consumers not checked" if self.consumers_not_checked else ""
         return f"Findings: {len(self.findings) or 'none'}{without}"
+
+    @property
+    def consumers_not_checked(self) -> str:
+        """Why consumers and traffic were not checked; empty if they were."""
+        return next(
+            (check.consumers_not_checked for check in self.ended.values() if check.consumers_not_checked), ""
+        )
 
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
@@ -137,14 +153,11 @@ class CheckReport:
         """
         parts = list(self._parts(words)) if self.ended else ()
         return Document(
-            "check", parts, tuple(self._gauges()), title=f"{self.address}: findings {self._count_found}"
+            "check", parts, tuple(self._gauges()), title=f"{self.address}: findings {self.count_found}"
         )
 
     def _parts(self, words: Callable[[str], str]) -> Iterator[Part]:
-        findings = [
-            ({"vhost": vhost} if self.all_vhosts else {}) | _as_json(finding)
-            for vhost, finding in self.findings
-        ]
+        findings = self.findings_as_json()
         rings: list[dict[str, Any]] = [
             ({"vhost": vhost} if self.all_vhosts else {})
             | {
@@ -162,11 +175,22 @@ class CheckReport:
         unfollowed = [name for check in self.ended.values() for name in check.unfollowed]
         is_known = all(ring["determined"] for ring in rings)
         yield Data({"determined": is_known, "findings": findings, "rings": rings})
-        yield Data({"objects": objects, "unfollowed": unfollowed})
+        unchecked = self.consumers_not_checked or None
+        yield Data({"objects": objects, "unfollowed": unfollowed, "consumers_not_checked": unchecked})
         yield from self._shown(words)
 
+    def findings_as_json(self) -> list[dict[str, Any]]:
+        """Return the findings for programs."""
+        return [
+            ({"vhost": vhost} if self.all_vhosts else {}) | _as_json(finding)
+            for vhost, finding in self.findings
+        ]
+
+    def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
+        """Yield the findings for people; `words` is that of `document`."""
+        yield from _finding_blocks(self.findings, "vhost" if self.all_vhosts else None, words)
+
     def _shown(self, words: Callable[[str], str]) -> Iterator[Block]:
-        findings = self.findings
         ignored = sum(finding.kind in self.ignored for _, finding in self._all())
         against = "its own bindings and queues" if self.file is None else self.file
         yield Facts(
@@ -174,7 +198,7 @@ class CheckReport:
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{self._count_checked()} against {against}"),
-                ("findings", self._count_found),
+                ("findings", self.count_found),
                 *(("order", text) for text in self._orders()),
                 *(
                     ("not followed", unfollowed_text(check.unfollowed))
@@ -185,7 +209,7 @@ class CheckReport:
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ],
         )
-        yield from _finding_blocks(findings, "vhost" if self.all_vhosts else None, words)
+        yield from self.blocks(words)
 
     def _gauges(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""
@@ -212,7 +236,7 @@ class CheckReport:
             "rabbit_chx_check_findings",
             "The number of findings of a kind in the last check, by exchange; without an exchange: of other objects.",
             [
-                ({**self._labels(vhost, exchange), "kind": kind}, count)
+                ({**self._labels(vhost, exchange), "kind": kind, "severity": severity_of(kind)}, count)
                 for vhost, check in self.ended.items()
                 for exchange, kind, count in _counts(check)
                 if kind not in self.ignored
@@ -278,7 +302,7 @@ def _finding_blocks(
         if exchange is not None:
             about.append(("exchange", exchange))
         cure = [("fix", fix)] if fix else []
-        yield Facts([*about, *((line["kind"], line["message"]) for line in alike), *cure])
+        yield Facts([*about, *((line["label"], line["message"]) for line in alike), *cure])
     if rest := lines[_MOST_SHOWN:]:
         counts: Counter[str] = Counter()
         for line in rest:
@@ -341,12 +365,13 @@ class _CheckLine(NamedTuple):
             "vhost": vhost,
             "exchange": finding.exchange,
             "kind": finding.kind,
+            "label": f"{finding.severity}: {finding.kind}",
             "share": None if percentages else finding.share,
             "message": message,
             "fix": fix,
         }
         texts = message + "\0" + fix
-        likeness = (*list(entry.values())[:4], _DIGITS.sub("0", texts))
+        likeness = (*list(entry.values())[:5], _DIGITS.sub("0", texts))
         numbers = [(len(digits), digits) for digits in _DIGITS.findall(texts)]
         return cls(entry, text, fix, percentages, likeness, numbers)
 
@@ -396,6 +421,8 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
     named = {finding.exchange for finding in check.findings} - {None, *checked}
     for exchange in (*checked, *sorted(map(str, named)), None):
         for kind in CHECK_KINDS:
+            if kind in USAGE_KINDS and check.consumers_not_checked:
+                continue  # a 0 would say that it was looked for
             yield exchange, kind, counts[exchange, kind]
 
 

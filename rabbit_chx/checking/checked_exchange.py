@@ -52,6 +52,11 @@ class CheckContext:
         return self.live.release or NEWEST_COMPARED
 
     @cached_property
+    def listed_queues(self) -> frozenset[str]:
+        """The queues of the topology."""
+        return frozenset(queue.name for queue in (() if self.wanted is None else self.wanted.queues))
+
+    @cached_property
     def unwanted_bindings(self) -> Mapping[BindingDefinition, Unwanted | None]:
         """What each live binding is that the topology does not contain."""
         return {} if self.compared is None else dict(self.compared.bindings)

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.broker.usage import with_settled_consumers
 from rabbit_chx.checking.check import UNNUMBERED, TopologyCheck, check
 from rabbit_chx.checking.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerAddresses, BrokerOptions
@@ -61,6 +62,11 @@ class CheckOptions:
         metavar="KIND",
         help="Leave out findings of this kind, such as expiring-destination if a TTL is intended. Repeatable.",
     )
+    without: str | None = option(
+        type=one_of("consumers"),
+        metavar="consumers",
+        help="Leave out the findings about consumers and traffic, which change from one minute to the next.",
+    )
     yes: bool = option(
         is_rare=True,
         help="Switch tracing off where an ended command has left it on, without asking.",
@@ -68,7 +74,7 @@ class CheckOptions:
 
 
 #: The options of a check that asks a broker.
-_OF_LIVE = ("--all-vhosts", "--output prometheus", "--yes")
+_OF_LIVE = ("--all-vhosts", "--output prometheus", "--without", "--yes")
 
 
 @command(
@@ -96,7 +102,8 @@ def check_broker(
     by --ring-via, because only the buckets show it, or by the record on the broker; all else is checked without it. A
     definitions file has no order. An x-modulus-hash exchange has no ring: its bindings and queues are checked.
 
-    Each finding has its effect on messages, the exact share of keys, and a fix. The exit code is 1 if there are findings, 3 if
+    Each finding has a severity, its effect on messages, the exact share of keys, and a fix. Consumers and traffic are those of the
+    broker's statistics, which are up to 5 s old. The exit code is 1 if there are errors or warnings; notes do not change it. It is 3 if
     only the order of a ring is not known, 2 if nothing was checked: stderr says whether the plugin, the vhost or a permission is missing. With --offline each argument is a
     FILE, a finding is a name that is probably misspelled, or an argument that the release ignores, and the exit code is 2
     if a file is invalid.
@@ -137,6 +144,11 @@ def _check(
         wanted, oddities = read.topology, read.oddities
     with at.open(yes=given.yes) as opened, sign_of_life("reading the broker"):
         live = opened.topology()
+    if given.without is not None:
+        live = replace(live, facts=replace(live.facts, usage=None))
+    elif live.facts.usage is not None and live.facts.usage.is_unsettled:
+        with sign_of_life("waiting for the statistics of the consumers"):
+            live = with_settled_consumers(live, at.management(""))
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
         where = {"vhost": at.settings.vhost} if given.all_vhosts else {}
         say(how_to_record(names, evidence_of(live).means, **where))
@@ -179,7 +191,7 @@ def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, give
         )
         for name, topology in valid.items()
     }
-    has_findings = any(findings for _, findings in found.values())
+    has_findings = any(finding.severity != "note" for _, findings in found.values() for finding in findings)
     return Outcome(files_report(found, in_words), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
@@ -224,7 +236,7 @@ def _outcome(
 
     name = None if file is None else file_name(file)
     report = CheckReport(live.address, checks, exchanges, time.time(), name, given.all_vhosts, given.ignored)
-    code = ExitCode.DIFFERENCE if report.findings else ExitCode.DONE
+    code = ExitCode.DIFFERENCE if report.has_faults else ExitCode.DONE
     if _say_unknown_orders(report):
         code = code or ExitCode.PARTLY
     return Outcome(report.document(in_words), code, finish=fail if errors else None)

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.header_table import properties_in
-from rabbit_chx.broker.exchange_report import uneven_traffic
-from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.publish_rates import read_rates
-from rabbit_chx.broker.reading import list_queues, with_totals
+from rabbit_chx.broker.usage import with_settled_consumers
+from rabbit_chx.checking.check import check
+from rabbit_chx.checking.check_report import CheckReport
+from rabbit_chx.checking.group_status import GroupStatus
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import check_one, say
+from rabbit_chx.cli.printed import in_words
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
-from rabbit_chx.consuming.group_report import ShownQueue, group_report, stream_group_report
+from rabbit_chx.consuming.group_report import group_report, stream_group_report
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
-from rabbit_chx.consuming.status import GroupStatus, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
-from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
+from rabbit_chx.topology import LiveTopology
 
-#: The management API's data is up to 5 s old.
-_STALE_S = 6.0
-_POLL_S = 1.0
-#: The tags of a user who sees the consumers of all users.
-_SEEING = {"administrator", "monitoring"}
 _PREFETCH = 1_000  # entries of the journal
 _LONGEST_S = 10.0
 _IDLE_S = 1.0
@@ -47,46 +41,41 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
         return _stream_group(at, exchanges, group.stream_group, journal, group.address)
     check_one("--consumers", exchanges)
     (exchange,) = exchanges
-    why = "AMQP alone shows neither bindings nor consumers"
-    management = at.management(why)
-    with sign_of_life("reading the queues and their consumers"):
-        names, live = _names(at, exchange, why)
-        rates = read_rates(management, at.settings.vhost, [exchange])[exchange]
-        queues, status = _read(management, at.settings.vhost, names)
-        counted = status.counted({name: backlog[-1] for name, backlog in rates.backlogs.items()})
-        if not (counted.is_seen or _sees_others(management)):
-            status = counted
-        key_map = live.key_map()
-    parking = f"{exchange}.park"
-    parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
+    management = at.management("AMQP alone shows neither bindings nor consumers")
+    with at.open() as opened, sign_of_life("reading the queues and their consumers"):
+        live = with_settled_consumers(opened.topology(), management)
+        found = check(live, exchange=exchange)
+        if not found.queues[exchange]:
+            raise EmptyRingError(
+                f"exchange {exchange!r} has no bound queue to consume from: bind one", exchange=exchange
+            )
+        status = GroupStatus.of(found.queues[exchange], live, _read_connections(management, live))
+    parked = live.facts.queues.messages.get(f"{exchange}.park")
     with sign_of_life(f"reading the journal {journal}"):
-        roster, ignored = _roster(at.settings, journal, queues)
-    switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
-    weights = {name: member.weight for name, member in roster.members.items()}
-    release = live.release
-    has_group = bool(group.journal or status.members or switches)  # a journal has other groups, too
-    findings = [*group_findings(status, release, weights, has_group=has_group)]
-    unknown = key_map.ground.text if key_map.ground.is_assumed else None
-    findings += uneven_traffic(exchange, key_map, rates) if unknown is None else []
+        roster, ignored = _roster(at.settings, journal, live)
+    switches = {queue: claim.at for queue, claim in roster.claims.items()}
     return group_report(
         at.address,
         exchange,
-        at.settings.vhost,
-        release,
-        queues=[ShownQueue.of(queue, switches.get(queue.name)) for queue in status.queues],
-        members=status.members,
+        live,
+        status,
         parked=parked,
         ignored_entries=ignored,
-        findings=findings,
-        has_group=has_group,
-        order_not_checked=unknown,
+        switches=switches,
+        found=CheckReport(at.address, {at.settings.vhost: found}, (exchange,), time.time()),
+        words=in_words,
     )
 
 
-def _sees_others(management: Management) -> bool:
-    """Return True for a user to whom the broker lists the consumers of other users' connections, too."""
-    tags = management.request("GET", "whoami").get("tags") or ()
-    return not _SEEING.isdisjoint(tags.split(",") if isinstance(tags, str) else tags)
+def _read_connections(management: Management, live: LiveTopology) -> dict[str, float]:
+    """Return the start of each connection of the vhost, in seconds since 1970."""
+    columns = {"columns": "name,connected_at"}
+    connections = management.request("GET", "vhosts", live.vhost or "/", "connections", query=columns)
+    return {
+        connection["name"]: connection["connected_at"] / 1000
+        for connection in connections
+        if connection.get("connected_at")
+    }
 
 
 @sign_of_life("reading the streams of the group")
@@ -102,59 +91,15 @@ def _stream_group(
     return stream_group_report(at.address, group, settings.vhost, shares, members, ignored_entries=ignored)
 
 
-def _names(at: BrokerAddresses, exchange: str, why: str) -> tuple[list[str], LiveExchange]:
-    live = replace(at, ring_source=None).exchange(exchange, why)  # the order does not matter
-    of_slots: list[str] = []
-    if live.type == MODULUS_EXCHANGE:
-        places = live.key_map().destinations
-    else:
-        places = live.ring.destinations
-        of_slots = [queue for queues in live.slots.queues.values() for queue in queues]
-    names = list(dict.fromkeys([*(place for place in places if isinstance(place, str)), *of_slots]))
-    if not names:
-        raise EmptyRingError(
-            f"exchange {exchange!r} has no bound queue to consume from: bind one", exchange=exchange
-        )
-    return names, live
-
-
-def _roster(
-    settings: ConnectionSettings, journal: str, queues: Iterable[Mapping[str, Any]]
-) -> tuple[Roster, int | None]:
+def _roster(settings: ConnectionSettings, journal: str, live: LiveTopology) -> tuple[Roster, int | None]:
     """Return what `read_roster` does; empty if there is no journal, without a count if it cannot be read."""
-    if any((queue["name"], queue.get("type")) == (journal, "stream") for queue in queues):
+    if any((queue.name, queue.type) == (journal, "stream") for queue in live.queues):
         try:
             return read_roster(settings, journal)
         except RabbitChxError as error:
             say(Fix(f"the journal {journal!r} cannot be read, so the last switch is not known: ", str(error)))
             return Roster(), None
     return Roster(), 0
-
-
-def _read(
-    management: Management, vhost: str, names: Sequence[str]
-) -> tuple[list[dict[str, Any]], GroupStatus]:
-    """Read the queues of the vhost and the group; read again for some seconds if no consumer is active."""
-    queues, status = _read_once(management, vhost, names)
-    deadline = time.monotonic() + _STALE_S
-    if status.nobody_active:
-        say(
-            "some queues have consumers, and none is active; the data of the API may be 5 s old: requesting it again"
-        )
-    while status.nobody_active and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-        queues, status = _read_once(management, vhost, names)
-    return queues, status
-
-
-def _read_once(
-    management: Management, vhost: str, names: Sequence[str]
-) -> tuple[list[dict[str, Any]], GroupStatus]:
-    queues = with_totals(management, vhost, list_queues(management, vhost))
-    consumers = management.request("GET", "consumers", vhost)
-    columns = {"columns": "name,connected_at"}
-    connections = management.request("GET", "vhosts", vhost, "connections", query=columns)
-    return queues, GroupStatus.of(names, queues, consumers, connections)
 
 
 def read_roster(settings: ConnectionSettings, journal: str) -> tuple[Roster, int]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import finding_as_json, moment_as_json, moment_text
-from rabbit_chx.consuming.status import MemberStatus, QueueStatus
+from rabbit_chx.analysis.wording import moment_as_json, moment_text
+from rabbit_chx.checking.check_report import CheckReport
+from rabbit_chx.checking.group_status import GroupStatus, MemberStatus, QueueStatus
 from rabbit_chx.rendering.document import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
 from rabbit_chx.result_fields import Metric, shown
-from rabbit_chx.routing import Release
+from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
@@ -63,33 +63,31 @@ class ShownQueue:
 def group_report(
     address: str,
     exchange: str,
-    vhost: str,
-    release: Release,
+    live: LiveTopology,
+    status: GroupStatus,
     *,
-    queues: Sequence[ShownQueue],
-    members: Sequence[MemberStatus],
     parked: int | None,
     ignored_entries: int | None,
-    findings: Sequence[Finding],
-    has_group: bool,
-    order_not_checked: str | None = None,
+    switches: Mapping[str, float],
+    found: CheckReport,
+    words: Callable[[str], str] = str,
 ) -> Document:
-    """Return a group over the queues of an exchange.
+    """Return the consumers of the queues of an exchange, and the members of the group that they are, if they are one.
 
     Args:
         address: the broker's host and port.
         exchange: the exchange.
-        vhost: its vhost.
-        release: the release of the broker.
-        queues: the queues.
-        members: the members.
+        live: its broker.
+        status: the queues and their consumers.
         parked: the number of messages in the parking queue; None without a parking queue.
         ignored_entries: the number of entries of the journal that cannot be read; None if the journal cannot be.
-        findings: the findings.
-        has_group: whether a group was found, or its journal named; without one the findings about groups are left out.
-        order_not_checked: why the traffic of the queues was not compared with their shares; None if it was.
+        switches: the time of the last switch of queues, in seconds since 1970.
+        found: the check of the exchange.
+        words: makes findings those of the reader.
     """
-    is_seen = all(queue.active is not None for queue in queues)
+    queues = [ShownQueue.of(queue, switches.get(queue.name)) for queue in status.queues]
+    members, vhost, release = status.members, live.vhost or "/", live.release or NEWEST_COMPARED
+    is_seen = status.is_seen
     seen = plural(len(members), "member") if is_seen else "members not visible"
     facts = [("exchange", exchange), ("vhost", vhost), ("broker", f"RabbitMQ {release}")]
     facts.append(("group", f"{plural(len(queues), 'queue')}, {seen}"))
@@ -97,27 +95,22 @@ def group_report(
         facts.append(("consumers", _OF_OTHERS))
     facts += [] if parked is None else [("parked", plural(parked, "message"))]
     facts += _facts_of_ignored(ignored_entries)
-    listed = [finding_as_json(finding, queues=finding.names) for finding in findings]
-    of_group = "those about a group, " + ("which is not visible" if has_group else "since there is none")
-    of_traffic = "those about traffic, since the order of the ring is not known"
-    left_out = [
-        *([] if has_group and is_seen else [of_group]),
-        *([] if order_not_checked is None else [of_traffic]),
-    ]
-    count = f"{len(findings) or 'none'} in {plural(len(queues), 'queue')}"
+    without = "" if is_seen else ", without those about a group, which is not visible"
     parts: list[Part] = [
         Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
-        Facts([*facts, ("findings", ", without ".join(filter(None, (count, " and ".join(left_out)))))]),
-        *(
-            Facts([*((finding.kind, finding.message) for finding in alike), ("fix", fix)])
-            for fix, alike in groupby(findings, key=lambda finding: finding.fix)
-        ),
+        Facts([*facts, ("findings", found.count_found + without)]),
+        *found.blocks(words),
         Table.of(ShownQueue, queues, key="queues", total=True),
         Table.of(MemberStatus, members, key="members").for_people(members)
         if is_seen
         else Data({"members": None}),
         Data({"parked": parked, "ignored_entries": ignored_entries}),
-        Data({"findings": listed, "order_not_checked": order_not_checked}),
+        Data(
+            {
+                "findings": found.findings_as_json(),
+                "consumers_not_checked": found.consumers_not_checked or None,
+            }
+        ),
     ]
     if members and all(queue.last_switch is None for queue in queues):
         parts.append(

@@ -39,6 +39,7 @@ from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 from rabbit_chx.topology.slots.slot_view import view_slots
+from rabbit_chx.topology.usage import Usage
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
@@ -399,15 +400,12 @@ class QueueFacts:
         down: the state of each queue that the broker reports as down, such as ``down`` if its node does not run. Nobody can count its messages.
         consumer_tags: the consumer tags of each queue, or their number if the broker lists none, if they were requested.
         applied_policies: the name of the policy that applies to each queue, None if no policy does; empty if the broker does not return it.
-        priorities: the priorities of the waiting messages of each quorum queue; a broker lists them from 4.3 on, for the queues of exchanges
-            that hash.
     """
 
     messages: Mapping[str, int] = field(default_factory=dict, hash=False)
     down: Mapping[str, str] = field(default_factory=dict, hash=False)
     consumer_tags: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict, hash=False)
     applied_policies: Mapping[str, str | None] = field(default_factory=dict, hash=False)
-    priorities: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +436,7 @@ class BrokerFacts:
 
     Attributes:
         queues: what is known about its queues.
+        usage: the traffic and the consumers of the vhost; None if they were not read, as in a vhost where no exchange hashes.
         limits: what it permits.
         evidence: what shows the order of its rings: `records.evidence.Evidence`, which `evidence_of` returns.
         operator_policies: the operator policies of the vhost. A topology file does not contain them.
@@ -448,6 +447,7 @@ class BrokerFacts:
     """
 
     queues: QueueFacts = field(default_factory=QueueFacts)
+    usage: Usage | None = None
     limits: BrokerLimits = field(default_factory=BrokerLimits)
     evidence: object = None
     operator_policies: tuple[PolicyDefinition, ...] = ()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.broker.exchange_report import ShownExchange
-from rabbit_chx.broker.publish_rates import PublishRates, read_rates
 from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.topology import LiveTopology
@@ -26,17 +25,14 @@ class VhostState:
     Attributes:
         topology: its objects and rings.
         check: what is wrong with them.
-        rates: the messages per second of each exchange that hashes, and of its queues.
     """
 
     topology: LiveTopology
     check: TopologyCheck
-    rates: Mapping[str, PublishRates]
 
     def shown(self, exchange: str) -> ShownExchange:
         """Return what is known about an exchange."""
-        rates = self.rates.get(exchange, PublishRates(None, {}))
-        return ShownExchange.of_topology(self.topology, exchange, rates)
+        return ShownExchange.of_topology(self.topology, exchange)
 
     @property
     def hashing(self) -> list[ExchangeDefinition]:
@@ -89,6 +85,4 @@ def _may_hash(entry: Mapping[str, object]) -> bool:
 def _read_vhost(at: BrokerAddresses) -> VhostState:
     with at.broker() as broker:
         topology = broker.topology()
-    names = [exchange.name for exchange in topology.exchanges if hashes(exchange)]
-    rates = read_rates(at.management(""), at.settings.vhost, names)
-    return VhostState(topology, check(topology), rates)
+    return VhostState(topology, check(topology))

@@ -41,6 +41,7 @@ from rabbit_chx.topology import BindingDefinition, LiveTopology, PolicyDefinitio
 from rabbit_chx.topology.objects.ranges import expand as expand_ranges
 from rabbit_chx.topology.objects.toml_values import toml_key, toml_value
 from rabbit_chx.topology.objects.vhost_objects import assume_ring
+from rabbit_chx.topology.usage import Consumer, QueueUsage, Usage
 
 Table = dict[str, Any]
 _SIDES = ("both", "there", "file")
@@ -165,13 +166,25 @@ def _policies(entries: Iterable[Table]) -> tuple[PolicyDefinition, ...]:
     return tuple(PolicyDefinition(**{"apply_to": "queues", **entry}) for entry in entries)
 
 
+def _usage(table: Table) -> Usage:
+    queues = {
+        name: QueueUsage(**{**counted, "priorities": tuple(counted.get("priorities", ()))})
+        for name, counted in table.get("queues", {}).items()
+    }
+    consumers = {
+        name: [Consumer(**consumer) for consumer in listed]
+        for name, listed in table.get("consumers", {}).items()
+    }
+    return Usage(table.get("published", {}), queues, consumers)
+
+
 def _typed(facts: Table) -> Table:
     """Return facts with the types of `BrokerFacts`."""
     types: dict[str, Callable[[Any], Any]] = {
         "operator_policies": _policies,
         "oddities": lambda found: tuple(Finding(*finding) for finding in found),
         "applied_policies": lambda names: {queue: name or None for queue, name in names.items()},
-        "priorities": lambda listed: {queue: tuple(some) for queue, some in listed.items()},
+        "usage": _usage,
     }
     sets = {
         key: frozenset(value) for key, value in facts.items() if isinstance(value, list) and key not in types

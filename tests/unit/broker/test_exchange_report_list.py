@@ -17,7 +17,6 @@ from rabbit_chx.broker.exchange_report import (
     list_rings,
     show_report,
 )
-from rabbit_chx.broker.publish_rates import PublishRates
 from rabbit_chx.routing import Destination, Ground
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
 
@@ -68,7 +67,7 @@ def test_behind_an_exchange_whose_order_is_not_known_shares_are_likely() -> None
     )
     guess = replace(live.rings["front"], ground=Ground("assumed"))
     for known, shares in ((live, [1.0, 0.0]), (live.with_rings({"front": guess}), [None, None])):
-        shown = ShownExchange.of_topology(known, "m1", PublishRates(None, {}))
+        shown = ShownExchange.of_topology(known, "m1")
         document = show_report({"m1": shown}).as_json(str)
         assert document["determined"] == shown.is_determined == (None not in shares)
         assert [member["share"] for member in document["members"]] == shares

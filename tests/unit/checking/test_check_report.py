@@ -12,7 +12,7 @@ from exposition import Family, parsed_exposition
 from given_report import console_text
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, USAGE_KINDS
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.output import metrics_text
@@ -60,14 +60,14 @@ def test_alike_findings_of_queues_that_count_up_share_a_line_unless_a_share_is_t
     assert [" ".join(line.split()) for line in console_text(report(found)).splitlines()[3:] if line] == [
         "findings 10",
         "exchange orders",
-        "hole 10.000% to 11.000% of the keys of q{1..2} are lost",
-        "hole 25.000% of the keys of q3 are lost",
-        "hole 10.000% of the keys of q4 are lost",
-        "hole 10.200% of the keys of q10 are lost",
+        "error: hole 10.000% to 11.000% of the keys of q{1..2} are lost",
+        "error: hole 25.000% of the keys of q3 are lost",
+        "error: hole 10.000% of the keys of q4 are lost",
+        "error: hole 10.200% of the keys of q10 are lost",
         "fix cure it",
-        "expiring-destination q.{1..4} expires after 60000 ms",
+        "warning: expiring-destination q.{1..4} expires after 60000 ms",
         "fix set x-expires of q.{1..4}",
-        "expiring-destination q.10 expires after 60000 ms",
+        "warning: expiring-destination q.10 expires after 60000 ms",
         "fix set x-expires of q.10",
     ]
     assert len(report(found).as_json()["findings"]) == 10  # programs get each
@@ -111,6 +111,31 @@ def test_a_kind_that_is_meant_counts_nowhere() -> None:
     counts = metrics(meant)["rabbit_chx_check_findings"]
     assert counts.value(exchange="orders", kind="ghost-bucket") == 1
     assert not counts.matching(kind="missing"), "a series that is 0 would say that it was looked for"
+
+
+def test_consumers_that_are_not_checked_are_named_and_have_no_series() -> None:
+    check = TopologyCheck((GHOST,), ("orders",), consumers_not_checked="left out")
+    left_out = CheckReport("rabbit:5672", {"/": check}, (), TIME_S)
+    assert "findings  1, without consumers and traffic (left out)\n" in console_text(left_out.document())
+    assert left_out.summary == "Findings: 1, consumers not checked"
+    assert left_out.document().as_json()["consumers_not_checked"] == "left out"
+    counts = metrics(left_out.document())["rabbit_chx_check_findings"]
+    assert {dict(labels)["kind"] for labels in counts.values} == set(CHECK_KINDS) - USAGE_KINDS
+
+
+def test_notes_alone_are_no_fault_and_come_last() -> None:
+    note = Finding("odd-member", "q1 differs", exchange="orders")
+
+    def report_of(*findings: Finding) -> CheckReport:
+        return CheckReport("rabbit:5672", {"/": TopologyCheck(findings, ("orders",))}, (), TIME_S)
+
+    assert not report_of(note).has_faults
+    assert report_of(note, AUDIT, GHOST).has_faults
+    assert [each.severity for _, each in report_of(note, AUDIT, GHOST).findings] == [
+        "error",
+        "warning",
+        "note",
+    ]
 
 
 def test_a_failed_check_is_reported_and_a_sound_one_has_every_kind_at_zero() -> None:

@@ -1,0 +1,149 @@
+"""Findings about the traffic and the consumers of the queues of an exchange that hashes, and about queues whose binding was forgotten.
+
+They come from the statistics of the broker. Where it has none, nothing is found.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from rabbit_chx.analysis import Finding
+from rabbit_chx.checking.group_status import group_findings
+from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.routing import Release
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects.objects import QueueDefinition
+from rabbit_chx.topology.usage import PublishRates, Usage
+from rabbit_chx.words import percent, plural
+
+#: Traffic is far more than a share if its odds are this multiple of those of the share, and the difference is so many standard deviations: of
+#: the number of messages, and of the number of keys, which is estimated from the other queues.
+_MORE, _SIGMAS, _KEY_SIGMAS = 2.0, 3, 5
+_DIGITS = re.compile("[0-9]+")
+
+
+def usage_findings(
+    exchange: str, shares: Mapping[str, float], live: LiveTopology, release: Release, *, is_known: bool
+) -> Iterator[Finding]:
+    """Yield the findings about the traffic and the consumers of the queues of an exchange.
+
+    Args:
+        exchange: the exchange.
+        shares: its queues, each with its share of the keys.
+        live: the broker; its `facts.usage` is None if consumers are left out.
+        release: its release.
+        is_known: False: the order of the ring is not known, and so the shares are not exact.
+    """
+    usage = live.facts.usage
+    if usage is None:
+        return
+    found = [
+        *_find_queues_without_consumer(exchange, shares, live, usage),
+        *group_findings(exchange, shares, live, release),
+        *uneven_traffic(exchange, shares, usage.rates_of(exchange)),
+    ]
+    yield from found if is_known else (replace(finding, share=None) for finding in found)
+
+
+def _find_queues_without_consumer(
+    exchange: str, shares: Mapping[str, float], live: LiveTopology, usage: Usage
+) -> Iterator[Finding]:
+    for queue in live.queues:
+        # The messages of a stream stay when they are read.
+        if queue.name not in shares or queue.type == "stream" or usage.consumers_of(queue.name) != 0:
+            continue
+        if waiting := usage.ready_in(queue.name):
+            share = shares[queue.name]
+            wait = "message waits" if waiting == 1 else "messages wait"
+            message = f"{queue.name} has no consumer, and {waiting:,} {wait} in it"
+            fix = "start a consumer; if a group consumes the exchange, a member of it that consumes all of its queues"
+            yield Finding("no-consumer", message, fix, exchange=exchange, destination=queue.name, share=share)
+
+
+def uneven_traffic(exchange: str, shares: Mapping[str, float], rates: PublishRates) -> Iterator[Finding]:
+    """Yield a finding for each queue that got far more of the last minute's messages than its share, beyond what chance explains.
+
+    Few keys of equal rate spread unevenly, too: how far the other queues are from their shares shows about how many keys there are.
+
+    Args:
+        exchange: the exchange.
+        shares: its queues, each with its share of the keys.
+        rates: those of the last minute.
+    """
+    traffic = rates.traffic(shares) if rates.exchange else {}
+    messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
+    command = CommandLine("verify", "Broker.trace", (exchange,), (Argument("trace", "60"),))
+    fix = Fix(
+        "a few hot keys may be the cause; a user with the tag administrator lists them with ",
+        command,
+    )
+    for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
+        share = shares[queue]
+        others = [(amount, shares[name]) for name, amount in traffic.items() if name != queue]
+        chance = max(
+            _SIGMAS * math.sqrt(share / messages),
+            _KEY_SIGMAS * math.sqrt(share * (1 - share) * _spread(others)),
+        )
+        is_far_more = got * (1 - share) > _MORE * share * (1 - got)
+        if is_far_more and got - share > chance:
+            message = f"{queue} got {percent(got, 1)} of the messages of the last minute, and has {percent(share, 1)} of the keys"
+            yield Finding("uneven-traffic", message, fix, exchange=exchange, destination=queue, share=share)
+
+
+def _spread(queues: Sequence[tuple[float, float]]) -> float:
+    """Return the relative variance of the traffic of queues, each with its share of the keys: 1/n with n keys of equal rate."""
+    shared = [(amount, share) for amount, share in queues if share]
+    got = sum(amount for amount, _ in shared)
+    shares = sum(share for _, share in shared)
+    if len(shared) < 2 or not got:
+        return 0.0
+    parts = [(amount / got, share / shares) for amount, share in shared]
+    return sum((part - share) ** 2 / (share * (1 - share)) for part, share in parts) / (len(parts) - 1)
+
+
+def unbound_queue_findings(
+    exchange: str, queues: Mapping[str, float], live: LiveTopology, listed: Collection[str]
+) -> Iterator[Finding]:
+    """Yield the queues that differ from those of an exchange in the number in their name only, and that are bound to nothing.
+
+    Args:
+        exchange: the exchange.
+        queues: its queues.
+        live: the broker.
+        listed: the queues that a topology file lists: they are compared with it.
+    """
+    patterns = {_pattern(name) for name in queues if _DIGITS.search(name)}
+    others = (queue for queue in live.queues if queue.name not in queues and queue.name not in listed)
+    alike = [queue for queue in others if _pattern(queue.name) in patterns and not queue.exclusive]
+    bound = _bound_queues(live) if alike else set()
+    for queue in alike:
+        if queue.name in bound:
+            continue
+        usage = usage_text(queue, live)
+        has = f", but has {usage}" if usage else ""
+        message = f"{queue.name} is named like the queues of {exchange} and is bound to nothing{has}: was its binding forgotten?"
+        fix = f"bind {queue.name} to {exchange} by a plan, which shows what moves, or delete it if it is not used any more"
+        yield Finding("unbound-queue", message, fix, exchange=exchange, destination=queue.name)
+
+
+def usage_text(queue: QueueDefinition, live: LiveTopology) -> str:
+    """Return the consumers and the messages of a queue, as ``1 consumer and 20 messages``; empty if none is known."""
+    usage = live.facts.usage
+    consumers = 0 if usage is None else usage.consumers_of(queue.name) or 0
+    messages = live.facts.queues.messages.get(queue.name, 0)
+    parts = [plural(consumers, "consumer")] if consumers else []
+    parts += [plural(messages, "message")] if messages else []
+    return " and ".join(parts)
+
+
+def _pattern(name: str) -> str:
+    return _DIGITS.sub("{n}", name)
+
+
+def _bound_queues(live: LiveTopology) -> set[str]:
+    bound = {binding.destination for binding in live.bindings}
+    bound |= {member.destination for exchange in live.exchanges for member in exchange.ring or ()}
+    return {place for place in bound if isinstance(place, str)}

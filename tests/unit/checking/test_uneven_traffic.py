@@ -1,0 +1,65 @@
+"""Traffic that is more than a share of the keys: what chance explains is no finding."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from rabbit_chx.checking.check_usage import uneven_traffic
+from rabbit_chx.cli.printed import in_words
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology.usage import PublishRates
+
+QUEUES = [f"q{number}" for number in range(8)]
+RING = HashRing.from_bindings([(queue, 1) for queue in QUEUES])
+
+
+def found(ring: HashRing, keys: list[float], per_second: float = 1_000.0) -> list[object]:
+    """Return the queues of the findings, if key 0, key 1 and so on have these parts of the messages."""
+    rates = dict.fromkeys(map(str, ring.destinations), 0.0)
+    for number, part in enumerate(keys):
+        rates[str(ring.destination_for(f"tenant-{number}"))] += part / sum(keys) * per_second
+    shares = {str(place): share for place, share in ring.shares().items()}
+    findings = uneven_traffic("orders", shares, PublishRates(per_second, rates))
+    return [finding.destination for finding in findings]
+
+
+def test_few_keys_of_equal_rate_spread_by_chance() -> None:
+    """30 tenants on 8 queues leave some of them with twice their share."""
+    for first in range(50):
+        keys = [0.0] * (30 * first) + [1.0] * 30
+        assert found(RING, keys) == []
+
+
+@pytest.mark.parametrize("heavy", [300.0, 1_000.0])
+def test_one_heavy_key_among_many_is_found(heavy: float) -> None:
+    random = Random(4)  # noqa: S311
+    keys = [random.uniform(0.5, 1.5) for _ in range(2_000)]
+    keys[7] = heavy
+    assert found(RING, keys) == [RING.destination_for("tenant-7")]
+
+
+def test_two_queues_show_no_number_of_keys_so_only_the_number_of_messages_counts() -> None:
+    two = HashRing.from_bindings([("q1", 1), ("q2", 1)])
+    assert found(two, [9.0, *[1.0] * 1]) != []
+    assert found(two, [9.0, *[1.0] * 1], per_second=0.01) == []
+
+
+@pytest.mark.parametrize(
+    ("per_second", "expected"),
+    [((9.0, 1.0), "q1"), ((1.0, 9.0), "q2"), ((6.0, 4.0), None), ((0.05, 0.0), None), ((0.0, 0.0), None)],
+)
+def test_a_queue_with_far_more_than_its_share_has_a_finding_that_names_the_way_to_the_cause(
+    per_second: tuple[float, float], expected: str | None
+) -> None:
+    """Of some messages a minute chance gives one queue more."""
+    rates = PublishRates(10.0, dict(zip(("q1", "q2"), per_second, strict=True)))
+    findings = list(uneven_traffic("x", {"q1": 0.5, "q2": 0.5}, rates))
+    assert [finding.destination for finding in findings] == ([expected] if expected else [])
+    for finding in findings:
+        assert finding.message == (
+            f"{expected} got 90.0% of the messages of the last minute, and has 50.0% of the keys"
+        )
+        assert "rabbit-chx verify x --trace 60" in in_words(finding.fix)
+        assert finding.severity == "warning"
