@@ -281,8 +281,14 @@ class CheckReport:
         ]
 
     def _labels(self, vhost: str, exchange: str | None) -> dict[str, str]:
-        """Return the labels of a metric. Prometheus treats an empty label as a missing one."""
-        return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
+        """Return the labels of a metric. Prometheus treats an empty label as a missing one.
+
+        What was asked is in the labels, so that the series of two checks of a vhost, such as with two files, are not the same.
+        """
+        asked = "all vhosts" if self.all_vhosts else ", ".join(self.exchanges)
+        what = {"file": self.file, "asked": asked}
+        labels = {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
+        return labels | {name: text for name, text in what.items() if text}
 
 
 def _finding_blocks(

@@ -120,7 +120,9 @@ def group_report(
         )
     labels = {"broker": address, "vhost": vhost, "group": exchange}
     gauges = gauges_of(ShownQueue, [({**labels, "queue": queue.name}, queue) for queue in queues])
-    counted = (_members_gauge(labels, len(members)),) if is_seen else ()
+    # Where nobody runs a group, no alert may say that a group has no members.
+    has_group = bool(members or switches)
+    counted = (_members_gauge(labels, len(members)),) if is_seen and has_group else ()
     return Document("group", parts, (*gauges, *counted))
 
 

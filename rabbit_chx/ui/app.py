@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.resources import files
@@ -15,8 +16,11 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from rabbit_chx.analysis.wording import moment_text
+from rabbit_chx.checking.check import TopologyCheck, check
+from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.cli.applying import Permissions
-from rabbit_chx.cli.inputs import VariableOptions, read_topology
+from rabbit_chx.cli.command import say
+from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
 from rabbit_chx.cli.plan import report_plan
 from rabbit_chx.cli.printed import in_words, to_type
@@ -26,6 +30,7 @@ from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, Not
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.document import Document, Line
 from rabbit_chx.rendering.html import TEMPLATES, body_of, environment
+from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.ui.guards import Guards
 from rabbit_chx.ui.pages import (
     Page,
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 
 _PACKAGE = "rabbit_chx.ui"
 _STATIC_FILES = files(_PACKAGE) / "static"
+#: The address of the metrics for Prometheus.
+METRICS = "/metrics"
 _STATIC = {
     "style.css": (TEMPLATES / "style.css", "text/css"),
     "ui.css": (_STATIC_FILES / "ui.css", "text/css"),
@@ -75,7 +82,13 @@ class Pages:
         self._planned = SharedReading(self._read_plan, every_s, first_s=60)  # it counts all seeds
         self._groups: dict[tuple[str, str], SharedReading[Document]] = {}
 
-    def app(self, hosts: Iterable[str] | None, token: str | None, allowed: Iterable[str] = ()) -> ASGIApp:
+    def app(
+        self,
+        hosts: Iterable[str] | None,
+        token: str | None,
+        allowed: Iterable[str] = (),
+        open_paths: Iterable[str] = (),
+    ) -> ASGIApp:
         """Return the application behind its guards; see `Guards`."""
         pages: dict[str, Callable[[BrokerState, Request], Page]] = {
             "/": lambda state, _: index_page(state),
@@ -87,8 +100,10 @@ class Pages:
         }
         routes = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in pages.items()]
         routes.append(Route("/static/{name}", _static, methods=["GET"]))
+        routes.append(Route(METRICS, self._metrics, methods=["GET"]))
         handlers = {HTTPException: self._on_http_error}
-        return Guards(Starlette(routes=routes, exception_handlers=handlers), hosts, token, allowed)
+        served = Starlette(routes=routes, exception_handlers=handlers)
+        return Guards(served, hosts, token, allowed, open_paths)
 
     # -- pages
 
@@ -155,6 +170,39 @@ class Pages:
         with self._at.broker() as opened:
             live = LivePlan.read(opened, given, vhost)
         return report_plan(live, self._file, Permissions(allow=()))[1]
+
+    # -- metrics
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            return await run_in_threadpool(self._read_metrics)
+        except Exception as error:  # noqa: BLE001  # the server would log its text, which may have a password
+            return self._problem(request, tell_crash(error), 500)
+
+    def _read_metrics(self) -> Response:
+        """Answer with the metrics of ``check --output prometheus``: also those of a check that failed, whose error is on stderr."""
+        seen = self._state.look()
+        if seen.value is None or seen.error:
+            say(seen.error)
+            report = CheckReport(self._at.address, {self._at.settings.vhost: None}, (), time.time())
+            return _exposition(report)
+        try:
+            checks = self._checks(seen.value)
+        except RabbitChxError as error:
+            say(str(error))
+            checks = dict.fromkeys(seen.value.vhosts)
+        name = None if self._file is None else file_name(self._file)
+        return _exposition(CheckReport(self._at.address, checks, (), seen.value.time_s, name))
+
+    def _checks(self, state: BrokerState) -> dict[str, TopologyCheck | None]:
+        """Return the check of each vhost; that of the broker's URL is compared with the file."""
+        checks: dict[str, TopologyCheck | None] = {name: vhost.check for name, vhost in state.vhosts.items()}
+        vhost = self._at.settings.vhost
+        if self._file is None or vhost not in state.vhosts:
+            return checks or {vhost: None}
+        wanted = read_topology(self._file, vhost, variables=self._variables, is_compared=True)
+        checks[vhost] = check(state.vhosts[vhost].topology, wanted.topology, file=self._file)
+        return checks
 
     # -- answers
 
@@ -234,6 +282,11 @@ def _value_of(reading: SharedReading[Document]) -> Document:
     if seen.value is None or seen.error:
         raise InputError(seen.error)
     return seen.value
+
+
+def _exposition(report: CheckReport) -> Response:
+    text = metrics_text(report.document(in_words).gauges)
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 def _static(request: Request) -> Response:

@@ -57,6 +57,9 @@ def ui(
         metavar="NAME",
         help="A name by which browsers reach this server, such as that of a proxy. Repeatable.",
     ),
+    open_metrics: bool = option(
+        is_rare=True, help="Serve /metrics without the token, for a Prometheus that sends none."
+    ),
     no_browser: bool = option(help="Do not open a browser."),
     every: float = option(
         type=number(3600),
@@ -71,14 +74,15 @@ def ui(
     would move.
 
     The pages only read: no page changes the broker. They read it while somebody looks, and all viewers share one reading. Each page is
-    a GET with its whole state in the address, and with format=json the document of the command.
+    a GET with its whole state in the address, and with format=json the document of the command. /metrics has the metrics of
+    check --output prometheus.
 
     The address is printed, and opened in the browser. Ctrl-C ends the program.
     """
     try:
         import uvicorn
 
-        from rabbit_chx.ui.app import Pages
+        from rabbit_chx.ui.app import METRICS, Pages
     except ModuleNotFoundError as error:
         raise missing_extra("a page in the browser", str(error.name), "ui") from None
     secret = os.environ.get(_VARIABLE) or (secrets.token_urlsafe(32) if token else None)
@@ -104,7 +108,7 @@ def ui(
     if not no_browser:
         threading.Thread(target=_open, args=(address,), daemon=True).start()
     config = uvicorn.Config(
-        Pages(at, file, variables, every).app(hosts, secret, allowed),
+        Pages(at, file, variables, every).app(hosts, secret, allowed, [METRICS] if open_metrics else []),
         access_log=False,
         log_level="warning",
         lifespan="off",

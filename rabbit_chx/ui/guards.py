@@ -42,12 +42,19 @@ class Guards:
         hosts: the names and addresses of the server; None: any address, and the name of the machine.
         token: what each request must have as a cookie; None for none.
         allowed: further names, such as that of a proxy.
+        open_paths: addresses that need no token.
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: Iterable[str] | None, token: str | None = None, allowed: Iterable[str] = ()
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str] | None,
+        token: str | None = None,
+        allowed: Iterable[str] = (),
+        open_paths: Iterable[str] = (),
     ) -> None:
         self._app = app
+        self._open_paths = frozenset(open_paths)
         self._allowed = {_canonical(host) for host in allowed}
         self._hosts = None if hosts is None else {_canonical(host) for host in hosts}
         self._token = token
@@ -79,7 +86,9 @@ class Guards:
                 "start ui with --allowed-host and this name\n",
                 421,
             )
-        return None if self._token is None else self._refuse_token(request, self._token)
+        if self._token is None or request.url.path in self._open_paths:
+            return None
+        return self._refuse_token(request, self._token)
 
     def _is_here(self, host: str) -> bool:
         if host in self._allowed:

@@ -158,3 +158,27 @@ def test_of_several_vhosts_each_finding_and_metric_reports_its_own(stored: Store
     stored("check-of-vhosts", of_vhosts.document())
     named = metrics(replace(of_vhosts, exchanges=("orders", "audit")).document())["rabbit_chx_check_success"]
     assert [named.value(vhost="closed", exchange=exchange) for exchange in ("orders", "audit")] == [0, 0]
+
+
+def test_checks_of_one_vhost_that_ask_something_else_write_other_series() -> None:
+    """Prometheus' node exporter takes no series twice from the files of a folder."""
+    check = TopologyCheck((GHOST,), ("orders",), {"orders": 0.25}, {"orders": 0.5})
+    asked = [
+        CheckReport("b", {"/": check}, exchanges, TIME_S, file, all_vhosts)
+        for exchanges, file, all_vhosts in (
+            ((), None, False),
+            ((), None, True),
+            (("orders",), None, False),
+            (("orders", "audit"), None, False),
+            ((), "a.toml", False),
+            ((), "b.toml", False),
+            (("orders",), "a.toml", False),
+        )
+    ]
+    series = [
+        (name, labels)
+        for report in asked
+        for name, family in metrics(report.document()).items()
+        for labels in family.values
+    ]
+    assert len(series) == len({*series})

@@ -17,15 +17,17 @@ from installed_wheels import installed_wheels
 
 from rabbit_chx import Topology
 from rabbit_chx.cli.app import app
+from rabbit_chx.ui.app import METRICS
 
 ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = ROOT / "examples" / "kubernetes"
 PAGE = (ROOT / "docs" / "operate" / "pipelines.md").read_text()
 MANIFESTS = {
     f"{path.name}/{document['kind']}": document
-    for path in sorted(KUBERNETES.glob("*.yaml"))
+    for path in (*sorted(KUBERNETES.glob("*.yaml")), ROOT / "monitoring" / "kubernetes.yaml")
     for document in yaml.safe_load_all(path.read_text())
 }
+MONITORING_PAGE = (ROOT / "docs" / "operate" / "monitoring.md").read_text()
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 #: What pip builds the package from, and the hook.
 SOURCES = (
@@ -34,7 +36,6 @@ SOURCES = (
 )  # fmt: skip
 #: What `restricted` of the Pod Security Standards demands, and more.
 POD = {
-    "restartPolicy": "Never",
     "automountServiceAccountToken": False,
     "enableServiceLinks": False,
     "securityContext": {
@@ -63,9 +64,15 @@ def jobs() -> dict[str, dict[str, Any]]:
     return {job["spec"]["template"]["spec"]["containers"][0]["args"][0]: job["spec"] for job in specs}
 
 
-@pytest.mark.parametrize("job", jobs().values(), ids=list(jobs()))
-def test_a_pod_has_the_least_privileges(job: dict[str, Any]) -> None:
-    pod = job["template"]["spec"]
+def pods() -> dict[str, dict[str, Any]]:
+    """Return the specification of each pod, by its command."""
+    specs = [*jobs().values(), MANIFESTS["kubernetes.yaml/Deployment"]["spec"]]
+    found = [spec["template"]["spec"] for spec in specs]
+    return {pod["containers"][0]["args"][0]: pod for pod in found}
+
+
+@pytest.mark.parametrize("pod", pods().values(), ids=list(pods()))
+def test_a_pod_has_the_least_privileges(pod: dict[str, Any]) -> None:
     assert {name: pod.get(name) for name in POD} == POD
     (container,) = pod["containers"]
     assert container["securityContext"] == CONTAINER
@@ -73,24 +80,49 @@ def test_a_pod_has_the_least_privileges(job: dict[str, Any]) -> None:
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
     assert "env" not in container, "the URLs contain passwords"
     assert not re.search(r"amqps?:|https?:", " ".join(container["args"]))
+
+
+@pytest.mark.parametrize("job", jobs().values(), ids=list(jobs()))
+def test_a_job_ends_and_is_not_tried_again(job: dict[str, Any]) -> None:
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
     assert job["activeDeadlineSeconds"] <= 600
     assert job["backoffLimit"] == 0
 
 
+def test_prometheus_finds_the_metrics_of_the_deployment() -> None:
+    deployment, service = MANIFESTS["kubernetes.yaml/Deployment"], MANIFESTS["kubernetes.yaml/Service"]
+    template = deployment["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (port,) = container["ports"]
+    scrape = {"scrape": "true", "port": str(port["containerPort"]), "path": METRICS}
+    assert template["metadata"]["annotations"] == {
+        f"prometheus.io/{name}": text for name, text in scrape.items()
+    }
+    assert (
+        service["spec"]["selector"]
+        == template["metadata"]["labels"]
+        == deployment["spec"]["selector"]["matchLabels"]
+    )
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert "--open-metrics" in container["args"]
+    assert "RABBIT_CHX_UI_TOKEN" in MONITORING_PAGE
+
+
 def test_the_commands_are_those_of_the_program_and_the_names_those_of_the_page() -> None:
-    for job in jobs().values():
-        (container,) = job["template"]["spec"]["containers"]
+    for pod in pods().values():
+        (container,) = pod["containers"]
         name, *rest = container["args"]
+        shown = MONITORING_PAGE if name == "ui" else PAGE
         program = app.make_context("rabbit-chx", [], resilient_parsing=True)
         command: Any = app.get_command(program, name)
         # Without its parent the command would keep a help option without -h.
         context = command.make_context(name, [], parent=program, resilient_parsing=True)
         command.make_parser(context).parse_args([*rest])
         (secret,) = container["envFrom"]
-        assert f"secret generic {secret['secretRef']['name']} " in PAGE
-        topology = job["template"]["spec"]["volumes"][0]
-        assert f"configmap {topology['configMap']['name']} --from-file=topology.toml" in PAGE
-        assert rest[0] == f"{container['volumeMounts'][0]['mountPath']}/topology.toml"
+        assert f"secret generic {secret['secretRef']['name']} " in shown
+        topology = pod["volumes"][0]
+        assert f"configmap {topology['configMap']['name']} --from-file=topology.toml" in shown
+        assert f"{container['volumeMounts'][0]['mountPath']}/topology.toml" in rest
     Topology.from_toml((KUBERNETES / "topology.toml").read_text())
 
 

@@ -8,11 +8,13 @@ from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
+from exposition import parsed_exposition
 from modelled_commands import ModelledCommands
 from starlette.testclient import TestClient
 
 from rabbit_chx import Topology
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.cli import main
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.inputs import VariableOptions
 from rabbit_chx.errors import UnreachableError
@@ -193,6 +195,42 @@ def test_a_broker_that_is_gone_leaves_nothing_certain(
     assert CERTAIN.findall(answer.text) == []
     document = browser.get(f"{path}{'&' if '?' in path else '?'}format=json")
     assert (document.status_code, document.json().keys()) == (503, {"error"})
+
+
+def exposed(text: str) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
+    """Return the values of each metric, but for the time, by the labels that do not name the address or what was asked."""
+    return {
+        name: {
+            frozenset(label for label in labels if label[0] not in ("broker", "asked")): value
+            for labels, value in family.values.items()
+        }
+        for name, family in parsed_exposition(text).items()
+        if name != "rabbit_chx_check_timestamp_seconds"
+    }
+
+
+def test_the_metrics_are_those_of_check(
+    browser: TestClient, modelled: ModelledCommands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "topology.toml")
+    main(modelled.of_broker("check", file, "-o", "prometheus"))
+    of_check = exposed(capsys.readouterr().out)
+    answer = browser.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert exposed(answer.text) == of_check
+    assert of_check["rabbit_chx_misplaced_share_ratio"]
+
+
+def test_the_metrics_of_a_broker_that_is_gone_are_a_failed_check(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = Mock(side_effect=UnreachableError("the broker does not answer"))
+    monkeypatch.setattr(BrokerAddresses, "management", gone)
+    monkeypatch.setattr("rabbit_chx.broker.facade._Connected", gone)
+    answer = browser.get("/metrics")
+    assert (answer.status_code, [*exposed(answer.text)]) == (200, ["rabbit_chx_check_success"])
+    assert [*exposed(answer.text)["rabbit_chx_check_success"].values()] == [0]
+    assert "the broker does not answer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

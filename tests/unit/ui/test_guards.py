@@ -53,6 +53,16 @@ def test_the_name_of_a_proxy_is_one_that_is_allowed(hosts: tuple[str, ...] | Non
     assert behind.get("/", headers={"Host": "localhost"}).text == "shown"
 
 
+def test_an_open_address_needs_no_token_and_a_name_of_this_server() -> None:
+    guarded = Guards(PlainTextResponse("shown"), HERE, TOKEN, open_paths=["/metrics"])
+    browser = TestClient(guarded, "http://localhost:8720")
+    assert browser.get("/metrics").text == "shown"
+    for path in ("/", "/metrics/", "/metricsx", "//metrics"):
+        assert browser.get(path).status_code == 403, path
+    assert browser.get("/metrics", headers={"Host": "evil.example"}).status_code == 421
+    assert browser.post("/metrics").status_code == 405
+
+
 def test_the_token_becomes_a_cookie_and_leaves_the_address() -> None:
     browser = client(token=TOKEN)
     assert browser.get("/findings").status_code == 403
