@@ -37,6 +37,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, Z
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.cli.command import ExitCode, Outcome, debug_option, is_debugged, say
+from rabbit_chx.cli.lost_reader import NO_READER, is_reader_lost, watched_streams
 from rabbit_chx.cli.printed import in_words, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
@@ -57,7 +58,6 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.formats import FORMATS
 from rabbit_chx.version import __version__
 
-_BROKEN_PIPE = 141
 _MOST_ERRNO = 1 << 16
 
 #: The first matching class applies.
@@ -206,7 +206,11 @@ def completion(shell: str) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line, show its result and return the exit code. What it remembers for its output ends with it."""
-    return copy_context().run(_run, arguments)
+    with watched_streams():
+        code = copy_context().run(_run, arguments)
+        if code == ExitCode.DONE and is_reader_lost():
+            return NO_READER
+        return code
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -221,11 +225,11 @@ def _run(arguments: Sequence[str]) -> int:
             result = app.main(list(arguments), prog_name="rabbit-chx", standalone_mode=False)
             code = _shown(result) if isinstance(result, Outcome) else int(result or 0)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The interpreter flushes stdout again at exit, and would print an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
     except BaseException as error:  # noqa: BLE001  # a user needs a message, not a traceback
+        if is_reader_lost() and isinstance(
+            error, (BrokenPipeError, SystemExit)
+        ):  # click makes the second one of the first
+            return NO_READER
         if isinstance(error, SystemExit) and isinstance(error.code, int) and _COMPLETE in os.environ:
             return error.code  # click ends the process with it
         if not isinstance(error, click.ClickException):

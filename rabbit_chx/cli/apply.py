@@ -37,6 +37,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
+from rabbit_chx.cli.lost_reader import go_on_without_reader
 from rabbit_chx.errors import InputError, PlanOutdatedError
 from rabbit_chx.options import ValueKind, number, one_of
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
@@ -151,6 +152,7 @@ def apply(
     The exit code is 0 if the plan was applied or no change was required, 3 if it was partly applied, 4 if it
     was refused and nothing was changed.
     """
+    go_on_without_reader()
     at, expected, allowed = broker.live(), given.read_checksum(), given.permissions.arguments()
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):

@@ -25,6 +25,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.evidence import EvidenceOptions, with_observed_ring
 from rabbit_chx.cli.inputs import read_ring_record
+from rabbit_chx.cli.lost_reader import go_on_without_reader
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.fixes import Fix
@@ -87,6 +88,7 @@ def record(
     A record that differs from the ring is named before it is replaced. The command asks on a terminal: the exit code
     is 4 if the answer is no. Without a terminal it needs --yes: the exit code is 1 without it.
     """
+    go_on_without_reader()
     if not exchanges and not every:
         raise InputError("pass an EXCHANGE, or --all for every x-consistent-hash exchange")
     at = broker.live()

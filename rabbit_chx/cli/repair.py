@@ -24,6 +24,7 @@ from rabbit_chx.cli.command import (
     options,
     say,
 )
+from rabbit_chx.cli.lost_reader import go_on_without_reader
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.plan import plan
@@ -126,6 +127,7 @@ def repair(
 
     The exit code is 0 if the ring is sound, 1 if --dry-run shows steps, 3 if a part was done, 4 if nothing was changed.
     """
+    go_on_without_reader()
     if not (given.yes or given.dry_run or has_terminal()):
         raise InputError(
             "repair asks before it changes the broker, and needs a terminal to ask: pass --yes, or --dry-run to see the steps"

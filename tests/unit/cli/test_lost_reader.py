@@ -1,0 +1,38 @@
+"""A command whose output nobody reads any more ends with the code of a shell, 141."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = "import sys; from rabbit_chx.cli import main; sys.exit(main())"
+
+
+def code_without_reader(*arguments: str, also_stderr: bool = False) -> int:
+    """Run a command whose reader has ended, and return its exit code."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            stdout=writing,
+            stderr=writing if also_stderr else subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    if not also_stderr:
+        assert done.stderr == b""
+    return done.returncode
+
+
+@pytest.mark.parametrize("also_stderr", [False, True])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["compare", "-h"], ["compare", "a=1,b=1", "--remove", "a"]]
+)
+def test_a_command_without_a_reader_ends_with_141(arguments: list[str], *, also_stderr: bool) -> None:
+    assert code_without_reader(*arguments, also_stderr=also_stderr) == 141
