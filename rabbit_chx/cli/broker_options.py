@@ -311,7 +311,8 @@ def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:
         problem += f"; pass it as {other}"
     # A variable may hold a password alone, or a token as the user.
     start = (_SCHEME if name.startswith("$") else _HOST).match(url)
-    shown = "" if start is None else start[0]
+    quote = url[:1] if url[:1] in ("'", '"') else ""
+    shown = quote if start is None else start[0]
     raise InputError(f"{name} begins with {shown!r:.200}: {problem}")
 
 

@@ -271,11 +271,11 @@ class PasswordSource:
         return token_command(self.name, _COMMAND_OPTION)
 
     def read(self) -> Secret:
-        """Return the password on this machine: a token that is renewed, or text without a line break at the end of the file."""
+        """Return the password on this machine: a token that is renewed, or text without line breaks at its end."""
         if self.option == "tokenCommand":
             return TokenSecret(self.token_command(), _COMMAND_OPTION)
         if self.option == "passwordEnv":
-            password = os.environ.get(self.name)
+            password = os.environ.get(self.name, "").rstrip("\r\n")
             if not password:
                 raise InputError(
                     f"option 'passwordEnv': the environment variable {self.name!r} is not set in this process: "

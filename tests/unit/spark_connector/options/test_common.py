@@ -151,7 +151,7 @@ def test_the_password_is_found_where_the_task_runs(monkeypatch: pytest.MonkeyPat
     words = "'PW' is not set in this process: set it where the executors start, or pass passwordFile$"
     with pytest.raises(InputError, match=words):  # no advice to put it into Spark's configuration
         from_env.brokers.resolve()
-    monkeypatch.setenv("PW", "c4nary")
+    monkeypatch.setenv("PW", "c4nary\n")  # as a secret that was made by `echo`
     for options in (from_env, from_file, given):
         (address,) = options.brokers.resolve()
         assert (address.username, address.password.reveal()) == ("ann", "c4nary")
