@@ -155,6 +155,8 @@ def _change_facts(
             "moved",
             f"{likely}{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
         )
+    if is_known and simulation.sample is not None:
+        yield from heaviest_facts(simulation.sample)
     for when, count in (("before", change.refused_before), ("after", change.refused_after)):
         if count:
             outcomes = (getattr(key, when) for key in change.keys or ())
@@ -164,6 +166,27 @@ def _change_facts(
         yield "rule", f"{when}, {rule}"
     if shares and least and is_known:
         yield from smaller_moves(least, shares.moved)
+
+
+def heaviest_facts(sample: SampleCounts) -> Iterator[tuple[str, str]]:
+    """Yield whether the heaviest key of a sample moves, and which of the other heavy keys do. A key that is there once is not heavy."""
+    heavy = [key for key in sample.heaviest if key.messages > 1]
+    for number, key in enumerate(heavy):
+        moves = key.after != key.place
+        if number > 0 and not moves:
+            continue
+        name = "heaviest" if number == 0 else "heavy"
+        about = f"{_key_text(key.value)}, {percent(key.messages / sample.messages, 1)} of the messages"
+        if isinstance(key.after, Refused):
+            yield name, f"{about}: refused afterwards, {key.after.reason}"
+        elif moves:
+            yield name, f"{about}: moves from {place_text(key.place)} to {place_text(key.after)}"
+        else:
+            yield name, f"{about}: stays in {place_text(key.place)}"
+
+
+def _key_text(value: object) -> str:
+    return f"{value!r:.80}" if isinstance(value, str | bytes) else f"{value!s:.80}"
 
 
 def _change_parts(

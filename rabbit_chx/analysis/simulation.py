@@ -54,11 +54,13 @@ class HeavyKey:
         value: the hashed value, or its name.
         messages: the number of its messages; a lower bound if the sample has more than `MOST_DISTINCT` keys.
         place: their destination.
+        after: their destination after the change, or why the broker refuses them; the same as `place` without a change.
     """
 
     value: Any = field(metadata=shown(json="key"))
     messages: int
     place: Place = field(metadata=shown(json="destination"))
+    after: Place | Refused = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +232,8 @@ class _Counting:
         self._messages_of: Counter[Place] = Counter()
         self._keys_of: Counter[Place] = Counter()
         self._weights: dict[Any, int] | None = {}
-        #: The name and the destination of each kept key.
-        self._named: dict[Any, tuple[Any, Place | Refused]] = {}
+        #: The name of each kept key, and its destinations before and after the change.
+        self._named: dict[Any, tuple[Any, Place | Refused, Place | Refused]] = {}
         self._sketch = KeySketch(_COUNTERS)
         self._moved: Counter[tuple[Place, Place]] = Counter()
         self._refused_before = self._refused_after = 0
@@ -244,6 +246,7 @@ class _Counting:
         outcomes = self._hashing.route_all(distinct, self._ring)
         self._count_messages(outcomes, weights.values())
         called = values if names is None else names
+        afters = outcomes
         if self._changed is not None:
             afters = self._hashing.route_all(distinct, self._changed)
             for (identity, count), before, after in zip(weights.items(), outcomes, afters, strict=True):
@@ -251,16 +254,16 @@ class _Counting:
                 name = called[first[identity]] if is_new else None
                 self._count_move(name, before, after, count, is_new=is_new)
         if self._weights is None:
-            for (identity, count), outcome in zip(weights.items(), outcomes, strict=True):
+            for (identity, count), outcome, after in zip(weights.items(), outcomes, afters, strict=True):
                 if not isinstance(outcome, Refused):
-                    self._sketch.add((called[first[identity]], outcome), count)
+                    self._sketch.add((called[first[identity]], outcome, after), count)
             return
-        for (identity, count), outcome in zip(weights.items(), outcomes, strict=True):
+        for (identity, count), outcome, after in zip(weights.items(), outcomes, afters, strict=True):
             if identity in self._weights:
                 self._weights[identity] += count
                 continue
             self._weights[identity] = count
-            self._named[identity] = called[first[identity]], outcome
+            self._named[identity] = called[first[identity]], outcome, after
             if not isinstance(outcome, Refused):
                 self._keys_of[outcome] += 1
         if self._most is not None and len(self._weights) > self._most:
@@ -290,9 +293,9 @@ class _Counting:
     def _forget(self, weights: dict[Any, int]) -> None:
         """Keep the heaviest keys only."""
         for identity in nlargest(_COUNTERS, weights, key=weights.__getitem__):
-            name, outcome = self._named[identity]
+            name, outcome, after = self._named[identity]
             if not isinstance(outcome, Refused):
-                self._sketch.add((name, outcome), weights[identity])
+                self._sketch.add((name, outcome, after), weights[identity])
         self._weights = None
         self._named.clear()
         self._moves.clear()
@@ -314,15 +317,17 @@ class _Counting:
         keys_of: dict[Place, int] = {}
         if self._weights is None:
             heavy = tuple(
-                HeavyKey(count.key[0], count.least, count.key[1]) for count in self._sketch.heaviest(heaviest)
+                HeavyKey(name, count.least, place, after)
+                for count in self._sketch.heaviest(heaviest)
+                for name, place, after in [count.key]
             )
         else:
             keys_of = shown | self._keys_of
             most = nlargest(heaviest, self._weights, key=self._weights.__getitem__)
             heavy = tuple(
-                HeavyKey(name, self._weights[identity], place)
+                HeavyKey(name, self._weights[identity], place, after)
                 for identity in most
-                for name, place in [self._named[identity]]
+                for name, place, after in [self._named[identity]]
                 if not isinstance(place, Refused)
             )
         return SampleCounts(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.broker.recording import why_not_resumable
@@ -16,6 +17,7 @@ from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
 from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
+from rabbit_chx.cli.samples import KeySource, heaviest_moves, keys_option
 from rabbit_chx.cli.written_files import write_file
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.plan_value import Plan
@@ -32,6 +34,9 @@ def plan(
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     permissions: Permissions = options(Permissions),
+    keys: KeySource | None = keys_option(
+        "A sample of keys, of which the plan says whether the heaviest move"
+    ),
     plan_out: str | None = option(metavar="FILE", help="Also write the plan to this file, as JSON."),
     whole: bool = whole_option(),
 ) -> Outcome:
@@ -52,7 +57,8 @@ def plan(
         say_unrecorded_rings(live.live)
     if note := why_not_resumable(live.plan, live.live):
         say(note)
-    made, report = report_plan(live, file, permissions, whole=whole)
+    heaviest = {} if keys is None else heaviest_moves(keys, live.plan)
+    made, report = report_plan(live, file, permissions, whole=whole, heaviest=heaviest)
     if plan_out is not None:
         text = json.dumps(report.as_json(in_words), ensure_ascii=False)
         write_file(Path(plan_out), f"{text}\n")
@@ -66,10 +72,11 @@ def plan(
     return Outcome(report, code)
 
 
-def report_plan(
-    live: LivePlan, file: str, permissions: Permissions, *, whole: bool = False
-) -> tuple[Plan, Document]:
-    """Return the plan of a file with the refusals that are not permitted, and its report with the commands that follow."""
+def report_plan(live: LivePlan, file: str, permissions: Permissions, **shown: Any) -> tuple[Plan, Document]:
+    """Return the plan of a file with the refusals that are not permitted, and its report with the commands that follow.
+
+    `shown` are arguments of `plan_parts`.
+    """
     remaining, allowed = live.refused(permissions), permissions.arguments()
     live = replace(live, plan=replace(live.plan, refusals=remaining))
     made, permitting = live.plan, options_to_permit(remaining)
@@ -80,7 +87,7 @@ def report_plan(
         # apply cannot ask if stdin is the file
         reviewed = {"checksum": made.checksum} if file == STDIN else {}
         ending.append(Fix("Apply it with: ", to_type("apply", file, **allowed | permitting, **reviewed)))
-    return made, live.report(whole=whole, ending=ending)
+    return made, live.report(ending=ending, **shown)
 
 
 def _can_move_less(plan: Plan) -> bool:

@@ -23,6 +23,7 @@ from rabbit_chx.table_files import READERS, ColumnsOf, TableRows, check_columns,
 if TYPE_CHECKING:
     from rabbit_chx.analysis import SlotLoad
     from rabbit_chx.analysis.key_routing import Hashing, SampleBatch
+    from rabbit_chx.planning.plan_value import Plan
 
 _FORMATS = {"": "text", ".txt": "text", ".log": "text", ".csv": "csv", ".parquet": "parquet"}
 #: All keys of a batch are in memory at once.
@@ -282,6 +283,32 @@ def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) ->
             f"{keys.name} does not contain a key that reaches a member: pass a sample of the exchange's own keys"
         )
     return replace(load, source=keys.name)
+
+
+def heaviest_moves(keys: KeySource, plan: Plan) -> dict[str, list[tuple[str, str]]]:
+    """Return whether the heaviest keys of a sample move in each exchange that a plan changes, in words; only where that is known."""
+    from rabbit_chx.analysis import simulate
+    from rabbit_chx.analysis.compare_report import heaviest_facts
+    from rabbit_chx.analysis.key_routing import Hashing
+
+    found = {}
+    for name, change in plan.rings.items():
+        exchange = plan.wanted.exchange(name)
+        if exchange is None or change.matrix() is None or not change.moved:
+            continue
+        before, after = change.before, change.after
+        if change.slots is not None:
+            before, after = (
+                view.map_of(each) for view, each in zip(change.slots, (before, after), strict=True)
+            )
+        hashed = {argument: exchange.arguments.get(argument) for argument in ("hash-header", "hash-property")}
+        hashing = keys.hashing(Hashing(hashed["hash-header"], hashed["hash-property"]))
+        batches = StreamedSample(keys, hashing, before)
+        with batches.name_errors():
+            counted = simulate(before, iter(batches), hashing=hashing, changed=after)
+        if counted.sample is not None:
+            found[name] = list(heaviest_facts(counted.sample))
+    return found
 
 
 def keys_option(use: str) -> Any:  # a field's default

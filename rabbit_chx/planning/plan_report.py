@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
@@ -45,6 +46,7 @@ def plan_parts(
     whole: bool = False,
     ending: Sequence[str] = (),
     drain_s: float | None = DRAIN_S,
+    heaviest: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType({}),
     words: Callable[[str], str] = str,
 ) -> Iterator[Block]:
     """Yield what people see of a plan: the changes, each ring, the unmanaged objects, and the refusals.
@@ -56,6 +58,7 @@ def plan_parts(
         whole: True: long lists are not shortened.
         ending: lines at the end, such as the command that applies it.
         drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
+        heaviest: whether the heaviest keys of a sample move, in words, by the exchange.
         words: makes the refusals those of the reader, before alike ones are folded.
     """
     refusals = plan.refusals if refusals is None else refusals
@@ -70,10 +73,12 @@ def plan_parts(
         yield Section(title, [table, *notes], folded=is_long)
     for change in (change for change in plan.rings.values() if change.is_moving):
         if change.is_ring:
-            blocks = _ring_blocks(change, is_new=change.exchange in new, whole=whole)
+            heavy = heaviest.get(change.exchange, ())
+            blocks = _ring_blocks(change, heavy, is_new=change.exchange in new, whole=whole)
             yield Section(f"Ring of {change.exchange}", list(blocks))
         elif change.before.buckets:
-            shown = [Facts(list(_modulus_facts(change))), *_proposal_blocks(change)]
+            facts = [*_modulus_facts(change), *heaviest.get(change.exchange, ())]
+            shown = [Facts(facts), *_proposal_blocks(change)]
             yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
     if unmanaged := _list_unmanaged(plan):
         counts = Line(
@@ -145,7 +150,9 @@ def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
         )
 
 
-def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
+def _ring_blocks(
+    ring: KeyMapPlan, heavy: Sequence[tuple[str, str]], *, is_new: bool, whole: bool
+) -> Iterator[Block]:
     after = f"{plural(len(ring.after.buckets), ring.after.hashing.part)}, {plural(len(ring.after.destinations), 'destination')}"
     if not ring.before.buckets:
         now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
@@ -156,7 +163,7 @@ def _ring_blocks(ring: KeyMapPlan, *, is_new: bool, whole: bool) -> Iterator[Blo
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
         figures = f"{figures}; at least {percent(least)} in any order"
-    facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
+    facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures), *heavy]
     over = ring.handed_over
     if over:
         slots = f"{plural(len(over), 'slot')} of {len(ring.before.destinations)} with another queue"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,3 +114,27 @@ def test_a_refused_ring_names_the_exchange_that_looks_like_it(
     assert code == 0, errors
     code, _, errors = ran(*modelled.of_broker(verb, name, *key))
     assert code == 0 or (code, f"is exchange:{name}" in errors) == (2, True)
+
+
+def test_the_heaviest_keys_that_move_are_named_or_the_heaviest_stays(ran: Ran, tmp_path: Path) -> None:
+    """Each is what two calls of `route` say; a key that is there once is not heavy."""
+    ring, other = "q1=1,q2=1", "q1=1,q2=1,q3=1"
+    _, out, _ = ran("route", ring, "--keys", "k{1..40}", "-o", "json")
+    before = {row["key"]: row["destination"] for row in map(json.loads, out.splitlines())}
+    _, out, _ = ran("route", other, "--keys", "k{1..40}", "-o", "json")
+    after = {row["key"]: row["destination"] for row in map(json.loads, out.splitlines())}
+    stays = next(key for key in before if before[key] == after[key])
+    moves = next(key for key in before if before[key] != after[key])
+    once = next(key for key in before if before[key] != after[key] and key != moves)
+    sample = tmp_path / "keys.txt"
+    sample.write_text("\n".join([*[stays] * 6, *[moves] * 3, once]))
+    _, out, _ = ran("compare", ring, "--to", other, "--keys", str(sample))
+    text = " ".join(out.split())
+    assert f"heaviest '{stays}', 60.0% of the messages: stays in {before[stays]}" in text
+    assert f"heavy '{moves}', 30.0% of the messages: moves from {before[moves]} to {after[moves]}" in text
+    assert f"'{once}'" not in text
+    sample.write_text(f"{moves}\n{moves}\n{stays}")
+    _, out, _ = ran("compare", ring, "--to", other, "--keys", str(sample))
+    assert f"heaviest '{moves}', 66.7% of the messages: moves from {before[moves]} to q3" in " ".join(
+        out.split()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from command_line import Ran
@@ -85,3 +86,21 @@ def test_a_plan_is_refused_as_its_apply_for_an_exclusive_queue(ran: Ran, modelle
     assert "is exclusive" in refusal["message"]
     code, out, _ = ran(*modelled.arguments("apply", text, "--yes", "-o", "json"))
     assert (code, json.loads(out)["refusals"]) == (4, [refusal])
+
+
+def test_a_plan_with_a_sample_says_whether_the_heaviest_key_moves(
+    ran: Ran, modelled: ModelledCommands, tmp_path: Path
+) -> None:
+    text = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..%d}" }]\n[[queues]]\nname = "q{1..3}"\n'
+    modelled.holds(live_of(Topology.from_toml(text % 2)))
+    _, out, _ = ran("compare", "q1=1,q2=1", "--to", "q1=1,q2=1,q3=1", "--keys", "k{1..40}", "-o", "json")
+    moved = {move["key"] for move in json.loads(out)["change"]["moves"]}
+    (stays, *_), (moves, *_) = sorted({f"k{n}" for n in range(1, 41)} - moved), sorted(moved)
+    sample = tmp_path / "keys.txt"
+    for heavy, says in ((stays, "stays in q"), (moves, "to q3")):
+        sample.write_text(f"{heavy}\n{heavy}\nother")
+        _, out, _ = ran(*modelled.arguments("plan", text % 3, "--keys", str(sample)))
+        (line,) = [line for line in out.splitlines() if line.startswith("heaviest")]
+        assert f"'{heavy}', 66.7% of the messages: " in line
+        assert says in line
+    assert "heaviest" not in ran(*modelled.arguments("plan", text % 3))[1]
