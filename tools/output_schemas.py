@@ -110,8 +110,8 @@ FORMATS = {
     "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
     "repair": "repaired",
     "repairs": "repairs: [repaired]",
-    "rings": "determined: bool  exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]?}]"
-    "  modulus?: [{vhost: text exchange: text members: int bindings: int}]",
+    "rings": "determined: bool  exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]}]"
+    "  modulus?: [{vhost: text exchange: text members: int bindings: int findings: [finding]}]",
     "route": "source  determined: bool  answers: [answer]  at?: text  record?: {written: text writer: text}?",
     "show": "shown?  exchanges?: object",
     "stream-group": "group: text  vhost: text  ignored_entries: int"

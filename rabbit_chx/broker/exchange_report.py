@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.pictures import draw_map, draw_slots
@@ -26,10 +26,10 @@ from rabbit_chx.analysis.simulation import possible_shares
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.recording import record_of
-from rabbit_chx.checking.check import check
+from rabbit_chx.checking.check import TopologyCheck
 from rabbit_chx.checking.check_usage import uneven_traffic
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError
-from rabbit_chx.fixes import Fix
+from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
@@ -487,8 +487,22 @@ def show_report(exchanges: Mapping[str, ShownExchange]) -> Document:
     return Document("show", [Section("", sections, key="exchanges")], title=", ".join(exchanges))
 
 
-def _verdict(findings: tuple[str, ...] | None) -> str:
-    return "not checked" if findings is None else ", ".join(dict.fromkeys(findings)) or "none"
+class _Found(NamedTuple):
+    """The kinds of the findings of an exchange, and whether what depends on its order was checked, too."""
+
+    kinds: tuple[str, ...]
+    is_determined: bool
+
+    @classmethod
+    def of(cls, found: TopologyCheck, exchange: str, *, is_determined: bool) -> _Found:
+        return cls(tuple(each.kind for each in found.findings if each.exchange == exchange), is_determined)
+
+    @property
+    def text(self) -> str:
+        """Their number and their kinds."""
+        if not self.kinds:
+            return "none" if self.is_determined else "none, without the order"
+        return f"{len(self.kinds):,}: {', '.join(dict.fromkeys(self.kinds))}"
 
 
 _RINGS = {
@@ -499,26 +513,32 @@ _RINGS = {
     "slots": Shown("slots", lambda count: count or "", number=True),
     "provenance": Shown("ring"),
     "determined": Shown(),
-    "findings": Shown("findings", _verdict),
+    "findings": Shown("findings", lambda found: found.text, as_json=lambda found: found.kinds),
 }
-_MODULI = dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown())
+_MODULI = {
+    **dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown()),
+    "findings": Shown(as_json=lambda found: found.kinds),
+}
 
 
 def list_report(
     vhosts: Sequence[str],
     rings: Sequence[Sequence[object]],
-    moduli: Sequence[tuple[str, str, int, int, str]] = (),
+    moduli: Sequence[tuple[str, str, int, int, _Found, str]] = (),
     *,
+    checks: Iterable[TopologyCheck] = (),
     unrecorded: Sequence[str] = (),
     all_vhosts: bool = False,
 ) -> Document:
-    """Return the x-consistent-hash exchanges, and a line for each x-modulus-hash exchange, which has no ring and is not checked.
+    """Return the x-consistent-hash exchanges, and a line for each x-modulus-hash exchange, which has no ring.
 
     Args:
         vhosts: the vhosts.
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
-            its ring, and whether that is not a guess; and the kinds of a check's findings, or None if the ring was not read, so that it cannot be checked.
-        moduli: the vhost and the name of each x-modulus-hash exchange, its members, and its bindings, with the share of the keys that each has.
+            its ring, and whether that is not a guess; and what the check found.
+        moduli: the vhost and the name of each x-modulus-hash exchange, its members and its bindings, what the check found, and the share of the
+            keys that each binding has.
+        checks: the checks of the vhosts, for the findings about other objects.
         unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
     """
@@ -529,18 +549,28 @@ def list_report(
         parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
     if moduli:
         parts.append(Table.of(_MODULI, [row[:-1] for row in moduli], key="modulus"))
-    for vhost, name, members, bindings, share in moduli:
+    for vhost, name, members, bindings, found, share in moduli:
         where = f" of vhost {vhost}" if all_vhosts else ""
         parts.append(
             Line(
-                f"{name}{where} is of type x-modulus-hash, without a ring, and not checked: "
-                f"{plural(members, 'member')}, {plural(bindings, 'binding')}{share}"
+                f"{name}{where} is of type x-modulus-hash, without a ring: "
+                f"{plural(members, 'member')}, {plural(bindings, 'binding')}{share}; findings {found.text}"
             )
         )
+    others = sum(
+        finding.exchange not in (*check.exchanges, *check.without_ring)
+        for check in checks
+        for finding in check.findings
+    )
+    if others:
+        shown = CommandLine("check", "rabbit_chx.topology.check(broker.topology())")
+        parts.append(Line(Fix(f"{plural(others, 'finding')} about other objects: ", shown)))
     return Document("rings", [*parts, *map(Line, unrecorded)])
 
 
-def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, int, int, str]]:
+def list_moduli(
+    vhost: str, topology: LiveTopology, found: TopologyCheck
+) -> Iterator[tuple[str, str, int, int, _Found, str]]:
     """Yield the x-modulus-hash exchanges as `list_report` takes them."""
     nesting, of_source = topology.nesting(), grouped((each.source, each) for each in topology.bindings)
     for exchange in topology.exchanges:
@@ -559,25 +589,20 @@ def list_moduli(vhost: str, topology: LiveTopology) -> Iterator[tuple[str, str, 
                     shares = reached.shares().values()
                     sent = f"the keys that {listed([source.name for source in reached.sources])} sends to it"
                     share = f", each with {span_text((min(shares), max(shares)))} of {sent}" if shares else ""
-            yield vhost, exchange.name, len(members), len(bound), share
+            of_check = _Found.of(found, exchange.name, is_determined=own.is_determined)
+            yield vhost, exchange.name, len(members), len(bound), of_check, share
 
 
-def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]:
+def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iterator[Sequence[object]]:
     """Yield the x-consistent-hash exchanges as `list_report` takes them."""
-    certain = {
-        name for name, ring in topology.rings.items() if ring.ground.is_certain or not ring.destinations
-    }
-    # A ring that is not there has a member that no client can name, which is a finding.
-    shown = certain | topology.sources_left_out
-    hashing = [exchange for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE]
-    checked = [exchange.name for exchange in hashing if exchange.name in shown]
-    findings, nesting = check(topology, exchange=checked).findings if checked else (), topology.nesting()
-    for exchange in hashing:
+    nesting = topology.nesting()
+    for exchange in topology.exchanges:
+        if exchange.type != HASH_EXCHANGE:
+            continue
         ring = find_live_ring(topology, exchange, exchange.name).ring
         slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
-        kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)
-        found = kinds if exchange.name in checked else None
+        is_determined = nesting.follow(exchange.name, ring).is_determined
         yield (
             vhost,
             exchange.name,
@@ -585,8 +610,8 @@ def list_rings(vhost: str, topology: LiveTopology) -> Iterator[Sequence[object]]
             len(ring.buckets) if ring.is_determined else None,
             len(slots),
             ring.provenance,
-            nesting.follow(exchange.name, ring).is_determined,
-            found,
+            is_determined,
+            _Found.of(found, exchange.name, is_determined=is_determined),
         )
 
 

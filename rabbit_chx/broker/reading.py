@@ -34,10 +34,7 @@ from rabbit_chx.records.evidence import Evidence, evidence_of
 from rabbit_chx.records.mark import Mark, Stamp, stamp_in
 from rabbit_chx.records.pending_apply import read_pending
 from rabbit_chx.records.ring_records import RingRecord, record_name, records_in, ring_by_record
-from rabbit_chx.routing import (
-    HashRing,
-    Release,
-)
+from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import BrokerFacts, BrokerLimits, LiveTopology, QueueFacts, is_named_after
@@ -62,7 +59,7 @@ from rabbit_chx.topology.objects.vhost_objects import (
     vhost_objects,
 )
 from rabbit_chx.topology.rules.policies import policies_of_mark
-from rabbit_chx.topology.usage import Usage
+from rabbit_chx.topology.usage import RUNNING, Usage
 from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.
@@ -570,7 +567,10 @@ def _count_parked(topology: LiveTopology, broker: LiveBroker) -> Mapping[str, in
 def _read_usage(
     topology: LiveTopology, queues: Iterable[Mapping[str, Any]], broker: LiveBroker
 ) -> Usage | None:
-    """Read the traffic and the consumers of a vhost with exchanges that hash; `queues` have the present numbers of messages."""
+    """Read the traffic and the consumers of a vhost with exchanges that hash; `queues` have newer numbers of messages.
+
+    Of the queues that a finding would be about, messages and consumers are counted over AMQP: statistics are some seconds old.
+    """
     if not any(map(hashes, topology.exchanges)):
         return None
     usage = read_usage(broker.api, broker.vhost)
@@ -579,7 +579,26 @@ def _read_usage(
         name: queue if ready.get(name) is None else replace(queue, ready=ready[name])
         for name, queue in usage.queues.items()
     }
+    for name in _queues_that_hash(topology) & counted.keys():
+        queue = counted[name]
+        is_suspect = bool(queue.ready) and (usage.consumers_of(name) == 0 or len(queue.priorities) > 1)
+        if is_suspect and queue.state in RUNNING and (now := try_count(broker.amqp, name)) is not None:
+            counted[name] = replace(queue, ready=now.messages, consumers=now.consumers)
     return replace(usage, queues=counted)
+
+
+def _queues_that_hash(topology: LiveTopology) -> set[str]:
+    """Return the queues that get the keys of exchanges that hash, also by slots."""
+    behind: dict[str, set[Destination]] = {}
+    for binding in topology.bindings:
+        behind.setdefault(binding.source, set()).add(binding.destination)
+    found: set[str] = set()
+    for exchange in filter(hashes, topology.exchanges):
+        places = {member.destination for member in exchange.ring or ()} | behind.get(exchange.name, set())
+        for place in places:
+            ends = {place} if isinstance(place, str) else behind.get(place.name, set())
+            found |= {end for end in ends if isinstance(end, str)}
+    return found
 
 
 def _read_denied_features(api: ManagementApi, flags: Mapping[str, str]) -> dict[str, bool]:

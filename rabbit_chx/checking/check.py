@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.check_queues import (
@@ -71,6 +72,9 @@ UNNUMBERED = "its partitions do not have a number each"
 _COPYING = ("direct", "fanout", "topic", "headers")
 
 
+_T = TypeVar("_T")
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class TopologyCheck:
     """The result of a check. A value; `check` makes it.
@@ -116,6 +120,31 @@ class TopologyCheck:
     def not_determined(self) -> tuple[str, ...]:
         """The exchanges whose rings have an order that is not known, so that what depends on it was not checked."""
         return tuple(name for name, ring in self.rings.items() if not ring.is_determined)
+
+    def of_exchange(self, name: str) -> TopologyCheck:
+        """Return what was checked and found of one exchange.
+
+        Args:
+            name: the exchange.
+        """
+
+        def only(values: Mapping[str, _T]) -> dict[str, _T]:
+            return {exchange: value for exchange, value in values.items() if exchange == name}
+
+        return replace(
+            self,
+            findings=tuple(finding for finding in self.findings if finding.exchange == name),
+            exchanges=tuple(exchange for exchange in self.exchanges if exchange == name),
+            without_ring=tuple(exchange for exchange in self.without_ring if exchange == name),
+            unroutable=only(self.unroutable),
+            misplaced=only(self.misplaced),
+            parked=only(self.parked),
+            present=only(self.present),
+            rings=only(self.rings),
+            unordered=only(self.unordered),
+            queues=only(self.queues),
+            objects=0,
+        )
 
     @property
     def is_of_something(self) -> bool:

@@ -115,7 +115,15 @@ class CheckReport:
         unknown = sum(len(check.not_determined) for check in self.ended.values())
         without = f", {plural(unknown, 'order')} unknown" if unknown else ""
         without += ", consumers not checked" if self.consumers_not_checked else ""
-        return f"Findings: {len(self.findings) or 'none'}{without}"
+        found = plural(len(self.findings), "finding") if self.findings else "no findings"
+        return found + without
+
+    @property
+    def is_complete(self) -> bool:
+        """True if everything was checked."""
+        return not self.consumers_not_checked and not any(
+            check.not_determined for check in self.ended.values()
+        )
 
     @property
     def consumers_not_checked(self) -> str:
@@ -177,7 +185,8 @@ class CheckReport:
         yield Data({"determined": is_known, "findings": findings, "rings": rings})
         unchecked = self.consumers_not_checked or None
         yield Data({"objects": objects, "unfollowed": unfollowed, "consumers_not_checked": unchecked})
-        yield from self._shown(words)
+        yield self.facts()
+        yield from self.blocks(words)
 
     def findings_as_json(self) -> list[dict[str, Any]]:
         """Return the findings for programs."""
@@ -190,10 +199,11 @@ class CheckReport:
         """Yield the findings for people; `words` is that of `document`."""
         yield from _finding_blocks(self.findings, "vhost" if self.all_vhosts else None, words)
 
-    def _shown(self, words: Callable[[str], str]) -> Iterator[Block]:
+    def facts(self) -> Facts:
+        """Return what was checked, and the number of findings."""
         ignored = sum(finding.kind in self.ignored for _, finding in self._all())
         against = "its own bindings and queues" if self.file is None else self.file
-        yield Facts(
+        return Facts(
             [
                 ("broker", self.address),
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
@@ -209,7 +219,6 @@ class CheckReport:
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ],
         )
-        yield from self.blocks(words)
 
     def _gauges(self) -> Iterator[Gauge]:
         """Yield the metrics. Each exchange and kind has a value, also 0, so that an alert can be resolved."""

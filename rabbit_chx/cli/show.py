@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.broker.exchange_report import (
@@ -14,6 +14,8 @@ from rabbit_chx.broker.exchange_report import (
     list_rings,
     show_report,
 )
+from rabbit_chx.broker.usage import with_settled_consumers
+from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.printed import exchange_named, to_type
@@ -66,7 +68,7 @@ def show(
     """List the hash exchanges; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
-    bindings. The list has the kinds of findings of `check`; assumed rings are not checked. RabbitMQ does not
+    bindings. The list has the findings of `check`; of a ring whose order is not known those that do not depend on it. RabbitMQ does not
     count the messages of a slot: a sample of keys adds the load of each member and the heaviest keys.
 
     --history shows the last ten changes of a ring, by its record on the broker, the newest first.
@@ -166,17 +168,21 @@ def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | N
 def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[Sequence[object]] = []
-    moduli: list[tuple[str, str, int, int, str]] = []
+    moduli: list[Any] = []
+    checks: list[TopologyCheck] = []
     unrecorded: list[str] = []
     for vhost in vhosts:
         with live.in_vhost(vhost).open() as opened, sign_of_life("reading the broker"):
-            topology = opened.topology()
-        rings += list_rings(vhost, topology)
+            topology = with_settled_consumers(opened.topology(), live.management(""))
+        checks.append(check(topology))
+        rings += list_rings(vhost, topology, checks[-1])
         say_doubts(topology.rings)
         if names := read_without_record(topology):
             where = {"vhost": vhost} if all_vhosts else {}
             unrecorded.append(how_to_record(names, evidence_of(topology).means, **where))
-        moduli += list_moduli(vhost, topology)
+        moduli += list_moduli(vhost, topology, checks[-1])
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")
-    return _outcome(list_report(vhosts, rings, moduli, unrecorded=unrecorded, all_vhosts=all_vhosts))
+    return _outcome(
+        list_report(vhosts, rings, moduli, checks=checks, unrecorded=unrecorded, all_vhosts=all_vhosts)
+    )

@@ -236,6 +236,7 @@ class Pages:
         }
         report = bodies.get("report") or body_of(made.document, in_words)
         query = [(name, value) for name, value in request.query_params.multi_items() if name != "format"]
+        checked, checked_look = summary_of_findings(seen.value)
         return self._html(
             request,
             made.template,
@@ -245,7 +246,8 @@ class Pages:
             error="",
             address=self._at.address,
             read_at=moment_text(seen.value.time_s),
-            checked=summary_of_findings(seen.value),
+            checked=checked,
+            checked_look=checked_look,
             json_address=f"?{urlencode([*query, ('format', 'json')])}",
         )
 

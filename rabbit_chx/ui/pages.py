@@ -22,21 +22,20 @@ from rabbit_chx.broker.exchange_report import (
     list_rings,
     show_report,
 )
-from rabbit_chx.checking.check import check
+from rabbit_chx.checking.check import TopologyCheck
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
 from rabbit_chx.cli.ring_options import parse_release
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.proposals import find_least_moved
 from rabbit_chx.records.live_rings import make_members
+from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.pictures import Strip
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.rendering.document import Document
     from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.ui.state import BrokerState, VhostState
 
@@ -72,9 +71,14 @@ def link_to(vhost: str, exchange: str) -> str:
 
 def index_page(state: BrokerState) -> Page:
     """Return the page of all exchanges that hash."""
-    rings = [row for name, vhost in state.vhosts.items() for row in list_rings(name, vhost.topology)]
-    moduli = [row for name, vhost in state.vhosts.items() for row in list_moduli(name, vhost.topology)]
-    document = list_report(list(state.vhosts), rings, moduli, all_vhosts=True)
+    rings = [
+        row for name, vhost in state.vhosts.items() for row in list_rings(name, vhost.topology, vhost.check)
+    ]
+    moduli = [
+        row for name, vhost in state.vhosts.items() for row in list_moduli(name, vhost.topology, vhost.check)
+    ]
+    checks = [vhost.check for vhost in state.vhosts.values()]
+    document = list_report(list(state.vhosts), rings, moduli, checks=checks, all_vhosts=True)
     rows = [
         _row(name, vhost, exchange.name) for name, vhost in state.vhosts.items() for exchange in vhost.hashing
     ]
@@ -82,9 +86,11 @@ def index_page(state: BrokerState) -> Page:
     return Page("Hash exchanges", document, "index.html", values)
 
 
-def summary_of_findings(state: BrokerState) -> str:
-    """Return the number of all findings and of what was checked, which is the same on each page."""
-    return _found(state, None, None).summary
+def summary_of_findings(state: BrokerState) -> tuple[str, str]:
+    """Return the number of all findings, which is the same on each page, and its class: ``good`` only if nothing is wrong or unchecked."""
+    found = _found(state, None, None)
+    look = "bad" if found.findings else "good" if found.is_complete else "warn"
+    return f"This broker: {found.summary}", look
 
 
 def exchange_links(state: BrokerState) -> list[tuple[str, str]]:
@@ -114,7 +120,9 @@ def _unchecked(vhost: VhostState, shown: ShownExchange) -> str:
     """Return what of an exchange is not checked; empty if all of it is."""
     if shown.name not in (*vhost.check.exchanges, *vhost.check.without_ring):
         return "the exchange"
-    return "" if shown.is_determined else "the order"
+    parts = [] if shown.is_determined else ["the order"]
+    parts += ["the consumers"] if vhost.check.consumers_not_checked else []
+    return " and ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +170,8 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         "routed": None,
         "changed": None,
         "file": "",
-        "found": found.document(),
+        "found": Document("check", list(found.blocks())),
+        "what_was_checked": Document("check", [found.facts()]),
     }
     if any(asked.keys):
         key_map = shown.map.direct
@@ -232,15 +241,14 @@ def findings_page(
 def _found(
     state: BrokerState, vhost: str | None, exchange: str | None, kinds: Sequence[str] = ()
 ) -> CheckReport:
-    def is_asked(finding: Finding) -> bool:
-        return exchange in (None, finding.exchange) and (not kinds or finding.kind in kinds)
+    def asked(found: TopologyCheck) -> TopologyCheck:
+        if exchange is not None:
+            found = found.of_exchange(exchange)
+        if not kinds:
+            return found
+        return replace(found, findings=tuple(each for each in found.findings if each.kind in kinds))
 
-    checks = {
-        name: replace(found, findings=tuple(filter(is_asked, found.findings)))
-        for name, seen in state.vhosts.items()
-        if vhost in (None, name)
-        for found in [seen.check if exchange is None else check(seen.topology, exchange=exchange)]
-    }
+    checks = {name: asked(seen.check) for name, seen in state.vhosts.items() if vhost in (None, name)}
     exchanges = () if exchange is None else (exchange,)
     return CheckReport(state.address, checks, exchanges, state.time_s, all_vhosts=vhost is None)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.broker.exchange_report import ShownExchange
+from rabbit_chx.broker.usage import with_settled_consumers
 from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.topology import LiveTopology
@@ -84,5 +85,5 @@ def _may_hash(entry: Mapping[str, object]) -> bool:
 
 def _read_vhost(at: BrokerAddresses) -> VhostState:
     with at.broker() as broker:
-        topology = broker.topology()
+        topology = with_settled_consumers(broker.topology(), at.management(""))
     return VhostState(topology, check(topology))

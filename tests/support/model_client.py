@@ -276,6 +276,8 @@ class ModelClient:
                     "node": _NODE,
                     **entry,
                     "messages": self.messages_in(entry["name"]),
+                    "messages_ready": self.messages_in(entry["name"]),
+                    "consumers": 0,
                     **({"messages_persistent": model.persistent} if entry["name"] == MARK else {}),
                 }
                 for entry in listed

@@ -17,6 +17,7 @@ from rabbit_chx.broker.exchange_report import (
     list_rings,
     show_report,
 )
+from rabbit_chx.checking.check import check
 from rabbit_chx.routing import Destination, Ground
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
 
@@ -42,12 +43,14 @@ LIVE = live_of(Topology.from_toml(FILE))
 
 
 def test_each_exchange_has_its_members_buckets_slots_and_findings(stored: Stored) -> None:
-    stored("rings", list_report(["/"], tuple(list_rings("/", LIVE)), all_vhosts=False))
+    stored("rings", list_report(["/"], tuple(list_rings("/", LIVE, check(LIVE))), all_vhosts=False))
 
 
 def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
     assumed = replace(LIVE, rings={})
-    stored("rings-assumed", list_report(["/"], tuple(list_rings("/", assumed)), all_vhosts=True))
+    stored(
+        "rings-assumed", list_report(["/"], tuple(list_rings("/", assumed, check(assumed))), all_vhosts=True)
+    )
 
 
 def test_behind_an_exchange_whose_order_is_not_known_shares_are_likely() -> None:
@@ -88,7 +91,8 @@ def test_the_list_has_no_share_of_a_modulus_behind_an_order_that_is_not_known() 
     live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abc"))))
     guess = replace(live.rings["front"], ground=Ground("assumed"))
     told, untold = (
-        [share for *_, share in list_moduli("/", each)] for each in (live, live.with_rings({"front": guess}))
+        [share for *_, share in list_moduli("/", each, check(each))]
+        for each in (live, live.with_rings({"front": guess}))
     )
     assert all("of the keys that front sends to it" in share for share in told)
     assert untold == ["", ""]
@@ -109,7 +113,8 @@ def test_an_exchange_before_one_whose_order_is_not_known_is_listed_as_not_determ
     )
     live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abq"))))
     guess = replace(live.rings["behind"], ground=Ground("assumed"))
-    rows = list_report(["/"], tuple(list_rings("/", live.with_rings({"behind": guess}))))
+    unsure = live.with_rings({"behind": guess})
+    rows = list_report(["/"], tuple(list_rings("/", unsure, check(unsure))))
     assert [
         (one["exchange"], one["buckets"], one["determined"]) for one in rows.as_json(str)["exchanges"]
     ] == [

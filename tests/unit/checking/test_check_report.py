@@ -117,7 +117,7 @@ def test_consumers_that_are_not_checked_are_named_and_have_no_series() -> None:
     check = TopologyCheck((GHOST,), ("orders",), consumers_not_checked="left out")
     left_out = CheckReport("rabbit:5672", {"/": check}, (), TIME_S)
     assert "findings  1, without consumers and traffic (left out)\n" in console_text(left_out.document())
-    assert left_out.summary == "Findings: 1, consumers not checked"
+    assert left_out.summary == "1 finding, consumers not checked"
     assert left_out.document().as_json()["consumers_not_checked"] == "left out"
     counts = metrics(left_out.document())["rabbit_chx_check_findings"]
     assert {dict(labels)["kind"] for labels in counts.values} == set(CHECK_KINDS) - USAGE_KINDS

@@ -93,11 +93,14 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:
-    listed = list_report(["/"], (), tuple(list_moduli("/", bills(0, 1, 2))))
+    live = bills(0, 1, 2)
+    live = replace(live, queues=live.queues[:3])
+    listed = list_report(["/"], (), tuple(list_moduli("/", live, check(live))))
 
-    assert listed.as_json()["modulus"] == [{"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3}]
+    shown = {"vhost": "/", "exchange": "bills", "members": 3, "bindings": 3, "findings": []}
+    assert listed.as_json()["modulus"] == [shown]
     *_, line = listed.blocks()
-    assert "not checked: 3 members, 3 bindings, each with 1/3 of the keys" in str(line)
+    assert "without a ring: 3 members, 3 bindings, each with 1/3 of the keys; findings none" in str(line)
 
 
 @pytest.mark.parametrize("name", ["bills", "bills.{1..2}"])

@@ -121,7 +121,8 @@ def test_the_pages_have_one_count_of_findings(browser: TestClient, modelled: Mod
     modelled.model.queues.pop("q3")
     findings = browser.get("/findings?format=json").json()["findings"]
     assert findings
-    assert f": {len(findings)}</a>" in browser.get("/").text
+    header = f"This broker: {len(findings)} findings</a>"
+    assert header in browser.get("/").text
     shown = [
         browser.get(f"/exchange/{quote(name, safe='')}").text
         for name in ("orders", f"a/b {HOSTILE}", "bills")
@@ -131,6 +132,7 @@ def test_the_pages_have_one_count_of_findings(browser: TestClient, modelled: Mod
         for page in shown
         for found in re.findall(r"<dt>findings</dt><dd>(\d+)", "".join(page.split()))
     ]
+    assert all(header in page for page in shown)
     assert sum(counts) == len([finding for finding in findings if finding["exchange"]])
     assert f"<dt>findings</dt><dd>{len(findings)}</dd>" in " ".join(browser.get("/findings").text.split())
 
@@ -148,9 +150,27 @@ def test_the_page_of_an_exchange_begins_with_what_it_is(browser: TestClient) -> 
         page.index(text)
         for text in ("<h1>orders", "vhost /, read ", "4 members share the keys", '<figure class="strip">', '<ul class="legend">',
                      '<figure class="bars">', "Where does a key go?", "</strong> gets user-1", "What would move?", "of all keys move",
-                     ">Findings</h2>")
+                     "What was checked")
     ]  # fmt: skip
     assert places == sorted(places)
+
+
+def test_findings_come_first_on_the_page_of_an_exchange(browser: TestClient) -> None:
+    page = browser.get(f"/exchange/{quote(f'a/b {HOSTILE}', safe='')}").text
+    places = [
+        page.index(text)
+        for text in ('<a class="bad" href="/findings">', '<a class="bad" href="#findings">', ">Findings</h2>",
+                     "<dt>error: ", "All figures", "Where does a key go?", "What was checked")
+    ]  # fmt: skip
+    assert places == sorted(places)
+    assert 'class="good"' not in page
+
+
+def test_a_page_is_green_only_where_nothing_is_wrong(browser: TestClient) -> None:
+    page = browser.get("/exchange/orders").text
+    assert '<span class="good">No findings.</span>' in page
+    assert ">Findings</h2>" not in page
+    assert '<a class="bad" href="/findings">This broker: 2 findings</a>' in page, "of another exchange"
 
 
 #: What no page says of a ring whose order is not known, or of a broker that does not answer.
