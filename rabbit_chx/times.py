@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 
 from rabbit_chx.errors import InputError
 
@@ -14,8 +14,8 @@ _DAY = re.compile(r"^(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:?\d\d)$")
 TIME_HELP = "ISO 8601 with a time zone (2026-11-22T10:00:00Z), or a time ago: 90s, 30min, 2h, 7d."
 
 
-def parse_time(name: str, text: str | None, now: datetime, zone: tzinfo | None = None) -> datetime | None:
-    """Return the time of an option, in this zone unless it has one; None if it is not given."""
+def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the time of an option; None if it is not given."""
     if text is None:
         return None
     if ago := _AGO.fullmatch(text.strip()):
@@ -27,17 +27,9 @@ def parse_time(name: str, text: str | None, now: datetime, zone: tzinfo | None =
         moment = datetime.fromisoformat(_DAY.sub(r"\1T00:00\2", text.strip()))
     except ValueError:
         raise InputError(f"{name} is {text!r:.60}: pass {TIME_HELP}") from None
-    if moment.tzinfo is None and zone is None:
+    if moment.tzinfo is None:
         written = text.strip() if ":" in text else moment.isoformat(timespec="minutes")
         raise InputError(f"{name} {text} lacks a time zone: write {written}Z for UTC, or {written}+02:00")
-    return moment if zone is None or moment.tzinfo is not None else moment.replace(tzinfo=zone)
-
-
-def parse_past(name: str, text: str | None) -> datetime | None:
-    """Return a time that has passed, in UTC unless it has a time zone; None if it is not given."""
-    moment = parse_time(name, text, now := datetime.now(UTC), UTC)
-    if moment is not None and moment > now:
-        raise InputError(f"{name} {text} is in the future: pass a time before {now:%Y-%m-%dT%H:%M:%SZ}")
     return moment
 
 

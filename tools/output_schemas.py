@@ -73,8 +73,7 @@ _SHAPES = {
     "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number?"
     " traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  sample: {source: text messages: int nowhere: int}?"
-    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]?  sharding?: sharding"
-    "  history?: [{written: text began: text? writer: text? moved: number? members: int doubt: text?}]  not_determined_since?: text?",
+    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]?  sharding?: sharding",
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
     "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
     "  missing: [text]?  findings: [{kind: problem severity shards: [text] advice}]",
@@ -112,7 +111,7 @@ FORMATS = {
     "repairs": "repairs: [repaired]",
     "rings": "determined: bool  exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int findings: [finding]}]",
-    "route": "source  determined: bool  answers: [answer]  at?: text  record?: {written: text writer: text}?",
+    "route": "source  determined: bool  answers: [answer]",
     "show": "shown?  exchanges?: object",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
     "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
@@ -128,7 +127,6 @@ FORMATS = {
 #: The meaning of fields whose name does not say it, wherever they are.
 _SAYS = {
     "allow_with": "The option of `apply` that permits it.",
-    "at": "The time of the answers.",
     "at_most": "The largest possible shares, where the exact ones are not known.",
     "cells": "A pair without a cell is 0.",
     "changes": "Of a plan, all; after an apply, those that were made.",
@@ -136,7 +134,6 @@ _SAYS = {
     "determined": "False if something depends on an order or a hashed value that is not known; it is null.",
     "done": "The number of changes that were made.",
     "exact": "The exact shares; null if only a sample can show them.",
-    "history": "The rings of the last records, the newest first; `writer` is null for a ring that an apply found.",
     "ignored_entries": "The number of messages in the journal that no group wrote.",
     "keys": "In reports of slots, the share of all keys.",
     "lag_rows": "The offsets after the stored one.",

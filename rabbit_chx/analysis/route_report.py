@@ -9,7 +9,7 @@ from typing import Any
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
-from rabbit_chx.rendering.document import Batch, Data, Document, Facts, Line, Part, Table
+from rabbit_chx.rendering.document import Batch, Data, Document, Facts, Line, Table
 from rabbit_chx.result_fields import SPREAD, as_known, json_fields, likely_or_not, shown
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place
@@ -97,9 +97,7 @@ def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object], *, is
     return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
 
 
-def route_report(
-    source: KeyMap, answers: Sequence[Answer], *, is_determined: bool, ending: Sequence[Part] = ()
-) -> Document:
+def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bool) -> Document:
     """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer.
 
     They are guesses unless their ring and value are determined.
@@ -137,7 +135,6 @@ def route_report(
             *explained,
             *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
             Line(joined(": ", source_fact(source))),
-            *ending,
         ],
     )
 

@@ -40,7 +40,6 @@ from rabbit_chx.records.live_rings import (
     none_lasts,
     record_command,
 )
-from rabbit_chx.records.ring_history import RingHistory
 from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown, as_known
@@ -96,7 +95,6 @@ class ShownExchange:
             void; None without one.
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
-        history: its rings by its records; None if they are not to be shown.
         cluster: the name of the broker's cluster.
         means: those of the user, if the ring is assumed.
         unfollowed: the exchanges that do not hash, but pass its keys to or from others that hash; None over AMQP alone.
@@ -112,7 +110,6 @@ class ShownExchange:
     record_arguments: Mapping[str, Any] | None = None
     sharding: ShardedExchange | None = None
     sample: SlotLoad | None = None
-    history: RingHistory | None = None
     cluster: str | None = None
     means: Means = field(default_factory=Means)
     unfollowed: Sequence[str] | None = None
@@ -149,9 +146,7 @@ class ShownExchange:
             exchange = live_hash_exchange(topology, name)
         bound = [binding.member for binding in topology.bindings if binding.source == name]
         bound += [member.binding for member in exchange.ring or ()]
-        found, live = find_recorded(topology, name), find_live_ring(topology, exchange, name)
-        evidence, usage = evidence_of(topology), topology.facts.usage
-        history = evidence.history(name, live.ring, live.bound)
+        found, usage = find_recorded(topology, name), topology.facts.usage
         return cls(
             name,
             topology.vhost or "/",
@@ -160,8 +155,7 @@ class ShownExchange:
             grouped(bound),
             PublishRates(None, {}) if usage is None else usage.rates_of(name),
             "" if found is None else f"of {found.about}",
-            history=history if history.rings else None,
-            means=evidence.means,
+            means=evidence_of(topology).means,
             unfollowed=topology.nesting().unfollowed([name]),
         )
 
@@ -189,8 +183,6 @@ class ShownExchange:
             yield Table.of(_ENDS, self._ends(self.map), key="queues")
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
-        if self.history is not None:
-            yield from _history_parts(self.history)
         if sharding is not None:
             yield Section("", list(_sharding_parts(sharding)), key="sharding")
 
@@ -403,25 +395,6 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
         yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
 
 
-def _history_parts(history: RingHistory) -> Iterator[Part]:
-    """Yield the rings of the records, the newest first, and what happened since."""
-    rows = [
-        (
-            ring.written,
-            ring.began or None,
-            ring.writer or None,
-            moved,
-            len({*ring.buckets} - {None}),
-            None if ring.began or ring is history.rings[0] else "the time of the change is not known",
-        )
-        for ring, moved in history.changes()
-    ]
-    yield Table.of(_HISTORY, rows, key="history")
-    yield Data({"not_determined_since": history.doubt or None})
-    if history.doubt:
-        yield Line(f"since the last record the ring is not determined: {history.doubt}")
-
-
 def _record(live: LiveExchange) -> Mapping[str, Any] | None:
     """Return the record that a ring makes, or what is known about a void one."""
     if live.ring.ground.is_certain:
@@ -464,14 +437,6 @@ _MEMBERS = {
     "places": Shown("buckets", sparse=True, json=None),
     "buckets": Shown("count", number=True, sparse=True),
     **_SHARED,
-}
-_HISTORY = {
-    "written": Shown("changed"),
-    "began": Shown(),
-    "writer": Shown("by", lambda writer: writer or "another program, or a restart"),
-    "moved": Shown("keys moved", percent_or_blank, number=True, as_json=rounded),
-    "members": Shown("members", number=True),
-    "doubt": Shown("not determined before", lambda doubt: doubt or "", sparse=True),
 }
 _SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
 _ENDS = {"queue": Shown("queue", place_text), **_SHARED}

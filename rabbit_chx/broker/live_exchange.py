@@ -34,7 +34,6 @@ from rabbit_chx.broker.usage import read_rates_of
 from rabbit_chx.errors import MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.records.evidence import Evidence, Means
 from rabbit_chx.records.mark import Mark
-from rabbit_chx.records.ring_history import RingHistory
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Binding
@@ -229,11 +228,6 @@ class LiveExchange:
     def record(self) -> RingRecord | None:
         """The record of the ring on the broker, if there is one."""
         return self._evidence.records.get(self.name)
-
-    @cached_property
-    def history(self) -> RingHistory:
-        """The history of the ring by the record on the broker."""
-        return self._evidence.history(self.name, self.ring, self.members)
 
     @cached_property
     def is_recorded(self) -> bool:

@@ -214,11 +214,10 @@ def record_of(exchange: LiveExchange) -> RingRecord:
 def _sign(record: RingRecord, mark: Mark, writer: str | None = None) -> RingRecord:
     """Return a record with the time, the writer (None: this program) and the stamp of the broker."""
     writer = name_writer() if writer is None else writer
-    own = replace(record.rings[-1], written=time_text(datetime.now(UTC)), writer=writer)
     stamp = mark.stamp_now
-    if unseen_restarts(record.members, own.release, mark):
+    if unseen_restarts(record.members, record.release, mark):
         stamp = replace(stamp, start=None)
-    return replace(record, rings=(own,), stamp=stamp)
+    return replace(record, written=time_text(datetime.now(UTC)), writer=writer, stamp=stamp)
 
 
 def name_writer() -> str:
@@ -358,10 +357,7 @@ class RingKeeper:
             return True
         self._store.make_mark()
         record = _sign(record, self._store.mark)
-        if planned is None or self._pending is None:
-            final = evidence.following(record, record.ring)
-        else:
-            final = planned.followed_by(record, self._pending.written)
+        final = evidence.following(record) if planned is None else planned.followed_by(record)
         if self._store.store(replace(final, number=final.number - is_early)):
             return True
         frame_max = self._broker.amqp.frame_max
@@ -417,7 +413,7 @@ def _pending_of(plan: Plan, live: LiveTopology, mark: Mark) -> PendingApply:
     for name in _list_changing(plan):
         change, found = plan.rings[name], find_live_ring(live, live.exchange(name), name)
         record = _sign(make_record(name, found.ring, found.bound), mark, writer="")
-        before = evidence.following(record, found.ring)
+        before = evidence.following(record)
         steps = tuple((step.action == "bind", step.binding.member) for step in change.steps)
         early = 0 if change.ring is None else len(change.ring.early)
         rings[name] = PlannedSteps(before, steps, early, change.way)
@@ -545,7 +541,7 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
                 raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
             store.make_mark()
             record = _sign(make_record(name, found.ring, found.bound), store.mark)
-            record = evidence_of(live).following(record, record.ring)
+            record = evidence_of(live).following(record)
             if not store.store(record):
                 raise InputError(
                     f"the record of the ring of {name} does not fit into a frame of {broker.amqp.frame_max:,} bytes: use fewer members, or raise frame_max in the broker's configuration",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -38,7 +38,6 @@ from rabbit_chx.cli.printed import FILE_RING, exchange_argument, exchange_named,
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
-from rabbit_chx.rendering.document import Part
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import (
     Destination,
@@ -58,8 +57,6 @@ from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rabbit_chx.analysis.findings import Finding
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology import ExchangeDefinition
@@ -112,19 +109,15 @@ class RingArgument:
         at: BrokerAddresses | None,
         vhost: str,
         rules: Release | None,
-        moment: datetime | None = None,
     ) -> RingInput:
-        """Return the ring, under the rules of a release; None: its own. `at` is the broker if it is live, `vhost` that of a definitions file.
-
-        `moment` is the time of the ring of a live exchange; None: now.
-        """
+        """Return the ring, under the rules of a release; None: its own. `at` is the broker if it is live, `vhost` that of a definitions file."""
         if self.bindings:
             with (
                 nullcontext() if ":" in self.text or _WEIGHT.search(self.text) else naming_exchange(self.text)
             ):
                 return _ring_of_bindings(self.type, self.bindings, rules)
         if at is not None and self.path is None:
-            read = ring_of_broker(at, self.exchange or "", moment)
+            read = ring_of_broker(at, self.exchange or "")
             if self.type == "super-stream" != read.type:
                 raise InputError(
                     f"exchange {self.exchange!r} is of type {read.type}, not a super stream: write {exchange_argument(self.exchange or '')}"
@@ -184,7 +177,6 @@ class RingInput:
         is_accepted: True if the user accepts the guess.
         alternate: the exchange that gets messages without a destination.
         exchange: the name of the exchange; None if it is not known.
-        about_past: the time of the source, and the record that has it; empty for one of now.
     """
 
     source: KeyMap
@@ -197,7 +189,6 @@ class RingInput:
     is_accepted: bool = False
     alternate: str | None = None
     exchange: str | None = None
-    about_past: Sequence[Part] = ()
 
     @property
     def is_determined(self) -> bool:
@@ -372,17 +363,16 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 
 
 @sign_of_life("reading the ring")
-def ring_of_broker(broker: BrokerAddresses, exchange: str, moment: datetime | None = None) -> RingInput:
-    """Return the ring of a live exchange: read, or else assumed from the bindings; or that of a former moment."""
+def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
+    """Return the ring of a live exchange: read, or else assumed from the bindings."""
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
             "'docker exec NAME', and --management-url http://user:password@host:15672"
         )
-    if broker.management_url is None and moment is None:
+    if broker.management_url is None:
         return _ring_over_amqp(broker, exchange)
-    live = broker.exchange(exchange, "AMQP alone does not show the records of a ring")
-    return _ring_of_live(live) if moment is None else _ring_of_past(live, moment)
+    return _ring_of_live(broker.exchange(exchange, "AMQP alone does not show the records of a ring"))
 
 
 def _ring_over_amqp(broker: BrokerAddresses, exchange: str) -> RingInput:
@@ -451,24 +441,3 @@ def _has_one_destination(source: KeyMap) -> bool:
 def _say_findings(exchange: str, findings: Iterable[Finding]) -> None:
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
-
-
-def _ring_of_past(live: LiveExchange, moment: datetime) -> RingInput:
-    """Return the ring that a live exchange had at a time, by its records."""
-    if live.type != HASH_EXCHANGE:
-        raise InputError(
-            f"exchange {live.name!r} is of type {live.type}, of which no record exists: leave --at out"
-        )
-    seen = live.history.at(moment)
-    doubt = seen.ring.ground.doubt
-    if not doubt and live.slots.key_map().slots is not None:
-        doubt = "the records have its slots, but not their queues"
-    return RingInput(
-        seen.ring,
-        live.hash_arguments,
-        is_live=True,
-        doubt=doubt and f"the ring of exchange {live.name!r} at {seen.time}: {doubt}",
-        alternate=live.alternate,
-        exchange=live.name,
-        about_past=seen.parts(),
-    )

@@ -17,7 +17,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
-from rabbit_chx.times import parse_past
 
 RELEASE = "VERSION[/STORE]"
 _KEY_ASSUMED = "so the routing key is assumed: otherwise pass --hash-header or --hash-property, or read it with --management-url"
@@ -36,11 +35,6 @@ class RingOptions:
     assume: bool = option(
         help="Accept a ring that is assumed: exit with 0 instead of 3. The answer says that it is assumed.",
     )
-    at: str | None = option(
-        section="Broker",
-        metavar="TIME",
-        help="Where keys went at this time, by the records on the broker: ISO 8601, in UTC unless it has a time zone, or a time ago, such as 2h.",
-    )
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",))
 
     def check(self, *rings: RingArgument) -> None:
@@ -48,7 +42,7 @@ class RingOptions:
         if any(ring.is_live for ring in rings):
             return
         has_vhosts = any(ring.is_topology and ring.content.lstrip().startswith(b"{") for ring in rings)
-        for name in [*typed(BrokerOptions), *(["--at"] if self.at else [])]:
+        for name in typed(BrokerOptions):
             if name != "--vhost" or not has_vhosts:
                 raise InputError(
                     f"{name} is an option of a broker, and {rings[0].text:.80} is not an exchange of a broker: leave {name} out, or "
@@ -70,9 +64,8 @@ class RingOptions:
                 f"{ring.text!r:.80} is taken for an exchange of a broker: pass --url amqp://user:password@host/vhost, or set AMQP_URL; without a broker "
                 f"write a ring as {f'ring:{ring.text:.80}' if '=' in ring.text else 'q1=1,q2=2'} or as a file, such as topology.toml or ring.json"
             )
-        moment = parse_past("--at", self.at)
         at = self.broker.live() if ring.is_live else None
-        read = ring.read(at, self.broker.vhost or "/", rules, moment)
+        read = ring.read(at, self.broker.vhost or "/", rules)
         given = replace(read.direct if is_direct else read, is_accepted=self.assume)
         given.warn()
         return given

@@ -98,9 +98,6 @@ def route(
     --keys reads the KEYs from a file; a single - reads them from stdin. Each answer is then written
     immediately: a line with tabs between the fields, or with --output json a JSON document.
 
-    --at answers by the records of the last ten changes of the ring. What they do not determine, because another
-    program, a restart or an apply changed the ring around that time, is a guess.
-
     --reaching finds keys that reach a queue, for tests and canaries: all of the KEYs or of --keys, or without
     both one of its own. Each is written as soon as it is found.
 
@@ -133,7 +130,7 @@ def route(
         answers = [answer(key) for key in keys or ("",)]
         verdicts = Counter(_verdict(each, given) for each in answers)
         return Outcome(
-            route_report(source, answers, is_determined=given.is_determined, ending=given.about_past),
+            route_report(source, answers, is_determined=given.is_determined),
             _code_of(given, verdicts),
         )
     one_by_one = explain or message_parts or ring_exchange is None or source.is_nested

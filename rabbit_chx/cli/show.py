@@ -48,10 +48,10 @@ _OF_TYPES = ("modulus:", "super-stream:")
     has_pictures=True,
     rules=Rules(
         needs=dict.fromkeys(("--journal", "--stream-group", "--output prometheus"), "--consumers")
-        | {"--address": "--stream-group", "--history": "EXCHANGE"},
+        | {"--address": "--stream-group"},
         excludes=[
             ("--all-vhosts", "EXCHANGE"),
-            *((name, "--consumers") for name in ("--all-vhosts", "--keys", "--history")),
+            *((name, "--consumers") for name in ("--all-vhosts", "--keys")),
         ],
         of_one=("--keys",),
     ),
@@ -60,7 +60,6 @@ def show(
     *,
     exchanges: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[EXCHANGE]..."),
     all_vhosts: bool = option(help="List the exchanges of every vhost that the user may access."),
-    history: bool = option(help="Show when the ring changed, by whom, and which share of the keys moved."),
     group: GroupOptions = options(GroupOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
@@ -70,8 +69,6 @@ def show(
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
     bindings. The list has the findings of `check`; of a ring whose order is not known those that do not depend on it. RabbitMQ does not
     count the messages of a slot: a sample of keys adds the load of each member and the heaviest keys.
-
-    --history shows the last ten changes of a ring, by its record on the broker, the newest first.
 
     --consumers shows the queues of EXCHANGE, or of its slots, and who consumes them. The consumer tags that
     ConsumerGroup sets identify the members of a group; its journal has the time of the last switch. Values of the
@@ -91,7 +88,7 @@ def show(
     at = broker.live()
     if not exchanges:
         return _list_exchanges(at, all_vhosts=all_vhosts)
-    report = show_report({name: _read(at, name, keys, has_history=history) for name in exchanges})
+    report = show_report({name: _read(at, name, keys) for name in exchanges})
     return _outcome(replace(report, about=f"{at.address}, vhost {at.settings.vhost}"))
 
 
@@ -118,10 +115,10 @@ def _refuse_rings(names: Sequence[str]) -> None:
 # -- some exchanges
 
 
-def _read(at: BrokerAddresses, name: str, keys: KeySource | None, *, has_history: bool) -> ShownExchange:
+def _read(at: BrokerAddresses, name: str, keys: KeySource | None) -> ShownExchange:
     """Read an exchange, and write its defects to stderr."""
     findings = []
-    if at.ring_source is not None and at.management_url is None and not has_history:
+    if at.ring_source is not None and at.management_url is None:
         with at.open() as opened, sign_of_life("reading the ring"):
             ring, cluster = opened.ring(name), opened.cluster
         findings, shown = ring_findings(ring), ShownExchange(name, at.settings.vhost, ring, cluster=cluster)
@@ -129,9 +126,6 @@ def _read(at: BrokerAddresses, name: str, keys: KeySource | None, *, has_history
         with sign_of_life("reading the exchange"):
             live = at.exchange(name, "AMQP alone does not show bindings")
             shown = ShownExchange.of(live, _read_shards(at, live))
-            if has_history:
-                live.check_type()
-                shown = replace(shown, history=live.history)
             faults = live.slots.faults | live.dead_ends if live.type == HASH_EXCHANGE else {}
         if live.type == HASH_EXCHANGE:
             findings = ring_findings(live.ring, live.bindings, live.alternate)

@@ -1,1 +1,1 @@
-"""What is known of the order of a ring: records on the broker, the mark that proves them, and their history. No I/O."""
+"""What is known of the order of a ring: records on the broker, and the mark that proves them. No I/O."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rabbit_chx.records.mark import Mark
 from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps
-from rabbit_chx.records.ring_history import RingHistory
-from rabbit_chx.records.ring_records import RingRecord, doubt_since, record_name, why_void
+from rabbit_chx.records.ring_records import RingRecord, record_name, why_void
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import RingMember
@@ -69,24 +68,14 @@ class Evidence:
             return False
         return not why_void(record, bound, ring.release, self.mark)
 
-    def following(self, record: RingRecord, ring: HashRing) -> RingRecord:
-        """Return a new record of a ring, as far as that is known, behind the former one, or behind what an apply that has not ended keeps."""
+    def following(self, record: RingRecord) -> RingRecord:
+        """Return a new record of a ring with the number after the former one, or after that which an apply that has not ended keeps."""
         former, planned = self.records.get(record.exchange), self.steps_of(record.exchange)
         if planned is not None:
             return planned.followed_by(record)
         if former is None:
             return record
-        doubt = doubt_since(former, ring, record.members, self.mark)
-        return record.behind(former.rings, "" if doubt else record.written, former.number + 1)
-
-    def history(self, exchange: str, ring: HashRing, bound: Iterable[RingMember]) -> RingHistory:
-        """Return the history of a ring, as far as it is known now: `bound` are the bindings that the broker lists."""
-        record, planned = self.records.get(exchange), self.steps_of(exchange)
-        if planned is not None:
-            return RingHistory(planned.known, ring, f"{self.pending} has not ended")
-        if record is None:
-            return RingHistory((), ring, "no record of it is on the broker")
-        return RingHistory(record.rings, ring, doubt_since(record, ring, bound, self.mark))
+        return replace(record, number=former.number + 1)
 
 
 def evidence_of(live: LiveTopology) -> Evidence:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.records.ring_history import DatedRing
 from rabbit_chx.records.ring_records import RingRecord, record_content, record_in, seal, unseal
 from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.bindings import destination_from_json, place_to_json
 from rabbit_chx.routing.ground import Ground
 
-_FORMAT, _FORMAT_VERSION = "rabbit-chx/apply", 3
+_FORMAT, _FORMAT_VERSION = "rabbit-chx/apply", 4
 #: The fields of the movement of a key map: after each step the shares of keys that have moved, and that are lost; `unknown`; `transient_share`.
 PlannedMovement: TypeAlias = tuple[tuple[tuple[float, float], ...], str, float]
 
@@ -28,8 +27,7 @@ class PlannedSteps:
     """The change of a ring as an apply planned it.
 
     Attributes:
-        record: the ring before the first change, with the number before that of the record that the apply will store. Its ring is the last
-            of the former record, if that lasted until then.
+        record: the ring before the first change, with the number before that of the record that the apply will store.
         steps: its binds (True) and unbinds, in order.
         early: the number of steps before objects are replaced.
         way: how the ring is changed.
@@ -45,15 +43,9 @@ class PlannedSteps:
         """The ring before the first change, with what was known of it."""
         return replace(self.record.ring, ground=Ground(self.record.origin))
 
-    @property
-    def known(self) -> tuple[DatedRing, ...]:
-        """The history of the ring until then."""
-        return self.record.rings if self.before.ground.is_certain else self.record.rings[:-1]
-
-    def followed_by(self, record: RingRecord, began: str = "") -> RingRecord:
-        """Return a later record of the ring with its history; `began`: when it began to change, if nothing else did."""
-        began = began if self.before.ground.is_certain else ""
-        return record.behind(self.known, began, self.record.number + 1)
+    def followed_by(self, record: RingRecord) -> RingRecord:
+        """Return a later record of the ring."""
+        return replace(record, number=self.record.number + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,19 +17,14 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.errors import InputError
 from rabbit_chx.records.mark import Mark, Stamp, has_restarted, why_foreign
-from rabbit_chx.records.ring_history import (
-    DatedRing,
-    extended,
-    rings_from_json,
-    rings_to_json,
-)
 from rabbit_chx.routing import Destination, HashRing, Release
-from rabbit_chx.routing.bindings import destination_from_json, order_of_binding, place_to_json
+from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_binding, place_to_json
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
 from rabbit_chx.topology.objects.argument_table import plain
@@ -37,7 +32,7 @@ from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.objects.own_names import MARK, RECORD_PREFIX
 from rabbit_chx.words import listed
 
-_FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 4
+_FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 5
 _MOST_NAME_BYTES = 255
 #: Longer contents are compressed.
 _MOST_PLAIN_CHARACTERS = 60_000
@@ -52,7 +47,10 @@ class RingRecord:
     Attributes:
         exchange: the name of the exchange.
         members: all bindings, in the order of the ring as far as they have buckets.
-        rings: its ring, behind those of the former records, the oldest first.
+        buckets: the buckets of the ring.
+        release: the release of the broker.
+        written: the time at which it was written, in ISO 8601 and UTC.
+        writer: the user, the host and the program.
         end_known: what `HashRing` says of its end.
         origin: the provenance of the order.
         stamp: the broker when the record was written.
@@ -61,7 +59,10 @@ class RingRecord:
 
     exchange: str
     members: tuple[RingMember, ...]
-    rings: tuple[DatedRing, ...]
+    buckets: tuple[Place, ...]
+    release: Release
+    written: str = ""
+    writer: str = ""
     end_known: bool = True
     origin: Provenance = "read"
     stamp: Stamp = field(default_factory=Stamp)
@@ -70,29 +71,13 @@ class RingRecord:
     @property
     def ring(self) -> HashRing:
         """The ring."""
-        last, bindings = self.rings[-1], dict.fromkeys(member.binding for member in self.members)
-        ground = Ground("recorded")
-        return HashRing(last.buckets, last.release, ground, tuple(bindings), end_known=self.end_known)
-
-    @property
-    def written(self) -> str:
-        """The time at which it was written, in ISO 8601 and UTC."""
-        return self.rings[-1].written
-
-    @property
-    def writer(self) -> str:
-        """The user, the host and the program."""
-        return self.rings[-1].writer
+        bindings = tuple(dict.fromkeys(member.binding for member in self.members))
+        return HashRing(self.buckets, self.release, Ground("recorded"), bindings, end_known=self.end_known)
 
     @property
     def about(self) -> str:
         """The time and the writer, in words."""
-        return self.rings[-1].about
-
-    def behind(self, rings: Sequence[DatedRing], began: str, number: int) -> RingRecord:
-        """Return the record of that number behind former rings; the last of these `began` to change then, or at a time that is not known."""
-        own = replace(self.rings[-1], began=began)
-        return replace(self, rings=extended(rings, own), number=number)
+        return f"{self.written} by {self.writer}" if self.writer else self.written
 
 
 def record_name(exchange: str) -> str:
@@ -213,28 +198,13 @@ def likely_ring(record: RingRecord, assumed: HashRing, bound: Iterable[RingMembe
         return assumed
 
 
-def doubt_since(record: RingRecord, ring: HashRing, bound: Iterable[RingMember], mark: Mark) -> str:
-    """Return why the ring of a record may not have lasted until now; empty if it has. `ring` is that of now, as far as it is known."""
-    doubt = why_void(record, bound, ring.release, mark)
-    if not doubt and ring.ground.is_certain and ring.buckets != record.ring.buckets:
-        return f"the order was changed since {record.written}, and not by this program"
-    return doubt
-
-
 # -- the record as arguments of an exchange
 
 
 def record_arguments(record: RingRecord, frame_max: int = FRAME_MAX) -> dict[str, Any] | None:
-    """Return the arguments of the exchange with a record; None if they do not fit into a frame of so many bytes.
-
-    The oldest rings of its history are left out for that.
-    """
+    """Return the arguments of the exchange with a record; None if they do not fit into a frame of so many bytes."""
     head = {"exchange": record.exchange, "written": record.written, "writer": record.writer}
-    while (arguments := seal(_FORMAT, _FORMAT_VERSION, head, record_content(record), frame_max)) is None:
-        if len(record.rings) == 1:
-            return None
-        record = replace(record, rings=record.rings[1:])
-    return arguments
+    return seal(_FORMAT, _FORMAT_VERSION, head, record_content(record), frame_max)
 
 
 def seal(
@@ -290,7 +260,10 @@ def record_content(record: RingRecord) -> dict[str, Any]:
             ]
             for member in record.members
         ],
-        "rings": rings_to_json(record.rings),
+        "buckets": [[place_to_json(place), len(list(run))] for place, run in groupby(record.buckets)],
+        "release": [record.release.version, record.release.store if record.release.store_known else None],
+        "written": record.written,
+        "writer": record.writer,
         "end_known": record.end_known,
         "origin": record.origin,
         "stamp": astuple(record.stamp),
@@ -324,10 +297,16 @@ def record_in(content: Any) -> RingRecord:
     origin = content["origin"]
     if origin not in PROVENANCES:
         raise InputError(f"the provenance {origin!r:.40} of its order is unknown: update rabbit-chx")
+    buckets: list[Place] = []
+    for place, count in content["buckets"]:
+        buckets += [None if place is None else destination_from_json(place)] * count
     record = RingRecord(
         str(content["exchange"]),
         members,
-        rings_from_json(content["rings"]),
+        tuple(buckets),
+        Release(*content["release"]),
+        str(content["written"]),
+        str(content["writer"]),
         content["end_known"] is True,
         origin,
         Stamp(*content["stamp"]),
@@ -374,7 +353,7 @@ def make_record(
     writer: str = "",
     stamp: Stamp | None = None,
 ) -> RingRecord:
-    """Return the record of a ring, without former rings.
+    """Return the record of a ring.
 
     Args:
         exchange: the exchange's name.
@@ -385,5 +364,14 @@ def make_record(
         stamp: the broker.
     """
     members = tuple(replace(member, slots=None) for member in bound)
-    own = DatedRing(written, writer, ring.buckets, ring.release)
-    return RingRecord(exchange, members, (own,), ring.end_known, ring.provenance, stamp or Stamp())
+    return RingRecord(
+        exchange,
+        members,
+        ring.buckets,
+        ring.release,
+        written,
+        writer,
+        ring.end_known,
+        ring.provenance,
+        stamp or Stamp(),
+    )

@@ -27,7 +27,6 @@ COMMANDS = [
     ("route", "o", "k"),
     ("show",),
     ("show", "o"),
-    ("show", "o", "--history"),
     ("show", "o", "--consumers"),
     ("check",),
     ("check", "o"),

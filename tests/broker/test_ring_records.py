@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import subprocess
-import time
 from collections import Counter
-from datetime import UTC, datetime
 
 import pytest
 from bounded import until
@@ -259,32 +256,3 @@ def copy_vhost(api: Management, vhost: str, other: str) -> None:
             fields = ("type", "durable", "auto_delete", "internal", "arguments")
             api.put("exchanges", other, exchange["name"], body={field: exchange[field] for field in fields})
     api.request("POST", "definitions", other, body=api.get("definitions", vhost))
-
-
-def test_the_ring_of_a_time_is_the_one_that_the_broker_had(site: ChangedSite) -> None:
-    """Two applies, and a binding by another program between the last one and now."""
-    truth = []
-
-    def note() -> None:
-        """Note what the broker has at a moment that is neither before the last change nor after the next one."""
-        time.sleep(0.1)
-        truth.append((datetime.now(UTC), site.live().rings["h"].buckets))
-        time.sleep(0.1)
-
-    site.apply(Topology.from_toml(owned({"h": ["h.0", "h.1"]})))
-    note()
-    site.apply(Topology.from_toml(owned({"h": ["h.0", "h.1", "h.2"]})))
-    note()
-    site.channel.queue_declare("h.3", durable=True)
-    site.channel.queue_bind("h.3", "h", "1")
-    site.apply(Topology.from_toml(owned({"h": ["h.1", "h.2", "h.3"]})))
-    note()
-    with site.connected() as broker:
-        history = broker.inspect("h").history
-    found = [history.at(moment).ring for moment, _ in truth]
-    assert [ring.ground.origin for ring in found] == ["recorded", "assumed", "recorded"]
-    assert (found[0].buckets, found[2].buckets) == (truth[0][1], truth[2][1])
-    assert re.fullmatch(r"it was changed before \S+, and the time is not known", found[1].ground.doubt)
-    moved = [(ring.writer != "", share) for ring, share in history.changes()]
-    assert [by_us for by_us, _ in moved] == [True, False, True, True]
-    assert all(share and 0 < share <= 1 for _, share in moved[:-1])

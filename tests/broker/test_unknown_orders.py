@@ -51,7 +51,6 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("compare", "events"), PAGES),
     (("show",), PAGES),
     (("show", "o"), PAGES),
-    (("show", "o", "--history"), TEXTS),
     (("show", "events"), TEXTS),
     (("show", "o", "--consumers"), (*PAGES, "prometheus")),
     (("check",), (*PAGES, "prometheus")),
@@ -75,7 +74,7 @@ BESIDE = ("likely", "likely_slot", "likely_fault", "at_most", "possible_share")
 #: What these commands do not look at without an order, or a sample.
 NOT_LOOKED_AT = {"show": ("heaviest", "sample"), "verify": ("heaviest_key",)}
 #: What only the bindings say, and what a file says.
-OF_BINDINGS = {"bindings", "slots", "sharding", "changes", "after", "handed_over", "sample", "history"}
+OF_BINDINGS = {"bindings", "slots", "sharding", "changes", "after", "handed_over", "sample"}
 #: A share of the keys that people read, but for one that holds in any order: the ideal one, a span, a bound.
 SHARE = re.compile(r"(?<![\d.])\d+\.\d+%")
 HOLDS = re.compile(

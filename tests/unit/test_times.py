@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.times import parse_past, parse_time
+from rabbit_chx.times import parse_time
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 
@@ -58,15 +58,3 @@ def test_the_advice_about_a_time_zone_is_accepted(text: str) -> None:
     moments = [parse_time("--since", advice, NOW) for advice in (utc, other)]
     assert None not in moments
     assert moments[0] - moments[1] == timedelta(hours=2)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("text", ["2026-11-22T10:00", "2026-11-22T10:00Z", "2026-11-22T12:00+02:00"])
-def test_a_time_that_has_passed_is_in_utc_unless_it_has_a_zone(text: str) -> None:
-    assert parse_past("--at", text) == NOW - timedelta(hours=8)
-
-
-def test_a_time_to_come_is_refused() -> None:
-    text = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    with pytest.raises(InputError, match=r"--at .* is in the future: pass a time before 2\d{3}-"):
-        parse_past("--at", text)
-    assert parse_past("--at", None) is None

@@ -44,7 +44,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("events", *BROKER),
         {
             "--all-vhosts": (), "--consumers": (), "--keys": ("user-{1..9}",), "--journal": ("j",), "--stream-group": ("g",),
-            "--address": ("a:1=b:2",), "--history": (),
+            "--address": ("a:1=b:2",),
         },
     ),
     "record": (
@@ -75,7 +75,6 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         {
             "--reaching": ("q1",), "--release": ("4.3",), "--assume": (), "--hash-header": ("h",), "--hash-property": ("message_id",),
             "--header": ("h=1",), "--property": ("message_id=1",), "--routing": ("hash",), "--keys": ("k{1..9}",), "--explain": (),
-            "--at": ("1s",),
         },
     ),
     "compare": (
@@ -89,7 +88,6 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
 #: What the line of a command needs for an option: other words, or none, in the place of one; "+" adds some.
 NEEDS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("route", "--keys"): {"k": ()},
-    ("route", "--at"): {"q1=1,q2=1": ("events",), "+": (*BROKER, "--assume")},
     ("route", "--routing"): {"q1=1,q2=1": ("super-stream:q1,q2",)},
     ("compare", "--hash-header"): {"+": ("--keys", "k{1..9}")},
     ("compare", "--allow"): {"+": ("--add", "q9=1")},
