@@ -40,13 +40,13 @@ _SHAPES = {
     "found": "kind: finding severity exchange: text? destination: place share: number? likely?: number advice",
     "refused": "refused: text",
     "release": "version: text  store: mnesia|khepri  store_known: bool",
-    "origin": "provenance: read|recorded|observed|replayed|assumed  doubt?: text",
+    "origin": "provenance: read|recorded|observed|replayed|assumed  condition: text?  doubt?: text",
     "ring": "release: release  origin  buckets: int  destinations: [place]  slots?: object",
     "modulus": "exchange: text  release: release  origin  destinations: [place]",
     "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
     "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
     "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object  nested?: object",
-    "key_map": "format?: text  format_version?: int  release: release  provenance?: text  doubt?: text  exchange?: text"
+    "key_map": "format?: text  format_version?: int  release: release  provenance?: text  condition?: text?  doubt?: text  exchange?: text"
     "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object  likely?: object",
     "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
     "advice": "message: text  fix: text",
@@ -84,7 +84,7 @@ _SHAPES = {
 }
 #: The fields of each document, besides `format` and `format_version`.
 FORMATS = {
-    "answer": "answer  provenance?: text  doubt?: text  determined?: bool",
+    "answer": "answer  provenance?: text  condition?: text?  doubt?: text  determined?: bool",
     "apply": "state: applied|unchanged|refused|partly  applied",
     "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?"
     "  balance?: {exchange: text sample: {source: text messages: int nowhere: int} state: balanced|proposed|impossible|not-found"
@@ -158,6 +158,7 @@ _SAYS = {
     "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
     "possible_share": "The least and the greatest share, in any order of the listed bindings, if their order is not known: buckets without a binding, and bindings without a bucket, change it.",
     "provenance": "The source of the ring.",
+    "condition": "What must be true for a recorded ring to be that of the broker; null for other sources.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",
     "share": "The share of the keys, in a finding of those affected.",
     "unfollowed": "Exchanges that do not hash, between others that do: keys are not followed through them.",

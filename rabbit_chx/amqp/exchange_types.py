@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple, TypeAlias
 
 from rabbit_chx.checks import similar
@@ -50,6 +51,24 @@ def first_release_of(type_: str) -> Numbers | None:
     """Return the first release that has a type that no plugin has; None for other types."""
     provider = _PROVIDERS.get(type_)
     return provider.since if provider is not None and provider.plugin is None else None
+
+
+def why_not_routed(exchange: str, type_: str, types: Collection[str]) -> str:
+    """Return why an exchange routes nothing, as a sentence; empty if the broker has its type.
+
+    Such an exchange is left of a plugin that is not enabled any more, as in a container that was made again from its volume.
+
+    Args:
+        exchange: the name of the exchange.
+        type_: its type.
+        types: the types that the broker has; empty if they are not known.
+    """
+    if not types or type_ in types:
+        return ""
+    return (
+        f"exchange {exchange} is of type {type_}, whose plugin is not enabled: the broker refuses every publish to it (406), and what is "
+        "bound and unbound meanwhile never reaches its ring"
+    )
 
 
 def exchange_type_remedy(type_: str) -> str:

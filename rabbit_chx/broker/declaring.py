@@ -16,7 +16,7 @@ from rabbit_chx.broker.applying import Applied, Permission, apply_changes, apply
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LiveBroker, Operation, check_declared_name
 from rabbit_chx.broker.live_exchange import read_ring
 from rabbit_chx.broker.reading import read_topology
-from rabbit_chx.broker.recording import forget_records, locked, wait_for_others
+from rabbit_chx.broker.recording import delete_record, forget_records, locked, wait_for_others
 from rabbit_chx.errors import (
     AccessRefusedError,
     ApplyError,
@@ -140,6 +140,7 @@ def _declare(
         _ring_after(made, exchange.name),
     )
     if not broker.has_management:
+        delete_record(exchange.name, broker)
         apply_changes(made.changes, broker)
         if broker.has_source and live.exchange(exchange.name) is not None:
             result = replace(result, ring=verify_rings(made, broker).get(exchange.name, result.ring))

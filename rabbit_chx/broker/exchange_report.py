@@ -44,6 +44,7 @@ from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown, as_known
 from rabbit_chx.routing.bindings import Destination, Place
+from rabbit_chx.routing.ground import RECORD_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
@@ -477,6 +478,7 @@ _RINGS = {
     "buckets": Shown("buckets", lambda count: "" if count is None else count, number=True),
     "slots": Shown("slots", lambda count: count or "", number=True),
     "provenance": Shown("ring"),
+    "condition": Shown(),
     "determined": Shown(),
     "findings": Shown("findings", lambda found: found.text, as_json=lambda found: found.kinds),
 }
@@ -500,7 +502,7 @@ def list_report(
     Args:
         vhosts: the vhosts.
         rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
-            its ring, and whether that is not a guess; and what the check found.
+            its ring, the condition on which that is known, and whether it is not a guess; and what the check found.
         moduli: the vhost and the name of each x-modulus-hash exchange, its members and its bindings, what the check found, and the share of the
             keys that each binding has.
         checks: the checks of the vhosts, for the findings about other objects.
@@ -530,6 +532,8 @@ def list_report(
     if others:
         shown = CommandLine("check", "rabbit_chx.topology.check(broker.topology())")
         parts.append(Line(Fix(f"{plural(others, 'finding')} about other objects: ", shown)))
+    if any(condition for *_, condition, _, _ in rings):
+        parts.append(Line(f"a recorded ring is {RECORD_CONDITION}"))
     return Document("rings", [*parts, *map(Line, unrecorded)])
 
 
@@ -575,6 +579,7 @@ def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iter
             len(ring.buckets) if ring.is_determined else None,
             len(slots),
             ring.provenance,
+            ring.ground.condition,
             is_determined,
             _Found.of(found, exchange.name, is_determined=is_determined),
         )

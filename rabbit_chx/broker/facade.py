@@ -26,7 +26,7 @@ from rabbit_chx.broker.reading import read_consumer_tags, read_release, read_top
 from rabbit_chx.broker.reading_shards import read_sharded_exchange
 from rabbit_chx.broker.recording import record_rings, wait_for_others
 from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
-from rabbit_chx.broker.ways import Source, Ways
+from rabbit_chx.broker.ways import OwnConnection, Source, Ways
 from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
@@ -55,21 +55,35 @@ def _list_connections(management: Management, settings: ConnectionSettings) -> l
         return None
 
 
+def _name_of_connection(management: Management, connection: str) -> str | None:
+    """Return the name that a listed connection gave itself; None if the broker does not show it, as before its next statistics."""
+    try:
+        entry = management.get("connections", connection, fields={"client_properties?": dict})
+    except RabbitChxError:
+        return None
+    properties = entry.get("client_properties")
+    return None if properties is None else str(properties.get("connection_name", ""))
+
+
 class _Connected(Ways):
     """The connections of a broker; implements :class:`~rabbit_chx.broker.live_broker.LiveBroker`."""
 
     def __init__(
         self, settings: ConnectionSettings, management: Management | None, source: Source | None
     ) -> None:
-        def listing() -> list[str] | None:
-            return None if management is None else _list_connections(management, settings)
-
         client = f"{CONNECTION_NAME}{secrets.token_hex(8)}"
         given = (settings.connection_name or "").replace("\n", " ")
         named = f"{given} ({client})" if given else client
-        known = listing()
+        known = None if management is None else _list_connections(management, settings)
         self.amqp = PikaConnection(replace(settings, connection_name=named))
         self.carrier = PikaCarrier(settings)
+        own = OwnConnection(
+            named,
+            self.amqp.socket_name,
+            known,
+            listing=lambda: None if management is None else _list_connections(management, settings),
+            name_of=lambda name: None if management is None else _name_of_connection(management, name),
+        )
         super().__init__(
             settings.masked_url,
             settings.vhost,
@@ -77,9 +91,7 @@ class _Connected(Ways):
             self.amqp.server_version,
             management=management,
             source=source,
-            listing=listing,
-            known=known,
-            client=named,
+            own=own,
         )
 
     def close(self) -> None:
@@ -413,6 +425,7 @@ class Broker:
             ManagementNeededError: the management URL is not set. AMQP does not return the arguments of an exchange.
             NotFoundError: the exchange does not exist.
             MismatchError: the exchange is of a type that does not hash.
+            BrokerRefusedError: its plugin is not enabled, so that the broker refuses every publish.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """

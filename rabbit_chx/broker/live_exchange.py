@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
 
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy, why_not_routed
 from rabbit_chx.broker.live_broker import (
     BrokerWays,
     LiveBroker,
@@ -16,6 +17,7 @@ from rabbit_chx.broker.live_broker import (
 from rabbit_chx.broker.reading import (
     OVERVIEW,
     LiveObjects,
+    exchange_types_in,
     find_ring,
     list_exchanges,
     list_queues,
@@ -31,7 +33,7 @@ from rabbit_chx.broker.reading import (
     with_queues,
 )
 from rabbit_chx.broker.usage import read_rates_of
-from rabbit_chx.errors import MismatchError, NotDeterminedError, NotFoundError
+from rabbit_chx.errors import BrokerRefusedError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.records.evidence import Evidence, Means
 from rabbit_chx.records.mark import Mark
 from rabbit_chx.records.ring_records import RingRecord
@@ -186,6 +188,12 @@ class LiveExchange:
         )
 
     @cached_property
+    def why_not_routed(self) -> str:
+        """Why it routes nothing, and what to do, as a sentence; empty if the broker has its type."""
+        why = why_not_routed(self.name, self.type, exchange_types_in(self._broker.overview()))
+        return f"{why}: {exchange_type_remedy(self.type)}" if why else ""
+
+    @cached_property
     def cluster(self) -> str | None:
         """The name of the broker's cluster."""
         name: str | None = self._api.get("overview", fields=OVERVIEW).get("cluster_name")
@@ -273,8 +281,11 @@ class LiveExchange:
 
         Raises:
             MismatchError: the exchange does not hash.
+            BrokerRefusedError: its plugin is not enabled, so that the broker refuses every publish.
             RingSourceError: the ring could not be read.
         """
+        if self.why_not_routed:
+            raise BrokerRefusedError(self.why_not_routed, exchange=self.name, reply_code=406)
         if self.type == MODULUS_EXCHANGE:
             return modulus_of(self.name, self._binding_definitions, self.release, "read")
         if self.type != HASH_EXCHANGE:

@@ -123,6 +123,15 @@ def pika_parameters(target: str | ConnectionSettings) -> pika.ConnectionParamete
     )
 
 
+def _socket_name(connection: Any) -> str:
+    """Return both addresses of a connection, as RabbitMQ names it (rabbit_net.erl, ``connection_string/2``, v4.3.6)."""
+    socket = connection._impl._transport._sock  # noqa: SLF001  # pika does not show it
+    ends = []
+    for host, port, *_ in (socket.getsockname(), socket.getpeername()):
+        ends.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return " -> ".join(ends)
+
+
 class PikaConnection:
     """One connection to a broker. Do not share it between threads.
 
@@ -179,6 +188,8 @@ class PikaConnection:
             self.frame_max = int(self._connection._impl.params.frame_max) or _MAX_FRAME_MAX  # noqa: SLF001
             #: The name of its cluster; None if the server properties do not contain it.
             self.cluster_name = self._connection.server_property("cluster_name")
+            #: The name that the broker gives the connection, unless its addresses were translated on the way.
+            self.socket_name = _socket_name(self._connection)
             return
         raise error
 

@@ -69,6 +69,7 @@ _CHANGES = Ground("assumed", "an apply changes its record at this moment")
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
     "cluster_name?": str,
+    "disable_stats?": bool,
     "exchange_types?": [{"name": str}],
 }
 #: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
@@ -229,6 +230,11 @@ def leader_fault(entry: Mapping[str, Any]) -> str:
     return "" if entry.get("leader") in online else "without a leader online"
 
 
+def exchange_types_in(overview: Mapping[str, Any]) -> frozenset[str]:
+    """Return the types of exchanges that a broker has, by its overview."""
+    return frozenset(type_["name"] for type_ in overview.get("exchange_types") or ())
+
+
 def _read_limits(
     broker: LiveBroker,
     overview: Mapping[str, Any],
@@ -239,7 +245,7 @@ def _read_limits(
     """Read what a broker limits. A vhost has to have room for the lock of an apply, too."""
     used = len(queues) + (not _has(queues, APPLY_LOCK))
     return BrokerLimits(
-        exchange_types=frozenset(type_["name"] for type_ in overview.get("exchange_types") or ()),
+        exchange_types=exchange_types_in(overview),
         denied_features=_read_denied_features(broker.api, flags),
         default_queue_type=default_queue_type,
         queues_left=_read_queues_left(broker.api, broker.vhost, used),

@@ -38,6 +38,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.resuming import digest_of
+from rabbit_chx.planning.ring_plan import MADE
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import find_live_ring
 from rabbit_chx.records.mark import BOTH_MESSAGES, Mark, mark_arguments
@@ -66,7 +67,7 @@ from rabbit_chx.version import __version__
 from rabbit_chx.words import listed
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
-_LOCKED = 405
+_LOCKED, _NOT_FOUND = 405, 404
 #: Errors of a broker that does not take a record or the mark.
 _NOT_STORED = (AccessRefusedError, MismatchError)
 _NEEDED = "configure on rabbit-chx.*, and write on amq.default"
@@ -214,7 +215,7 @@ def record_of(exchange: LiveExchange) -> RingRecord:
 def _sign(record: RingRecord, mark: Mark, writer: str | None = None) -> RingRecord:
     """Return a record with the time, the writer (None: this program) and the stamp of the broker."""
     writer = name_writer() if writer is None else writer
-    stamp = mark.stamp_now
+    stamp = replace(mark.stamp_now, nodes=tuple(sorted(mark.cluster)))
     if unseen_restarts(record.members, record.release, mark):
         stamp = replace(stamp, start=None)
     return replace(record, written=time_text(datetime.now(UTC)), writer=writer, stamp=stamp)
@@ -397,14 +398,10 @@ def _steps_of(name: str, changes: Iterable[PlannedChange]) -> Iterator[PlannedCh
             yield change
 
 
-#: The ways of a plan that make a ring whatever it was.
-_MADE = ("new", "replaced", "reset")
-
-
 def _list_changing(plan: Plan) -> list[str]:
     """Return the exchanges whose rings a plan changes, also those that it makes without members."""
     rings = ((name, change) for name, change in plan.rings.items() if change.is_ring)
-    return [name for name, change in rings if change.steps or change.way in _MADE]
+    return [name for name, change in rings if change.steps or change.way in MADE]
 
 
 def _pending_of(plan: Plan, live: LiveTopology, mark: Mark) -> PendingApply:
@@ -455,7 +452,7 @@ def _record_after(
     change, exchange = plan.rings[name], live.exchange(name)
     found = find_live_ring(live, exchange, name)
     way, before = (planned.way, planned.before) if planned else (change.way, change.before)
-    is_made = way in _MADE or ((planned or change.steps) and before.ground.is_certain)
+    is_made = way in MADE or ((planned or change.steps) and before.ground.is_certain)
     if change.ring_after is None or not (is_made or found.ring.ground.is_certain):
         return None
     if not change.steps:
@@ -560,6 +557,22 @@ def forget_records(exchange: str, broker: LiveBroker) -> None:
         AccessRefusedError: the user may not delete it.
     """
     _Store(read_topology(broker), broker).delete([exchange])
+
+
+def delete_record(exchange: str, broker: LiveBroker) -> None:
+    """Delete the record of an exchange over AMQP alone: bindings that are added to it could make an old record fit.
+
+    Raises:
+        AccessRefusedError: the user may not delete it.
+    """
+    record = _exchange(record_name(exchange))
+    try:
+        broker.amqp.check_exchange(record.name)
+    except RabbitChxError as error:
+        if error.reply_code != _NOT_FOUND:
+            raise
+    else:
+        broker.amqp.perform(Operation("delete", record))
 
 
 def _has_bindings_of(live: LiveTopology, name: str, ring: HashRing) -> bool:

@@ -37,7 +37,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.fixes import Fix
-from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.planning.refusals import know_rings, verify_by_trace
 from rabbit_chx.records.evidence import Means
 from rabbit_chx.rendering.document import Data, Document, Facts, Table
 from rabbit_chx.result_fields import Shown
@@ -435,6 +435,15 @@ class ScratchReport:
             yield "heaviest key", _heaviest_text(*self.heaviest)
         if self.doubt:
             yield "verified", f"not the ring, which is a guess{'' if self.by else f': {_COPIED}'}"
+        elif compared and not self.by and self.ring.ground.condition:
+            trace = verify_by_trace(self.exchange)
+            yield (
+                "verified",
+                Fix(
+                    "the rules of the broker on a copy of the recorded ring, not this ring: compare that with ",
+                    trace,
+                ),
+            )
         yield from (("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings)
 
 

@@ -4,13 +4,15 @@ Each way names its cluster. Where nobody has set a name, each node reports its o
 
 Different clusters may have equal names, as those of containers have. So the lock of a connection that makes changes has a random argument,
 which the other ways must show before the first change. The lock is in the vhost, so that is shown, too. Nothing is written before an answer:
-there the management API must list a connection that it did not list before this one was opened.
+there the management API must list this connection, by the addresses of its socket or by the random name that it gave itself. Another new
+connection proves nothing: those of services come and go.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
@@ -27,8 +29,61 @@ if TYPE_CHECKING:
 
 #: What tells the rings of a broker: a source that reads them, or the record of one ring in a file.
 Source: TypeAlias = RingSource | RingRecord
-#: A node of a cluster may list a new queue some milliseconds after the node that declared it.
+#: A node of a cluster may list a new queue or connection some milliseconds after the node that has it.
 _LOOKS, _PAUSE_S = 4, 0.5
+#: A broker shows the name that a connection gave itself with its next statistics, every 5 s (tested on 3.10.8 and 4.3.6).
+_NAMED_WITHIN_S = 8.0
+#: The addresses of AMQP and of the management API that were shown to be of one broker, while this process runs.
+_SAME_BROKER: set[tuple[str, str]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConnection:
+    """How the management API may show a connection.
+
+    Attributes:
+        name: the random name that the connection gave itself, which also ``rabbitmqctl`` must list.
+        socket: the name that the broker gives it: its addresses, unless they were translated on the way.
+        known: the connections of the user that the API listed before this one was opened; None if it does not tell them.
+        listing: returns those that it lists now.
+        name_of: returns the name that a listed connection gave itself; None if the API does not show it.
+    """
+
+    name: str
+    socket: str
+    known: Collection[str] | None
+    listing: Callable[[], Collection[str] | None]
+    name_of: Callable[[str], str | None]
+
+    @property
+    def peer(self) -> str:
+        """The address of the broker."""
+        return self.socket.partition(" -> ")[2]
+
+    def is_listed(self, *, has_names: bool) -> bool | None:
+        """Return whether the management API lists the connection; None if it does not show that. `has_names`: it shows names of connections."""
+        candidates = set[str]()
+        started = time.monotonic()
+        look = 0
+        while self.known is not None:
+            listed = self.listing()
+            if listed is None:
+                break
+            if look < _LOOKS:
+                candidates |= {*listed} - {*self.known}
+            candidates &= {*listed}  # this connection stays
+            names = {candidate: self.name_of(candidate) for candidate in candidates}
+            if self.socket in candidates or self.name in names.values():
+                return True
+            candidates = {candidate for candidate, name in names.items() if name is None}
+            look += 1
+            if look >= _LOOKS and not candidates:
+                return False
+            is_late = time.monotonic() - started > _NAMED_WITHIN_S
+            if is_late or (candidates and not has_names):
+                break
+            time.sleep(_PAUSE_S)
+        return None
 
 
 class Ways:
@@ -41,10 +96,7 @@ class Ways:
         version: the version of its node.
         management: the management API; None without one.
         source: the ring source; None without one.
-        listing: returns the connections of the user that the management API lists; it was called before the connection was opened, and
-            returned `known`. None: there is no connection.
-        known: the connections that were listed then; None if the API does not tell them.
-        client: a random name of the connection, which ``rabbitmqctl`` must list; empty without a connection.
+        own: the connection; None without one.
 
     Attributes:
         lock_id: the argument of the lock that the connection holds; empty without a lock.
@@ -59,11 +111,10 @@ class Ways:
         *,
         management: Management | None,
         source: Source | None,
-        listing: Callable[[], Collection[str] | None] | None = None,
-        known: Collection[str] | None = None,
-        client: str = "",
+        own: OwnConnection | None = None,
     ) -> None:
-        self._listing, self._known, self._client = listing, known, client
+        self._own = own
+        self._is_unlisted = False
         self.where, self.vhost, self.lock_id = where, vhost, ""
         self.file_records: Mapping[str, RingRecord] = (
             {source.exchange: source} if isinstance(source, RingRecord) else {}
@@ -113,33 +164,37 @@ class Ways:
             nodes = read_nodes(api, queues)
         self._compare(own, api.masked_url, named, nodes)
         if not self._is_compared:
-            self._find_connection(api.masked_url)
+            self._find_connection(api.masked_url, has_statistics=not overview.get("disable_stats"))
         self._is_compared = True
         return overview
 
     @property
     def not_compared(self) -> str:
         """Why the addresses of AMQP and of the management API were not compared, as a sentence; empty if they were, or only one was used."""
-        if not self._is_compared or self._listing is None or self._known is not None:
+        if not self._is_unlisted:
             return ""
         return (
-            f"{self._given_api().masked_url} does not list the connections of this user, so that it and {self.where} were not compared: both have "
-            "to be addresses of one broker"
+            f"{self._given_api().masked_url} does not show the names of this user's connections, so that it and {self.where} were not compared: "
+            "both have to be addresses of one broker"
         )
 
-    def _find_connection(self, other: str) -> None:
-        """Refuse a management API that does not list the connection.
+    def _find_connection(self, other: str, *, has_statistics: bool) -> None:
+        """Refuse a management API that does not list the connection. Without statistics it shows no names of connections.
 
         Raises:
             MismatchError: it is that of another broker.
         """
-        for look in range(_LOOKS if self._listing is not None and self._known is not None else 0):
-            time.sleep(_PAUSE_S if look else 0)
-            listed = self._listing() if self._listing is not None else None
-            if listed is None or not {*listed} <= {*(self._known or ())}:
-                return
-        if self._listing is not None and self._known is not None:
+        if self._own is None:
+            return
+        addresses = (self._own.peer, other)
+        if addresses in _SAME_BROKER:
+            return
+        is_listed = self._own.is_listed(has_names=has_statistics)
+        if is_listed is False:
             self._refuse_unlisted(other)
+        if is_listed:
+            _SAME_BROKER.add(addresses)
+        self._is_unlisted = not is_listed
 
     def check_lock_in(self, queues: Sequence[Mapping[str, Any]]) -> None:
         """Refuse the queues that the management API lists if they are those of another broker, while the connection holds the lock.
@@ -170,7 +225,7 @@ class Ways:
             return rings
         if self._cluster is not None and source.cluster_name is not None:
             self._compare(self._cluster, source.command, source.cluster_name, source.nodes)
-        if self._client and self._client not in source.connections:
+        if self._own is not None and self._own.name not in source.connections:
             self._refuse_unlisted(source.command)
         if self.lock_id and source.lock_id != self.lock_id:
             rings = rings_by(source, self.vhost, exchanges, release)
@@ -180,7 +235,7 @@ class Ways:
 
     def forget_connection(self) -> None:
         """Expect no way to list the connection any more, as it is about to close. `inspect` reads some parts later."""
-        self._client = ""
+        self._own = None
 
     @property
     def consumer_timeout_ms(self) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy, why_not_routed
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.check_queues import (
     CheckedQueues,
@@ -201,11 +202,13 @@ def check(
         *_find_all(context, rings, moduli),
     )
     certain = [ring for ring in rings if ring.key_map.members.is_determined]
+    unroutable = {ring.name: ring.unroutable.share for ring in certain}
+    unroutable |= {ring.name: 1.0 for ring in rings if _why_not_routed(ring.name, live)}
     guesses = _find_guesses(rings)
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
-        {ring.name: ring.unroutable.share for ring in certain},
+        unroutable,
         _find_misplaced(context, certain),
         {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
         _find_present(wanted, live),
@@ -258,6 +261,7 @@ def _find_all(
     for name in moduli:
         yield from _modulus_findings(name, context)
     for name in (*(ring.name for ring in rings), *moduli):
+        yield from _find_plugin_off(name, live)
         yield from _find_transience(name, live, wanted)
     yield from starved_findings(live, [*(ring.name for ring in rings), *moduli])
     yield from _find_dead_ends(context, rings, moduli)
@@ -339,6 +343,19 @@ def _hash_exchanges(
     of_modulus = _of_type(MODULUS_EXCHANGE, live, None)
     names = [live_hash_exchange(live, name).name for name in given if name not in of_modulus]
     return names, [name for name in given if name in of_modulus]
+
+
+def _why_not_routed(name: str, live: LiveTopology) -> str:
+    """Return why a live exchange that hashes routes nothing, as a sentence; empty if it routes."""
+    exchange = live.exchange(name)
+    return "" if exchange is None else why_not_routed(name, exchange.type, live.facts.limits.exchange_types)
+
+
+def _find_plugin_off(name: str, live: LiveTopology) -> Iterator[Finding]:
+    """Yield a finding if the plugin of an exchange that hashes is not enabled."""
+    exchange, message = live.exchange(name), _why_not_routed(name, live)
+    if exchange is not None and message:
+        yield Finding("plugin-off", message, exchange_type_remedy(exchange.type), exchange=name, share=1.0)
 
 
 def _find_transience(name: str, live: LiveTopology, wanted: Topology | None) -> Iterator[Finding]:

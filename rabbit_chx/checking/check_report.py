@@ -18,6 +18,7 @@ from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import count_kind
 from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
+from rabbit_chx.routing.ground import RECORD_CONDITION
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.nested import unfollowed_text
 from rabbit_chx.topology.objects.ranges import expand, fold
@@ -146,6 +147,13 @@ class CheckReport:
                 else f"not checked, {reason}: {listed(names)}"
             )
 
+    def _conditions(self) -> Iterator[str]:
+        """Yield the recorded rings, with the condition on which they are known."""
+        rings = [each for check in self.ended.values() for each in check.rings.items()]
+        recorded = [name for name, ring in rings if ring.ground.condition]
+        if recorded:
+            yield f"{listed(recorded)}: {RECORD_CONDITION}"
+
     def _without_ring(self) -> str:
         """Return the exchanges without rings, and the checks that they do not get."""
         names = [name for check in self.ended.values() for name in check.without_ring]
@@ -171,6 +179,7 @@ class CheckReport:
             | {
                 "exchange": name,
                 "provenance": ring.provenance,
+                "condition": ring.ground.condition,
                 "buckets": len(ring.buckets) if ring.is_determined else None,
                 "order_not_checked": check.unordered.get(name),
                 "determined": ring.is_determined,
@@ -209,6 +218,7 @@ class CheckReport:
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{self._count_checked()} against {against}"),
                 ("findings", self.count_found),
+                *(("recorded", text) for text in self._conditions()),
                 *(("order", text) for text in self._orders()),
                 *(
                     ("not followed", unfollowed_text(check.unfollowed))

@@ -12,7 +12,7 @@ from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
 from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.printed import to_type
-from rabbit_chx.cli.read_rings import say_doubts, say_unrecorded_rings
+from rabbit_chx.cli.read_rings import say_conditions, say_doubts, say_unrecorded_rings
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
@@ -207,3 +207,4 @@ def _report_left_out(topology: LiveTopology) -> None:
     for line in topology.facts.left_out:
         say(f"left out: {line}")
     say_doubts(topology.rings)
+    say_conditions(topology.rings)

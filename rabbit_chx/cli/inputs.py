@@ -231,9 +231,8 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     bound = make_members(ring.buckets)
     if ring.bindings is not None:
         bound = tuple(RingMember(*binding) for binding in ring.bindings)
-    stamp = Stamp(
-        *(of if isinstance(of := document.get(name), str) else None for name in ("cluster", "vhost"))
-    )
+    cluster, vhost = document.get("cluster"), document.get("vhost")
+    stamp = Stamp(cluster if isinstance(cluster, str) else None, vhost if isinstance(vhost, str) else None)
     return make_record(document["exchange"], ring, bound, written="an unknown time", writer=name, stamp=stamp)
 
 

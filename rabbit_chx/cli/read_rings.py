@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.command import say
-from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing.ground import RECORD_CONDITION, UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.live_exchange import LiveExchange
@@ -29,6 +30,13 @@ def say_unrecorded(live: LiveExchange) -> None:
 
     if live.ring.provenance == "read" and live.bindings and not live.is_recorded:
         say(how_to_record([live.name], live.means))
+
+
+def say_conditions(rings: Mapping[str, KeyMap]) -> None:
+    """Write to stderr on which condition recorded rings are known, where the output itself has no place for it."""
+    recorded = [exchange for exchange, ring in rings.items() if ring.ground.condition]
+    if recorded:
+        say(f"the order of {listed(recorded)} is {RECORD_CONDITION}")
 
 
 def say_doubts(rings: Mapping[str, KeyMap]) -> None:

@@ -29,7 +29,7 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.plan import plan
 from rabbit_chx.planning.plan_report import plan_parts
-from rabbit_chx.planning.plan_value import Plan
+from rabbit_chx.planning.plan_value import Plan, order_facts
 from rabbit_chx.planning.refusals import REMAKE_RINGS
 from rabbit_chx.planning.targets import healed
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
@@ -85,7 +85,7 @@ class RepairReport(ApplyReport):
     def _result(self) -> Iterator[Block]:
         if self.state == "unchanged":
             found = " for the order of the members; a check finds" if self.left else ": the ring is sound"
-            yield Facts([*self.about, ("repair", f"nothing to do{found}")])
+            yield Facts([*self.about, ("repair", f"nothing to do{found}"), *order_facts(self.plan)])
         else:
             yield Facts(self.about)
             yield from self._shown("repair again")

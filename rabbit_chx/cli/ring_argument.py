@@ -36,7 +36,7 @@ from rabbit_chx.cli.inputs import (
 )
 from rabbit_chx.cli.printed import FILE_RING, exchange_argument, exchange_named, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import (
@@ -397,6 +397,8 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     from rabbit_chx.planning.refusals import know_rings
     from rabbit_chx.records.evidence import Means
 
+    if live.why_not_routed:
+        raise BrokerRefusedError(live.why_not_routed, exchange=live.name, reply_code=406)
     source, means = live.key_map(), Means()
     arguments: Mapping[str, str] = {}
     faults: Mapping[ExchangeRef, str] = {}

@@ -30,12 +30,14 @@ from rabbit_chx.cli.inputs import (
     parse_header,
     parse_property,
 )
+from rabbit_chx.cli.read_rings import say_conditions
 from rabbit_chx.cli.ring_argument import RingInput, Routing, parse_ring
 from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
 from rabbit_chx.rendering.document import Batch, Data, Document, Lines
+from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))
@@ -135,6 +137,7 @@ def route(
         )
     one_by_one = explain or message_parts or ring_exchange is None or source.is_nested
     in_batch = None if one_by_one else partial(_route_in_batch, given=given, ring=source, hashing=hashing)
+    say_conditions({given.exchange or ring: source})
     batches = _route(sample, answer, in_batch)
     verdicts = Counter[str]()
     return Outcome(
@@ -165,6 +168,7 @@ def _find_keys(
         if not is_found:
             raise RabbitChxError(f"none of the keys reaches {reaching}: pass others")
 
+    say_conditions({given.exchange or reaching: source})
     fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
     keys_found = Lines(found(), key="keys", is_guess=not given.is_determined)
     return Outcome(Document("keys", [Data(fields), keys_found]), code_of(given))
@@ -196,8 +200,7 @@ def _count_verdicts(
 ) -> Iterator[Batch]:
     ground = given.source.ground
     shared = {
-        **({"provenance": ground.origin} if given.source.hashing.has_order else {}),
-        **({"doubt": ground.doubt} if ground.doubt else {}),
+        **(json_fields(ground) if given.source.hashing.has_order else {}),
     }
     for batch in batches:
         verdicts.update(_verdict(answer, given) for answer in batch)

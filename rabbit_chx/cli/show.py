@@ -129,6 +129,8 @@ def _read(at: BrokerAddresses, name: str, keys: KeySource | None) -> ShownExchan
             faults = live.slots.faults | live.dead_ends if live.type == HASH_EXCHANGE else {}
         if live.type == HASH_EXCHANGE:
             findings = ring_findings(live.ring, live.bindings, live.alternate)
+        if live.why_not_routed:
+            say(live.why_not_routed)
         for fault in faults.values():
             say(fault)
     say_doubts({} if shown.map is None else {name: shown.map})

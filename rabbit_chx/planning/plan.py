@@ -16,14 +16,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
+from rabbit_chx.fixes import Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.diff import Comparison, Unwanted, compare
 from rabbit_chx.planning.key_map_plans import count_shares, plan_rings
 from rabbit_chx.planning.plan_value import Plan
-from rabbit_chx.planning.refusals import possibly_denied_features, refusals_of
+from rabbit_chx.planning.refusals import possibly_denied_features, refusals_of, verify_by_trace
 from rabbit_chx.planning.resuming import covers, find_pending, what_is_given_up
-from rabbit_chx.planning.ring_plan import KeyMapPlan, RingSteps
+from rabbit_chx.planning.ring_plan import MADE, KeyMapPlan, RingSteps
 from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.ring_records import why_suspect
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -336,6 +338,7 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
                 f"while the bindings of {name} are made, up to {percent(share)} of its keys go to another queue than afterwards: stop "
                 "its publishers until the plan is applied, if the messages of a key have to stay in order"
             )
+    yield from _unseen_warnings(compared, rings)
     for policy in compared.wanted.policies:
         if policy not in compared.live.policies and (found := policies_of_mark([policy])):
             yield (
@@ -358,6 +361,21 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
             else:
                 named = f"its {'consumer' if len(tags) == 1 else 'consumers'} {listed(tags)}"
             yield f"queue {queue.name} is deleted with {named}"
+
+
+def _unseen_warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator[str]:
+    """Yield the rings that are changed in steps from a record, and may have buckets that no list shows."""
+    evidence, nodes = evidence_of(compared.live), compared.live.facts.nodes
+    for name, ring in rings.items():
+        record = evidence.records.get(name)
+        if record is None or not ring.steps or ring.way in MADE or ring.before.provenance != "recorded":
+            continue
+        if why := why_suspect(record, evidence.mark, nodes):
+            yield Fix(
+                f"{why} the record of {name}: a queue that another program had bound, and that ended then, may have left buckets in the ring, "
+                "which no list shows; after the apply compare the ring with ",
+                verify_by_trace(name),
+            )
 
 
 def _import_warnings(compared: Comparison) -> Iterator[str]:

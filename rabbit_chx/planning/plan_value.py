@@ -57,12 +57,12 @@ from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.ground import RECORD_CONDITION, Ground
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import listed, percent, plural
 
 #: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"
@@ -304,9 +304,13 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def order_facts(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield a name and a value for each ring whose order is not known."""
+    """Yield a name and a value for the rings whose order is not known, or known on a condition. That of a ring that moves stands beside it."""
     for name, ground in plan.guessed_orders.items():
         yield "order", f"of the ring of {name}: not known, it is {ground}"
+    kept = {name: change.before for name, change in plan.rings.items() if not change.is_moving}
+    recorded = [name for name, before in kept.items() if before.ground.condition]
+    if recorded:
+        yield "order", f"of {listed(recorded)}: {RECORD_CONDITION}"
 
 
 def no_change(plan: Plan) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import accumulate, chain, zip_longest
 from typing import TypeAlias
 
-from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of, why_not_routed
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix
@@ -138,6 +138,12 @@ def _traced(exchange: str) -> Fix:
     how = (Argument("trace", _TRACED_S),)
     command = CommandLine("record", "Broker.trace(exchange, seconds)", (exchange,), how)
     return Fix("while messages are published: ", command)
+
+
+def verify_by_trace(exchange: str) -> CommandLine:
+    """Return the command that compares a ring with what the broker does with live messages."""
+    how = (Argument("trace", _TRACED_S),)
+    return CommandLine("verify", "Broker.trace(exchange, seconds)", (exchange,), how)
 
 
 def allow_moved(share: float) -> Argument:
@@ -684,6 +690,12 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     name, means = ring.exchange, evidence_of(compared.live).means
+    exchange = compared.live.exchange(name)
+    types = compared.live.facts.limits.exchange_types
+    if exchange is not None and ring.way != "external":
+        message = why_not_routed(name, exchange.type, types)
+        if message:
+            yield Finding("plugin-off", message, exchange_type_remedy(exchange.type), exchange=name)
     if ring.way == "external":
         message = f"exchange {name} is external, and its ring differs"
         yield Finding("different", message, "correct the topology, or ask its owner")

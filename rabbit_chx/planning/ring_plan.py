@@ -132,6 +132,8 @@ _NOTHING_MOVES = Movement()
 Way: TypeAlias = Literal[
     "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset", "repeated"
 ]
+#: The ways that make a ring whatever it was.
+MADE: tuple[Way, ...] = ("new", "replaced", "reset")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ functions of the exchange do not apply: its alternate exchange, its permissions,
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap, is_routed_by_broker
 
+_log = logging.getLogger(__name__)
 #: The default exchange routes to the queue whose name is the routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
 DEFAULT_EXCHANGE = b""
 _COPIES = ("CC", "BCC")
@@ -28,6 +30,12 @@ class ClientRouting:
 
     def __init__(self, exchange: str, ring: object) -> None:
         self.ring = _check_ring(exchange, ring)
+        if self.ring.ground.condition:
+            _log.warning(
+                "the ring of exchange %r, by which this client routes, is %s",
+                exchange,
+                self.ring.ground.condition,
+            )
         self._exchange = exchange
         self._names = [short_string(str(queue), "the queue name") for queue in self.ring.destinations]
         self._sent = [0] * len(self._names)

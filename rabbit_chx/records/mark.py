@@ -42,6 +42,7 @@ class Stamp:
         start: the start of the mark; None if nothing shows a later restart: the broker had started again, or a queue of the ring is on a node
             whose restarts the mark does not show.
         node: the node of the mark; None if it is not known.
+        nodes: the nodes of the cluster; empty if the user could not list them.
     """
 
     cluster: str | None = None
@@ -49,6 +50,7 @@ class Stamp:
     identity: str | None = None
     start: str | None = None
     node: str | None = None
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -143,6 +144,28 @@ def unseen_restarts(bound: Iterable[RingMember], release: Release, mark: Mark) -
         )
         return f"RabbitMQ {release} adds all bindings again when any node of a cluster returns, {several}"
     return ""
+
+
+def why_suspect(record: RingRecord, mark: Mark, starts: Mapping[str, float | None]) -> str:
+    """Return what may have left buckets of queues that others had bound since a record, as a sentence; empty if nothing has.
+
+    A queue that ends with its node or with its connection leaves the list of bindings, and on Khepri its buckets stay in the ring.
+
+    Args:
+        record: the record.
+        mark: the mark of the vhost.
+        starts: the nodes of the cluster, each with its start in seconds since 1970, as far as it is known.
+    """
+    if lost := sorted({*record.stamp.nodes} - mark.cluster if mark.cluster else ()):
+        return f"{listed(lost)} has left the cluster since"
+    if has_restarted(record.stamp, mark):
+        return "the broker has restarted since"
+    try:
+        written = datetime.fromisoformat(record.written).timestamp()
+    except ValueError:  # another program wrote it
+        return ""
+    started = sorted(node for node, start in starts.items() if start is not None and start > written)
+    return f"{listed(started)} has restarted since" if started else ""
 
 
 def unlisted_queues(members: Iterable[RingMember], bound: Iterable[RingMember], mark: Mark) -> list[str]:
@@ -297,6 +320,7 @@ def record_in(content: Any) -> RingRecord:
     origin = content["origin"]
     if origin not in PROVENANCES:
         raise InputError(f"the provenance {origin!r:.40} of its order is unknown: update rabbit-chx")
+    cluster, vhost, identity, start, node, nodes = content["stamp"]
     buckets: list[Place] = []
     for place, count in content["buckets"]:
         buckets += [None if place is None else destination_from_json(place)] * count
@@ -309,7 +333,7 @@ def record_in(content: Any) -> RingRecord:
         str(content["writer"]),
         content["end_known"] is True,
         origin,
-        Stamp(*content["stamp"]),
+        Stamp(cluster, vhost, identity, start, node, tuple(nodes)),
         int(content["number"]),
     )
     _ = record.ring  # refuses buckets and bindings of other types

@@ -13,10 +13,14 @@ Provenance: TypeAlias = Literal["read", "recorded", "observed", "replayed", "ass
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 #: The origins of a ring that is that of a broker.
 CERTAIN: tuple[Provenance, ...] = ("read", "recorded", "observed")
+#: What must be true for a record to hold: it is a statement about the past, and what others did and took back since leaves no trace.
+RECORD_CONDITION = (
+    "known as of the record, if only rabbit_chx has changed the bindings of this exchange since"
+)
 #: The origins in words.
 ORIGINS = {
     "read": "read from a broker",
-    "recorded": "recorded on the broker",
+    "recorded": f"recorded on the broker: {RECORD_CONDITION}",
     "observed": "observed from keys and their queues",
     "replayed": "replayed from the bindings in order",
     "assumed": "assumed",
@@ -28,7 +32,7 @@ class Ground:
     """What is known about a ring.
 
     Attributes:
-        origin: ``read`` from a broker; ``recorded``: that of a record which fits the live bindings; ``observed`` from keys and the queues that
+        origin: ``read`` from a broker; ``recorded``: that of a record which fits the live bindings, known on the `condition` that nobody else has changed these since; ``observed`` from keys and the queues that
             got them; ``replayed`` from bindings whose order the caller vouches for; ``assumed``: the order is a guess.
         doubt: the reason for the guess, as a sentence without a full stop and without a remedy; empty if there is none to name. Only an
             assumed ring has a doubt.
@@ -37,7 +41,12 @@ class Ground:
         InputError: the origin is not one of these, or a ring with a doubt is not assumed.
     """
 
-    origin: Provenance = field(metadata=shown(json="provenance"))
+    origin: Provenance = field(
+        metadata=shown(
+            json=SPREAD,
+            as_json=lambda origin: {"provenance": origin, "condition": condition_of(origin)},
+        )
+    )
     doubt: str = field(
         default="",
         metadata=shown(json=SPREAD, as_json=lambda doubt: {"doubt": doubt} if doubt else {}),
@@ -52,6 +61,11 @@ class Ground:
             raise InputError(
                 f"the ring is {self.origin} and has a doubt, {self.doubt!r:.60}: make it assumed, or leave the doubt out"
             )
+
+    @property
+    def condition(self) -> str | None:
+        """What must be true for the ring to be that of the broker now; None unless it is recorded."""
+        return condition_of(self.origin)
 
     @property
     def is_certain(self) -> bool:
@@ -75,6 +89,11 @@ class Ground:
 
     def __str__(self) -> str:
         return f"{self.origin} ({self.doubt})" if self.doubt else self.origin
+
+
+def condition_of(origin: Provenance) -> str | None:
+    """Return the condition of an answer from a ring of this origin; None if it has none."""
+    return RECORD_CONDITION if origin == "recorded" else None
 
 
 #: What is known about a ring of which only the binding list is.

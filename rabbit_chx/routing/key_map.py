@@ -477,6 +477,7 @@ class KeyMap:
               "format_version": 1,
               "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
               "provenance": "read",                                      read, recorded, observed, replayed or assumed
+              "condition": null,                                         what must be true for a recorded ring, as text
               "doubt": "its bindings are listed without their order",    why an assumed ring is a guess, if that is known
               "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
               "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown

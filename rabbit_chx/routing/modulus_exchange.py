@@ -16,6 +16,7 @@ from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
+from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
@@ -198,7 +199,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
         return {
             "exchange": self.name,
             "release": self.release,
-            "provenance": self.provenance,
+            **json_fields(self.ground),
             "destinations": self.destinations,
         }
 

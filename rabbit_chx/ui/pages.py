@@ -173,6 +173,9 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         "found": Document("check", list(found.blocks())),
         "what_was_checked": Document("check", [found.facts()]),
     }
+    off = [finding.message for _, finding in found.findings if finding.kind == "plugin-off"]
+    if off and any(asked.keys):
+        raise InputError(off[0])
     if any(asked.keys):
         key_map = shown.map.direct
         document, answers = _route(key_map, arguments, asked)

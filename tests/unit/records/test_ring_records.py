@@ -78,7 +78,8 @@ def record_of(case: Mapping[str, str]) -> RingRecord:
         places = [None if place == "?" else place for place in case["buckets"].split()]
         ring = HashRing.from_buckets(places, release, next_bucket=len(places))
     names = {"cluster": "rabbit@one", "vhost": "/", "identity": "m", "start": "s", "node": "rabbit@one"}
-    stamp = Stamp(**{name: none_or(case.get(name, value)) for name, value in names.items()})
+    cluster, vhost, identity, start, node = (none_or(case.get(name, value)) for name, value in names.items())
+    stamp = Stamp(cluster, vhost, identity, start, node)
     return make_record("x", ring, members, written="T", writer="W", stamp=stamp)
 
 
