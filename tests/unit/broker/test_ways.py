@@ -12,7 +12,7 @@ import pytest
 
 from rabbit_chx.broker import ways
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
-from rabbit_chx.broker.ways import Ways
+from rabbit_chx.broker.ways import OwnConnection, Ways
 from rabbit_chx.errors import AccessRefusedError, MismatchError
 
 NOTHING: list[dict[str, Any]] = []
@@ -88,3 +88,57 @@ def test_a_node_may_list_the_lock_late_but_not_never(monkeypatch: pytest.MonkeyP
     says = "amqp://h and http://h are two brokers, although both are called rabbit@a: .* nothing was changed"
     with pytest.raises(MismatchError, match=says):
         found.check_lock_in(ANOTHER)
+
+
+# -- the connection among those of the API: services connect and end meanwhile
+
+
+OWN, SOCKET = "rabbit-chx 1", "10.0.0.1:5 -> 10.0.0.2:5672"
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks without pauses; a clock that goes on by a second with each."""
+    seconds = iter(range(1_000))
+    monkeypatch.setattr(ways, "_PAUSE_S", 0)
+    monkeypatch.setattr(ways.time, "monotonic", lambda: next(seconds))
+
+
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize(
+    ("listed", "names", "found"),
+    [
+        ([["old", SOCKET]], {}, True),
+        ([["old", "b"]], {"b": OWN}, True),
+        ([["old"], ["old"], ["old", "b"]], {"b": OWN}, True),
+        ([["old"]], {}, False),
+        ([["old", "b"]], {"b": "of a service"}, False),
+        ([["old", "b"], ["old", "c"], ["d"], ["e"], ["f"]], {}, False),
+        ([["old", "b"], ["old", "b", "c"]], {"b": "of a service"}, None),
+        ([["old", "b"]], {}, None),
+    ],
+    ids=[
+        "by its addresses", "by its name", "late", "no other one", "one of a service", "many that end",
+        "one of a service, and one without a name", "one without a name",
+    ],
+)  # fmt: skip
+def test_the_connection_is_found_by_what_only_it_has(
+    listed: list[list[str]], names: dict[str, str], *, found: bool | None
+) -> None:
+    looks = iter(listed)
+    own = OwnConnection(OWN, SOCKET, ["old"], lambda: next(looks, listed[-1]), names.get)
+    assert own.is_listed(has_names=True) is found
+
+
+@pytest.mark.usefixtures("looks")
+def test_an_api_that_shows_no_names_is_not_compared() -> None:
+    without = OwnConnection(OWN, SOCKET, None, list, lambda _: None)
+    assert without.is_listed(has_names=True) is None
+    unnamed = OwnConnection(OWN, SOCKET, [], lambda: ["b"], lambda _: None)
+    assert unnamed.is_listed(has_names=False) is None
+    api = Mock(masked_url="http://h")
+    api.get.return_value = {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@a", "disable_stats": True}
+    found = Ways("amqp://h", "/", "rabbit@a", "4.3.6", management=api, source=None, own=unnamed)
+    assert not found.not_compared
+    found.overview()
+    assert "does not show the names of this user's connections" in found.not_compared

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,7 +14,14 @@ from scripted_peer import Peer
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
 from rabbit_chx.publishing.client_routing import ClientRouting
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, SlotTable
+from rabbit_chx.routing import (
+    ConsistentHashExchange,
+    ExchangeRef,
+    Ground,
+    HashRing,
+    ModulusHashExchange,
+    SlotTable,
+)
 
 RING = HashRing.from_buckets(["q1", "q2", "q2", "q3"])
 GROWN = HashRing.from_buckets(["q1", "q2", "q2", "q3", "q4"])
@@ -204,3 +212,14 @@ def test_a_change_of_a_modulus_exchange_is_described() -> None:
     assert f"50.0% of the keys of q1 belong to q2 now, and {rows:,} messages went to q1" in change
     assert routing.compare(MODULUS) is None
     assert "another type now" in str(routing.compare(RING))
+
+
+def test_the_condition_of_a_recorded_ring_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    recorded = replace(RING, ground=Ground("recorded"))
+    routing = ClientRouting("orders", recorded)
+    routing.compare(recorded)
+    ClientRouting("orders", RING)
+    (logged,) = caplog.messages
+    assert logged.endswith(
+        "as of the record, if only rabbit_chx has changed the bindings of this exchange since"
+    )
