@@ -79,7 +79,7 @@ class OwnConnection:
             look += 1
             if look >= _LOOKS and not candidates:
                 return False
-            is_late = time.monotonic() - started > _NAMED_WITHIN_S
+            is_late = look >= _LOOKS and time.monotonic() - started >= _NAMED_WITHIN_S
             if is_late or (candidates and not has_names):
                 break
             time.sleep(_PAUSE_S)
