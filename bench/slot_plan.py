@@ -1,4 +1,4 @@
-"""Measure the planning of slots: the assignment, the plan with its exact shares, and a proposal by load.
+"""Measure the planning of slots: the assignment, and the plan with its exact shares.
 
 The limit is the same as that of `plan.py`: one exact count of all 2^21 seeds, `SlotTable.share_moved` of the table before and after.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
 import time
 from collections.abc import Callable
@@ -19,9 +18,9 @@ from functools import partial
 
 from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
 from rabbit_chx.planning.slot_layout import expand
-from rabbit_chx.routing import Destination, jump
+from rabbit_chx.routing import jump
 from rabbit_chx.testing import docker_broker
-from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, balance, plan
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, plan
 from rabbit_chx.topology.slots.owners import SlotNames
 
 RELEASE = Release("4.3.6")
@@ -105,29 +104,12 @@ def main() -> None:
         print(
             f"| {name} | {moves[name]:,} | {assigned * 1e3:.1f} | {planned:.2f} | {planned / limit:.1f} | {written:.2f} |"
         )
-    print_proposals(table, rounds)
     print_applications(arguments.slots, kinds, arguments.series)
 
 
 def count_moves(before: SlotTable, after: SlotTable) -> int:
     """Return how many slots have another queue."""
     return sum(before.owners.get(slot) != after.owners.get(slot) for slot in before.slots)
-
-
-def print_proposals(table: SlotTable, rounds: int) -> None:
-    """Measure `balance` with a load of a few heavy keys and a long tail."""
-    numbers = random.Random(5)  # noqa: S311 - no secret
-    load: dict[Destination, float] = dict.fromkeys(table.slots, 0.0)
-    for rank in range(1, 5_001):
-        load[numbers.choice(table.slots)] += 100_000 / rank
-    most = 0.9 * sum(load.values()) / len(table.destinations)
-    load = {slot: min(messages, most) for slot, messages in load.items()}
-    print("\n| target | moves | `balance`, s |")
-    print("| --- | ---: | ---: |")
-    for target in (1.2, 1.5, 2.0, 3.0):
-        taken = [seconds(partial(balance, table, load, target=target)) for _ in range(rounds)]
-        proposal = balance(table, load, target=target)
-        print(f"| {target} | {len(proposal.moves) or proposal.state} | {statistics.median(taken):.2f} |")
 
 
 def print_applications(slots: int, kinds: dict[str, dict[str, int]], series: list[str]) -> None:

@@ -86,13 +86,7 @@ _SHAPES = {
 FORMATS = {
     "answer": "answer  provenance?: text  condition?: text?  doubt?: text  determined?: bool",
     "apply": "state: applied|unchanged|refused|partly  applied",
-    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?"
-    "  balance?: {exchange: text sample: {source: text messages: int nowhere: int} state: balanced|proposed|impossible|not-found"
-    " target: text moved: {load: number keys: number}"
-    " moves: [{slot: text old: text? new: text load: number}]"
-    " queues: [{queue: text? weight: int? slots_before: int slots_after: int before: number after: number limit: number?}]"
-    " heaviest: [{key: text slot: text? queue: text? least: int most: int}]"
-    " obstacle: {kind: hot-key|hot-slot|own-keys|target|not-found advice slot: text? key: text? queue: text?}?}",
+    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?",
     "check": "determined?: bool  findings: [{vhost?: text file?: text found}]"
     "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]  consumers_not_checked?: text?",
     "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
@@ -142,7 +136,6 @@ _SAYS = {
     "left": "The kinds of findings afterwards.",
     "likely": "The guess of what is null since it is not determined; of several fields by their names.",
     "load": "The share of the messages of the sample.",
-    "members": "Of a balance, the `members` of the topology file; null if a file cannot express them.",
     "missing": "Shards of the policy that do not exist.",
     "more_cells": "The number of smaller cells that are left out.",
     "moved": "The share of keys, or the number, with another destination afterwards.",

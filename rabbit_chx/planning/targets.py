@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
-from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.diff import as_live, complete
 from rabbit_chx.planning.plan import plan
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.slot_layout import expand_slots
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
-from rabbit_chx.routing import Destination, Release
+from rabbit_chx.routing import Release
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -21,7 +20,6 @@ from rabbit_chx.topology.objects.objects import (
     FileFacts,
     QueueDefinition,
 )
-from rabbit_chx.topology.slots.balance import LoadTarget, balance
 from rabbit_chx.topology.slots.owners import repair_members
 
 
@@ -62,46 +60,6 @@ def reordered(made: Plan, live: LiveTopology) -> Topology:
         for exchange in wanted.exchanges
     )
     return replace(wanted, exchanges=tuple(exchanges))
-
-
-def balanced(
-    live: LiveTopology,
-    exchange: str,
-    load: SlotLoad | Mapping[Destination, float],
-    *,
-    weights: Mapping[str, int] | None = None,
-    target: LoadTarget | float = 1.2,
-) -> Topology:
-    """Return one exchange with slots as it is, but with slots at other queues, so that no queue has more of the load than `target` allows.
-
-    Args:
-        live: the live topology, with the rings that were read.
-        exchange: the name of the exchange.
-        load: the load of each slot, as `balance` takes it.
-        weights: the weights of the queues that may have slots, as `balance` takes them.
-        target: the largest load that a queue may have.
-
-    Raises:
-        NotFoundError: the exchange does not exist.
-        MismatchError: the exchange is of another type.
-        InputError: it has no slots that a file can list, no moves reach the target, or an argument is invalid, as in `balance`.
-    """
-    live = as_live(live)
-    definition = live_hash_exchange(live, exchange)
-    made = balance(live.slots(exchange), load, weights, target=target)
-    if made.state in ("impossible", "not-found"):
-        raise InputError(
-            f"no moves of slots of {exchange!r} were found that reach the target {made.target}: raise it, or add slots",
-            exchange=exchange,
-        )
-    members = made.members(exchange)
-    if members is None:
-        raise InputError(
-            f"no file can list the slots of {exchange!r}: bind a queue to each slot, and take other members out of its ring",
-            exchange=exchange,
-        )
-    slots = len(made.after.slots)
-    return Topology((replace(definition, ring=None, slots=slots, members=members, owner="ours"),))
 
 
 def declared(live: LiveTopology, exchange: ExchangeDefinition, queues: Iterable[QueueDefinition]) -> Topology:

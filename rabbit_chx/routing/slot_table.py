@@ -278,9 +278,3 @@ def kept_slots(
             remaining[queue] -= 1
             kept[slot] = queue
     return kept, remaining
-
-
-def check_slot_table(table: object) -> None:
-    """Raise an InputError unless the argument is a SlotTable."""
-    if not isinstance(table, SlotTable):
-        raise InputError(f"{table!r:.60} is not a slot table: pass a SlotTable, as Broker.slots returns it")

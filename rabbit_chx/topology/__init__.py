@@ -16,14 +16,13 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.slots.balance import balance
 
 if TYPE_CHECKING:
     from rabbit_chx.checking.check import TopologyCheck, check
     from rabbit_chx.planning.diff import Difference, diff
     from rabbit_chx.planning.plan import plan
     from rabbit_chx.planning.plan_value import Plan
-    from rabbit_chx.planning.targets import arrange, balanced, healed
+    from rabbit_chx.planning.targets import arrange, healed
 
 __all__ = [
     "BindingDefinition",
@@ -39,8 +38,6 @@ __all__ = [
     "Topology",
     "TopologyCheck",
     "arrange",
-    "balance",
-    "balanced",
     "check",
     "diff",
     "healed",
@@ -54,6 +51,6 @@ __getattr__, __dir__ = lazy(
         "rabbit_chx.planning.diff": ("Difference", "diff"),
         "rabbit_chx.planning.plan": ("plan",),
         "rabbit_chx.planning.plan_value": ("Plan",),
-        "rabbit_chx.planning.targets": ("arrange", "balanced", "healed"),
+        "rabbit_chx.planning.targets": ("arrange", "healed"),
     },
 )

@@ -37,7 +37,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     ),
     "arrange": (
         ("slots-of-two.toml", *BROKER),
-        {"--write": (), "--keys": ("user-{1..9}",), "--target": ("1.5",), "--weight": ("q1=2",)},
+        {"--write": ()},
     ),
     "export": ((), {"--from": ("turned-slots.toml",)}),
     "show": (
@@ -91,8 +91,6 @@ NEEDS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("route", "--routing"): {"q1=1,q2=1": ("super-stream:q1,q2",)},
     ("compare", "--hash-header"): {"+": ("--keys", "k{1..9}")},
     ("compare", "--allow"): {"+": ("--add", "q9=1")},
-    ("arrange", "--target"): {"+": ("--keys", "user-{1..9}")},
-    ("arrange", "--weight"): {"+": ("--keys", "user-{1..9}")},
     ("check", "--offline"): dict.fromkeys(BROKER, ()),
     ("check", "--release"): dict.fromkeys(BROKER, ()) | {"+": ("--offline",)},
     ("repair", "--dry-run"): {"--yes": ()},

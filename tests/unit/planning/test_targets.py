@@ -15,7 +15,7 @@ from slot_files import NEWEST, live_of, slotted
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.planning.targets import with_release
-from rabbit_chx.routing import Destination, HashRing, Release
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -23,7 +23,6 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
     arrange,
-    balanced,
     check,
     healed,
     plan,
@@ -169,41 +168,3 @@ def test_a_release_keeps_the_buckets_of_a_weight_that_it_refuses() -> None:
     assert after.rings["orders"].buckets == before.rings["orders"].buckets
     with pytest.raises(InputError):
         with_release(topology, NEWEST)
-
-
-SLOTS = """
-[[exchanges]]
-name = "events"
-type = "x-consistent-hash"
-slots = 4
-members = [{ queue = "q1", slots = [0, 1, 2] }, { queue = "q2", slots = [3] }]
-[[queues]]
-name = "q{1..2}"
-"""
-
-
-def test_the_plan_of_a_balance_moves_slots_alone_until_no_queue_is_over_the_target() -> None:
-    there = ModelBroker.holding(live_of(Topology.from_toml(SLOTS)), NEWEST)
-    live = there.topology()
-    slots = list(live.slots("events").slots)
-    load: dict[Destination, float] = dict(zip(slots, (4, 3, 2, 1), strict=True))
-
-    made = plan(balanced(live, "events", load), live)
-
-    assert {change.kind for change in made.changes} == {"binding"}
-    there.apply(made.changes)
-    owners = there.topology().slots("events").owners
-    assert max(sum(load[slot] for slot in slots if owners[slot] == queue) for queue in ("q1", "q2")) <= 6
-
-
-@pytest.mark.parametrize(
-    ("load", "fault"),
-    [
-        ((100, 1, 1, 1), "reach the target 1.2: raise it, or add slots"),
-        ((0, 0, 0, 0), "the slots have no load"),
-    ],
-)
-def test_a_balance_that_is_not_possible_names_the_reason(load: tuple[int, ...], fault: str) -> None:
-    live = ModelBroker.holding(live_of(Topology.from_toml(SLOTS)), NEWEST).topology()
-    with pytest.raises(InputError, match=fault):
-        balanced(live, "events", dict(zip(live.ring("events").destinations, load, strict=True)))
