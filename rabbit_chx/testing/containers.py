@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import socket
 import sys
 import tempfile
 import time
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rabbit_chx.errors import BrokerTimeoutError, NoBrokerError, UnreachableError
+from rabbit_chx.errors import BrokerTimeoutError, NoBrokerError, RabbitChxError, UnreachableError
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.testing.running_broker import (
     PLUGINS,
     RunningBroker,
+    check_management,
     free_ports,
     guest_urls,
     last_lines,
@@ -55,6 +57,7 @@ for plugin in {" ".join(PLUGINS)}; do
     ls -d /opt/rabbitmq/plugins/$plugin-* >/dev/null 2>&1 && enabled="$enabled${{enabled:+,}}$plugin"
 done
 echo "[$enabled]." >/etc/rabbitmq/enabled_plugins
+export RABBITMQ_DEFAULT_USER=guest RABBITMQ_DEFAULT_PASS=guest
 export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS {SHARED_CORES} {_EACH_SECOND}"
 exec docker-entrypoint.sh rabbitmq-server
 """
@@ -99,7 +102,10 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
 
 
 class ContainerServer:
-    """One container with fixed ports on 127.0.0.1, which `create` starts; on a network of ours its name is also its host name."""
+    """One container with fixed ports on 127.0.0.1, which `create` starts; on a network of ours its name is also its host name.
+
+    Where ``TESTCONTAINERS_HOST_OVERRIDE`` names another address of the machine of the Docker daemon, the ports are there.
+    """
 
     def __init__(self, name: str, network: str | None = None) -> None:
         self.name = name
@@ -109,15 +115,17 @@ class ContainerServer:
     def create(self, image: str, script: str = SERVE, *, more_ports: Sequence[int] = ()) -> None:
         """Start the container, whose program is a shell script; `broker` waits for it.
 
-        `ports` has the ports of 127.0.0.1 that lead to the container: those of AMQP, the HTTP API, streams, and `more_ports`.
+        `ports` has the ports that lead to the container: those of AMQP, the HTTP API, streams, and `more_ports`.
         """
+        host = _published_host()
         settings = {"network": self.network, "hostname": self.name} if self.network else {}
         for attempt in range(1, _ATTEMPTS + 1):
             inside = (5672, 15672, 5552, *more_ports)
             self.ports = dict(zip(inside, free_ports(len(inside)), strict=True))
-            self.url, self.management_url = guest_urls(self.ports[5672], self.ports[15672])
+            published = {port: (host, outside) for port, outside in self.ports.items()}
+            self.url, self.management_url = guest_urls(self.ports[5672], self.ports[15672], host)
             try:
-                _start(image, self.name, script, self.ports, settings)
+                _start(image, self.name, script, published, settings)
             except Exception as error:
                 self._force_removal()  # a container that did not start is there all the same
                 if attempt < _ATTEMPTS and any(words in str(error) for words in _PORT_TAKEN):
@@ -147,7 +155,25 @@ class ContainerServer:
             running=self.is_running,
             log=self.log,
             tools=("docker", "exec", self.name),
+            why_unreachable=self._why_unreachable,
         )
+
+    def _why_unreachable(self) -> str:
+        """Return why the container cannot be reached although its server listens; empty if it does not listen yet, or can be reached."""
+        command = ("docker", "exec", self.name, "rabbitmq-diagnostics", "-q", "check_port_listener", "15672")
+        try:
+            if run_bounded(command, timeout_s=_COMMAND_TIMEOUT_S).returncode == 0:
+                check_management(self.management_url)
+        except NoBrokerError as error:
+            return (
+                f"the server runs and listens, and its container cannot be reached from here ({error}): the Docker daemon publishes its ports on "
+                "its own machine, which is another one if this process runs in a container itself. Start this container with --network host; or "
+                "set TESTCONTAINERS_HOST_OVERRIDE to an address of that machine that this container reaches, such as 172.17.0.1; or start a "
+                "broker yourself and set RABBIT_CHX_TEST_URL"
+            )
+        except RabbitChxError:  # the tool was killed
+            pass
+        return ""
 
     def log(self, lines: int = 20) -> str:
         """Return the last lines of the container's log."""
@@ -242,15 +268,30 @@ def require_image(image: str) -> None:
         raise NoBrokerError(f"the image {image} is not here and cannot be pulled: {error}") from error
 
 
-def _start(image: str, name: str, script: str, ports: Mapping[int, int], settings: Mapping[str, str]) -> None:
+def _published_host() -> str:
+    """Return the address on which ports of containers are published."""
+    from testcontainers.core.config import testcontainers_config
+
+    override = testcontainers_config.tc_host_override
+    if not override:
+        return "127.0.0.1"
+    try:
+        return socket.gethostbyname(override)
+    except OSError as error:
+        raise NoBrokerError(f"TESTCONTAINERS_HOST_OVERRIDE is {override!r}: {error}") from None
+
+
+def _start(
+    image: str, name: str, script: str, ports: Mapping[int, tuple[str, int]], settings: Mapping[str, str]
+) -> None:
     from testcontainers.core.container import DockerContainer
 
     _do_without_ryuk_if_missing()
     container = DockerContainer(image).with_name(name).with_kwargs(**settings)
     container.with_command(["sh", "-c", script])
     # with_bind_ports() would listen on all addresses of the machine.
-    loopback: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", port) for inside, port in ports.items()}
-    container.ports.update(loopback)
+    published: dict[str, Any] = {f"{inside}/tcp": outside for inside, outside in ports.items()}
+    container.ports.update(published)
     try:
         container.start()
     finally:

@@ -226,6 +226,9 @@ def last_lines(text: str, count: int = 20) -> str:
 # -- waiting until a broker serves: the broker itself is asked, with its real user
 
 _PROBE_TIMEOUT_S = 10.0
+#: After so many seconds without a connection, or of refusals, it is asked why.
+_DOUBT_AFTER_S = 10.0
+_ASK_AGAIN_S = 5.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -243,9 +246,9 @@ def free_ports(count: int) -> list[int]:
     raise NoBrokerError(f"no {count} free ports on 127.0.0.1 between 20000 and 32000")
 
 
-def guest_urls(amqp_port: int, management_port: int) -> tuple[str, str]:
+def guest_urls(amqp_port: int, management_port: int, host: str = "127.0.0.1") -> tuple[str, str]:
     """Return the AMQP URI and the management URL of a broker of ours."""
-    return f"amqp://guest:guest@127.0.0.1:{amqp_port}/%2F", f"http://guest:guest@127.0.0.1:{management_port}"
+    return f"amqp://guest:guest@{host}:{amqp_port}/%2F", f"http://guest:guest@{host}:{management_port}"
 
 
 def wait_until_serving(
@@ -256,6 +259,7 @@ def wait_until_serving(
     running: Callable[[], bool],
     log: Callable[[], str],
     tools: tuple[str, ...],
+    why_unreachable: Callable[[], str] = str,
 ) -> str:
     """Wait until the broker's startup is complete and AMQP and the HTTP API accept the user; return its version.
 
@@ -269,8 +273,12 @@ def wait_until_serving(
         running: returns whether the server still runs; the wait ends when it does not.
         log: returns the server's last log lines, for the error.
         tools: the command prefix that reaches the server's CLI tools.
+        why_unreachable: returns why the server cannot be reached although it listens; empty if that is not so.
     """
-    deadline = time.monotonic() + timeout_s
+    begin = time.monotonic()
+    deadline = begin + timeout_s
+    ask_at = begin + _DOUBT_AFTER_S
+    refused_since: float | None = None
     while True:
         try:
             check_management(management_url)
@@ -279,7 +287,19 @@ def wait_until_serving(
         except NoBrokerError as error:
             if not running():
                 raise NoBrokerError(f"the server ended while it started; its log:\n{log()}") from error
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            is_refused = isinstance(error.__cause__, AccessRefusedError)
+            refused_since = (refused_since or now) if is_refused else None
+            if refused_since is not None and now - refused_since > _DOUBT_AFTER_S:
+                raise NoBrokerError(
+                    f"the server refuses the user of {mask(url)}: its configuration or its definitions make other users, and this one is needed "
+                    "for tests; use an image that has it, or start a broker of it yourself and set RABBIT_CHX_TEST_URL"
+                ) from error
+            if isinstance(error.__cause__, UnreachableError) and now > ask_at:
+                if why := why_unreachable():
+                    raise NoBrokerError(why) from error
+                ask_at = time.monotonic() + _ASK_AGAIN_S
+            if now > deadline:
                 raise NoBrokerError(
                     f"the server does not serve after {timeout_s:g} s ({error}); its log:\n{log()}"
                 ) from error

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import shutil
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command_line import ended
 from found_broker import need
 
 from rabbit_chx import Topology
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import InputError
-from rabbit_chx.testing import NoBrokerError, RunningBroker, assert_parity, broker_search, docker_broker
+from rabbit_chx.testing import (
+    NoBrokerError,
+    RunningBroker,
+    assert_parity,
+    broker_search,
+    docker_broker,
+    skip_unless_ci,
+)
 
 if TYPE_CHECKING:
     RunPytest = Callable[..., str]
@@ -204,3 +217,54 @@ def test_an_image_that_is_not_to_be_had_is_named() -> None:
         docker_broker(image=nowhere),
     ):
         pass
+
+
+_IN_DOCKER = "from rabbit_chx.testing import docker_broker\nwith docker_broker('4.3') as broker:\n    print(broker.url)\n"
+
+
+@pytest.mark.docker
+def test_a_container_that_cannot_be_reached_is_an_error_with_the_ways_out() -> None:
+    """A namespace of the network stands for a container that has the Docker socket of its host."""
+    need("docker")
+    if os.geteuid() or shutil.which("unshare") is None:
+        skip_unless_ci("NOT TRIED: a namespace of the network takes root and unshare")
+    done = ended("unshare", "--net", sys.executable, "-c", _IN_DOCKER, timeout_s=140)
+    if "Operation not permitted" in done.stderr:
+        skip_unless_ci(f"NOT TRIED: {done.stderr}")
+    said = done.stderr.splitlines()[-1]
+    assert "the server runs and listens, and its container cannot be reached from here" in said
+    for way in ("--network host", "TESTCONTAINERS_HOST_OVERRIDE", "RABBIT_CHX_TEST_URL"):
+        assert way in said
+
+
+_USERS = '{"users": [{"name": "app", "password": "app", "tags": "administrator"}], "vhosts": [{"name": "/"}], "permissions": []}'
+_IMPORT = "definitions.import_backend = local_filesystem\\ndefinitions.local.path = /etc/rabbitmq/users.json"
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("line", "serves"),
+    [
+        ("ENV RABBITMQ_DEFAULT_USER=app RABBITMQ_DEFAULT_PASS=app", True),
+        (
+            f"RUN echo '{_USERS}' >/etc/rabbitmq/users.json && printf '{_IMPORT}' >/etc/rabbitmq/conf.d/30-users.conf",
+            False,
+        ),
+    ],
+    ids=["by variables", "by definitions"],
+)
+def test_an_image_with_a_user_of_its_own_serves_or_is_an_error_that_says_so(
+    tmp_path: Path, line: str, *, serves: bool
+) -> None:
+    need("docker")
+    (tmp_path / "Dockerfile").write_text(f"FROM rabbitmq:4.3-management\n{line}\n")
+    image = f"rabbit-chx-own-user-{secrets.token_hex(4)}:4.3"
+    assert ended("docker", "build", "--quiet", "--tag", image, str(tmp_path), timeout_s=100).returncode == 0
+    expected: Any = (
+        nullcontext() if serves else pytest.raises(NoBrokerError, match="refuses the user of amqp")
+    )
+    try:
+        with expected, docker_broker(image=image) as broker:
+            assert broker.owned
+    finally:
+        ended("docker", "image", "rm", image, timeout_s=60)
