@@ -11,6 +11,7 @@
     │   ├── EmptyRingError                            the ring has no buckets, so it has no answer
     │   ├── ContradictedError                         observed keys contradict each other, or the bindings
     │   └── NotDeterminedError                        no rule of that release decides it: read the broker
+    │       └── UnknownOrderError                     the order of the ring is not known; carries its members
     ├── BrokerRefusedError                            the broker answered with a refusal
     │   ├── AccessRefusedError                        wrong password, or no permission
     │   ├── NotFoundError                             no such vhost, exchange or queue
@@ -153,6 +154,16 @@ class NotDeterminedError(InputError):
 
     fact: str = ""
     keys_needed: int = 0
+
+
+class UnknownOrderError(NotDeterminedError):
+    """The answer depends on the order in which the members of a ring were bound, and that is not known.
+
+    Attributes:
+        members: ``(destination, binding key)`` of each binding; their order has no meaning.
+    """
+
+    members: tuple[tuple[object, str], ...] = ()
 
 
 class BrokerRefusedError(RabbitChxError):

@@ -16,13 +16,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec
 
 #: The name in JSON of a field whose members become fields of the object itself.
 SPREAD = "**"
 _KEY = "shown"
 _P = ParamSpec("_P")
-_T = TypeVar("_T")
 #: The versions of the formats of documents that lost a field since version 1.
 _VERSIONS = dict.fromkeys(("apply", "arrange", "check", "group", "plan", "repair"), 2) | {
     "compare": 3,
@@ -37,34 +36,6 @@ class Metric(NamedTuple):
     help: str
     of: Callable[[Any], float] = lambda value: value
     only_grows: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """A value that depends on an order which is not known: people see ``likely``, JSON has null, and the guess beside it.
-
-    In an object of JSON the guesses are the object ``likely``, by the names of their fields, unless `Shown.guess` names a place of its own.
-    """
-
-    guess: Any
-
-    def __str__(self) -> str:
-        return likely_text(str(self.guess))
-
-
-def likely_text(text: str) -> str:
-    """Return the text of a guess."""
-    return f"likely {text}"
-
-
-def as_known(value: _T, *, is_known: bool) -> _T:
-    """Return a value for a report, which is `Likely` unless what it depends on is known; its type is that of the value, for its field."""
-    return value if is_known else cast("_T", Likely(value))
-
-
-def likely_or_not(form: Callable[[Any], object], value: object) -> object:
-    """Return the form of a value for people, or that of a guess."""
-    return likely_text(str(form(value.guess))) if isinstance(value, Likely) else form(value)
 
 
 def or_dash(value: object) -> object:
@@ -88,7 +59,6 @@ class Shown:
         json: its name in JSON; empty for that of the field, None to leave it out, `SPREAD` for an object whose members take its place.
         as_json: its form in JSON.
         optional: whether JSON and facts leave it out while it is None or empty.
-        guess: the name in JSON of a guess of it; empty: it is in the object ``likely``.
         sparse: whether a table leaves its column out if no row has a value.
         metric: its metric.
     """
@@ -101,7 +71,6 @@ class Shown:
     json: str | None = ""
     as_json: Callable[[Any], Any] = _same
     optional: bool = False
-    guess: str = ""
     sparse: bool = False
     metric: Metric | None = None
 
@@ -139,13 +108,7 @@ def json_row(columns: Sequence[tuple[str, Shown]], values: Sequence[object]) -> 
         if how.json == SPREAD:
             found |= how.as_json(value)
         elif how.json is not None and not (how.optional and is_empty(value)):
-            name = how.json or name  # noqa: PLW2901
-            if not isinstance(value, Likely):
-                found[name] = how.as_json(value)
-            elif how.guess:
-                found |= {name: None, how.guess: how.as_json(value.guess)}
-            else:
-                found[name] = Likely(how.as_json(value.guess))
+            found[how.json or name] = how.as_json(value)
     return found
 
 
@@ -153,7 +116,7 @@ def to_json(value: Any) -> Any:
     """Return a value in JSON types.
 
     A named tuple becomes an object, a dataclass one of its fields as they are `shown`, or of its own `as_json`. A ring or a plan is in the format of its
-    own `to_json`. A destination is as in the JSON of a ring: text is a queue, null is no destination. Of a guess see `Likely`.
+    own `to_json`. A destination is as in the JSON of a ring: text is a queue, null is no destination.
     """
     if value is None or isinstance(value, str | int | float):
         return value
@@ -166,9 +129,7 @@ def to_json(value: Any) -> Any:
     elif is_dataclass(value):
         value = json_fields(value)
     if isinstance(value, Mapping):
-        likely = {name: inner.guess for name, inner in value.items() if isinstance(inner, Likely)}
-        fields = dict(value) | dict.fromkeys(likely) | ({"likely": likely} if likely else {})
-        return {name: to_json(inner) for name, inner in fields.items()}
+        return {name: to_json(inner) for name, inner in value.items()}
     return list(map(to_json, value)) if isinstance(value, list | tuple) else value
 
 

@@ -21,10 +21,27 @@ def plural(count: int, what: str, many: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else many or f'{what}s'}"
 
 
+class ShareByWeight(float):
+    """A share, 0 to 1, of a ring whose order is not known: by weight. Orders differ by less than 0.05 %, so it has one decimal in percent."""
+
+    def __add__(self, other: float) -> ShareByWeight:
+        """Return the sum, which has one decimal, too."""
+        return ShareByWeight(round(float(self) + other, 3))
+
+    __radd__ = __add__
+
+
 def percent(share: float, decimals: int = 3) -> str:
     """Return a share, 0 to 1, in percent with some decimals; a share above 0 is never shown as 0, but as ``<0.001%``."""
+    if isinstance(share, ShareByWeight):
+        decimals = 1
     text = f"{share:.{decimals}%}"
     return f"<{10**-decimals:.{decimals}f}%" if share > 0 and text == f"{0:.{decimals}%}" else text
+
+
+def share_text(share: float | None) -> str:
+    """Return a share in percent; ``some``, if it depends on an order that is not known."""
+    return "some" if share is None else percent(share)
 
 
 def percent_or_blank(share: float | None) -> str:

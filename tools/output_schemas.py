@@ -40,14 +40,14 @@ _SHAPES = {
     "found": "kind: finding severity exchange: text? destination: place share: number? likely?: number advice",
     "refused": "refused: text",
     "release": "version: text  store: mnesia|khepri  store_known: bool",
-    "origin": "provenance: read|recorded|observed|replayed|assumed  condition: text?  doubt?: text",
+    "origin": "provenance: read|recorded|observed|replayed?  condition: text?  doubt?: text",
     "ring": "release: release  origin  buckets: int  destinations: [place]  slots?: object",
     "modulus": "exchange: text  release: release  origin  destinations: [place]",
     "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
     "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
     "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object  nested?: object",
     "key_map": "format?: text  format_version?: int  release: release  provenance?: text  condition?: text?  doubt?: text  exchange?: text"
-    "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object  likely?: object",
+    "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object",
     "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
     "advice": "message: text  fix: text",
     "refusal": "advice  allow_with: text?",
@@ -64,20 +64,20 @@ _SHAPES = {
     "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
     "  resumes?: text  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
     "  broker?: {cluster: text? release: release vhost: text}",
-    "answer": "key: text  destination: place  likely?: place  slot?: text?  likely_slot?: text?  fault?: text?  likely_fault?: text  needs?: text  hashed_on?: text  term?: text?  phash2?: int?"
+    "answer": "key: text  destination: place  slot?: text?  fault?: text?  needs?: text  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
-    "shown": "exchange: text  vhost: text  determined: bool  likely?: object  cluster?: text?  whole?  destinations?: [place]?  name?: text  client?: text  routing?: text?  partitions?: [text]"
+    "shown": "exchange: text  vhost: text  determined: bool  learn?: text?  cluster?: text?  whole?  destinations?: [place]?  name?: text  client?: text  routing?: text?  partitions?: [text]"
     "  binding_keys?: [text]  arguments: object?  unfollowed?: [text]?  record: object?  rate: number?"
-    "  members: [{destination: place queue: text? weights: [text]? buckets: int? share: number? possible_share?: [number] load: number?"
+    "  members: [{destination: place queue: text? weights: [text]? buckets: int? share: number? load: number?"
     " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
-    "  queues?: [{queue: text? slots: int share: number? possible_share?: [number] load: number? rate: number?"
+    "  queues?: [{queue: text? slots: int share: number? load: number? rate: number?"
     " traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  sample: {source: text messages: int nowhere: int}?"
     "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]?  sharding?: sharding",
     "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
     "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
     "  missing: [text]?  findings: [{kind: problem severity shards: [text] advice}]",
-    "moves": "refused_before: int?  refused_after: int?  messages: matrix?  likely?: object"
+    "moves": "refused_before: int?  refused_after: int?  messages: matrix?"
     "  moves: [{key: text before: outcome after: outcome}]?",
     "upgraded": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
     "  order: kept|lost|none  findings: [{kind: text severity advice}]",
@@ -88,16 +88,16 @@ FORMATS = {
     "apply": "state: applied|unchanged|refused|partly  applied",
     "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?",
     "check": "determined?: bool  findings: [{vhost?: text file?: text found}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]  consumers_not_checked?: text?",
-    "compare": "source  determined: bool  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number? possible_share?: [number] likely?: object}]"
+    "  rings?: [{vhost?: text exchange: text determined: bool learn?: text? origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]  consumers_not_checked?: text?",
+    "compare": "source  determined: bool  learn?: text  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number?}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
-    " heaviest: [{key: text messages: int destination: place likely?: object}] likely?: object}?"
-    "  change: {source shares: matrix? less: {arranged: number? slots: number?}? moves}?",
+    " heaviest: [{key: text messages: int destination: place}]}?"
+    "  change: {source moved: number? shares: matrix? less: {arranged: number? slots: number?}? moves}?",
     "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
     " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]?"
     "  parked: int?  ignored_entries: int?  findings: [{found}]  consumers_not_checked: text?",
-    "keys": "source  destination: place  determined: bool  keys: [text]?  likely?: object",
+    "keys": "source  destination: place  determined: bool  learn?: text  keys: [text]?",
     "plan": "plan",
     "records": "vhost: text"
     "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
@@ -105,7 +105,7 @@ FORMATS = {
     "repairs": "repairs: [repaired]",
     "rings": "determined: bool  exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]}]"
     "  modulus?: [{vhost: text exchange: text members: int bindings: int findings: [finding]}]",
-    "route": "source  determined: bool  answers: [answer]",
+    "route": "source  determined: bool  learn?: text  answers: [answer]",
     "show": "shown?  exchanges?: object",
     "stream-group": "group: text  vhost: text  ignored_entries: int"
     "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
@@ -115,7 +115,7 @@ FORMATS = {
     "upgrade": "source: text  release: release  to_release: release  exchanges: [upgraded]",
     "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
     "  findings: [{kind: finding severity destination: place share: number? advice}]  compared: int  mismatches: int?"
-    "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]?  likely?: object"
+    "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]?"
     "  examples: [{key: text predicted: outcome found: place}]",
 }
 #: The meaning of fields whose name does not say it, wherever they are.
@@ -132,9 +132,9 @@ _SAYS = {
     "keys": "In reports of slots, the share of all keys.",
     "lag_rows": "The offsets after the stored one.",
     "lag_s": "The age of the oldest offset after the stored one, in seconds.",
+    "learn": "The command that learns the order which is not known; null if no command does.",
     "least": "The minimum for this change.",
     "left": "The kinds of findings afterwards.",
-    "likely": "The guess of what is null since it is not determined; of several fields by their names.",
     "load": "The share of the messages of the sample.",
     "missing": "Shards of the policy that do not exist.",
     "more_cells": "The number of smaller cells that are left out.",
@@ -149,7 +149,6 @@ _SAYS = {
     "pinned": "The exchanges whose members now list their slots.",
     "planned": "The number of changes of the plan.",
     "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
-    "possible_share": "The least and the greatest share, in any order of the listed bindings, if their order is not known: buckets without a binding, and bindings without a bucket, change it.",
     "provenance": "The source of the ring.",
     "condition": "What must be true for a recorded ring to be that of the broker; null for other sources.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",

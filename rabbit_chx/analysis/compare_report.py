@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_map
@@ -13,8 +12,6 @@ from rabbit_chx.analysis.report_parts import (
     moved_keys,
     source_as_json,
     source_fact,
-    span_as_json,
-    span_text,
 )
 from rabbit_chx.analysis.simulation import (
     MOST_DISTINCT,
@@ -22,15 +19,13 @@ from rabbit_chx.analysis.simulation import (
     PlaceShare,
     SampleCounts,
     Simulation,
-    possible_shares,
     simulate,
 )
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.grouping import grouped
 from rabbit_chx.rendering.document import Data, Document, Facts, Part, Section, Table
-from rabbit_chx.result_fields import Shown, as_known, likely_text
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import percent, percent_or_blank, plural
 
 _SHOWN = 10
 
@@ -46,36 +41,33 @@ def compare_report(
     least: tuple[float | None, float | None] | None = None,
     rules: Sequence[str] = (),
     headings: tuple[str, str] = ("", ""),
+    learn: str = "",
 ) -> Document:
     """Return the shares of a ring and its sample; of two rings what moves. Programs get all of it.
 
     Args:
         simulation: the shares, the sample and the change.
-        is_determined: False if one of the rings, or the hashed value, is a guess.
+        is_determined: False if an order on which an answer depends, or the hashed value, is not known.
         least: the smallest share of keys that the change can move in another order, and with slots; None if it is not known.
         rules: the rules by which the releases hash the first key that moves, if they differ.
         headings: the ring with the change, and the broker.
+        learn: the command that learns the order of the ring, if that is not known.
     """
     ring, sample, change = simulation.ring, simulation.sample, simulation.change
     columns = {
         "destination": Shown("destination", place_text),
         "buckets": Shown(f"{ring.hashing.part}s", number=True),
-        "share": Shown("share", percent, number=True),
-        "ideal": Shown("ideal", percent, number=True),
-        "shown": Shown("skew", number=True, json=None),
+        "share": Shown("share", percent_or_blank, number=True),
+        "ideal": Shown("ideal", percent_or_blank, number=True, sparse=True),
+        "shown": Shown("skew", number=True, json=None, sparse=True),
         "skew": Shown(),
-        "possible_share": Shown(
-            "likely range", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
-        ),
     }
-    rows = list(_share_rows(simulation, is_determined=is_determined))
-    # A change that leaves the buckets as they are, and what is hashed, moves nothing in any order.
-    is_moved = change is None or change.shares is None or change.shares.moved > 0
-    is_known = is_determined or not is_moved
+    rows = list(_share_rows(simulation))
     facts = [source_fact(ring)]
     if change is not None:
-        facts = list(_change_facts(simulation, change, least, rules, is_known=is_known))
-    fields = {"determined": is_determined, **dict.fromkeys(("shares", "sample", "change"))}
+        facts = list(_change_facts(simulation, change, least, rules))
+    fields = {"determined": is_determined, **({"learn": learn} if learn else {})}
+    fields |= dict.fromkeys(("shares", "sample", "change"))
     parts: list[Part] = [
         Data({**source_as_json(ring), **fields}),
         Facts(facts),
@@ -84,22 +76,20 @@ def compare_report(
         ),
     ]
     if sample is not None:
-        counted = _sample_parts(simulation, sample, is_shown=change is None, is_known=is_determined)
+        counted = _sample_parts(simulation, sample, is_shown=change is None)
         parts.append(Section("", list(counted), key="sample"))
     if change is not None:
-        parts.append(Section("", list(_change_parts(change, least, is_known=is_known)), key="change"))
-    moved = (
-        f": {percent(change.shares.moved, 1)} of the keys move"
-        if is_known and change and change.shares
-        else ""
-    )
+        parts.append(Section("", list(_change_parts(change, least)), key="change"))
+    share = None if change is None else change.moved
+    moved = "" if share is None else f": {percent(share, 1)} of the keys move"
     return Document("compare", parts, title=headings[0] + moved, about=headings[1])
 
 
 def simulation_report(simulation: Simulation) -> Document:
     """Return the report of a simulation, for a notebook."""
-    maps = [simulation.ring, *([simulation.change.ring] if simulation.change else [])]
-    return compare_report(simulation, is_determined=not any(key_map.ground.is_assumed for key_map in maps))
+    change = simulation.change
+    is_determined = simulation.ring.is_determined if change is None else change.moved is not None
+    return compare_report(simulation, is_determined=is_determined)
 
 
 def map_report(key_map: KeyMap) -> Document:
@@ -107,24 +97,13 @@ def map_report(key_map: KeyMap) -> Document:
     return simulation_report(simulate(key_map))
 
 
-def _share_rows(simulation: Simulation, *, is_determined: bool) -> Iterator[tuple[object, ...]]:
-    """Yield the shares. Of a ring whose order is a guess each is likely, since its bindings show neither ghosts nor silent ones."""
-    ring = simulation.ring
-    is_guess = not is_determined and ring.hashing.has_order and ring.ground.is_assumed
-    possible = (
-        possible_shares(ring, grouped(ring.bindings or ())) if is_guess and not ring.is_nested else None
-    )
-    known = partial(as_known, is_known=not is_guess)
+def _share_rows(simulation: Simulation) -> Iterator[tuple[object, ...]]:
+    """Yield the shares. Those by weight, of a ring whose order is not known, have no skew."""
     for part in simulation.places:
-        yield (
-            part.place,
-            known(part.buckets),
-            known(part.share),
-            known(part.ideal),
-            known(_skew_text(part)),
-            known(part.skew),
-            possible(part.buckets) if possible else None,
-        )
+        if simulation.ring.is_determined or not simulation.ring.hashing.has_order:
+            yield part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew
+        else:
+            yield part.place, None if part.share is None else part.buckets, part.share, None, None, None
 
 
 def _change_facts(
@@ -132,39 +111,44 @@ def _change_facts(
     change: Change,
     least: tuple[float | None, float | None] | None,
     rules: Sequence[str],
-    *,
-    is_known: bool,
 ) -> Iterator[tuple[str, str]]:
-    likely = "" if is_known else likely_text("")
     yield "before", source_fact(simulation.ring)[1]
     yield "after", source_fact(change.ring)[1]
-    if shares := change.shares:
+    shares = change.shares
+    if shares is not None:
         is_one_release = simulation.ring.release == change.ring.release
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
-        is_least = shares.moved and is_one_release and is_known
+        is_least = shares.moved and is_one_release
         fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
+        yield "moved", f"{percent(shares.moved)} of all keys (exact){fewest}"
+    elif change.appended is not None:
+        parts = ", ".join(
+            f"{percent(share)} to {place_text(place)}" for place, share in change.appended.items()
+        )
         yield (
             "moved",
-            f"{likely}{percent(shares.moved)} of all keys{'' if likely else ' (exact)'}{fewest}",
+            f"{percent(change.moved or 0.0)} of all keys (exact, in every order), from all others alike: {parts}",
         )
+    elif not (simulation.ring.is_determined and change.ring.is_determined):
+        yield "moved", "not determined"
     if simulation.sample and change.messages:
         messages = simulation.sample.messages
         moved = int(change.messages.moved) + change.refused_before + change.refused_after
         yield (
             "moved",
-            f"{likely}{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
+            f"{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
         )
-    if is_known and simulation.sample is not None:
+    if simulation.sample is not None:
         yield from heaviest_facts(simulation.sample)
     for when, count in (("before", change.refused_before), ("after", change.refused_after)):
         if count:
             outcomes = (getattr(key, when) for key in change.keys or ())
             reason = next((f": {outcome.reason}" for outcome in outcomes if isinstance(outcome, Refused)), "")
-            yield "refused", f"{likely}{count:,} only {when}{reason}"
+            yield "refused", f"{count:,} only {when}{reason}"
     for when, rule in zip(("before", "after"), rules, strict=False):
         yield "rule", f"{when}, {rule}"
-    if shares and least and is_known:
+    if shares and least:
         yield from smaller_moves(least, shares.moved)
 
 
@@ -189,25 +173,30 @@ def _key_text(value: object) -> str:
     return f"{value!r:.80}" if isinstance(value, str | bytes) else f"{value!s:.80}"
 
 
-def _change_parts(
-    change: Change, least: tuple[float | None, float | None] | None, *, is_known: bool
-) -> Iterator[Part]:
+def _change_parts(change: Change, least: tuple[float | None, float | None] | None) -> Iterator[Part]:
     """Yield the movement: for people that of the sample if it moves, else the exact one."""
-    known = partial(as_known, is_known=is_known)
     is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
     less = least and dict(zip(("arranged", "slots"), least, strict=True))
     counts = {"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after}
-    fields = {"shares": None, **{name: known(value) for name, value in counts.items()}}
-    yield Data({**source_as_json(change.ring), **fields, "messages": None, "moves": None})
+    yield Data(
+        {
+            **source_as_json(change.ring),
+            "moved": change.moved,
+            "shares": None,
+            **counts,
+            "messages": None,
+            "moves": None,
+        }
+    )
     if change.shares is not None:
         is_shown = not is_sampled and change.shares.moved > 0
-        yield matrix_table(change.shares, percent, key="shares", is_guess=not is_known).for_people(is_shown)
+        yield matrix_table(change.shares, percent, key="shares").for_people(is_shown)
     if change.messages is not None:
         of = "the messages of the sample"
-        matrix = matrix_table(change.messages, int, key="messages", of=of, is_guess=not is_known)
+        matrix = matrix_table(change.messages, int, key="messages", of=of)
         yield matrix.for_people(is_sampled and change.keys)
     if change.keys is not None:
-        yield from moved_keys(change.keys, _SHOWN, is_known=is_known)
+        yield from moved_keys(change.keys, _SHOWN)
 
 
 def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
@@ -222,11 +211,9 @@ def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple
         yield "or only", "; ".join(ways)
 
 
-def _sample_parts(
-    simulation: Simulation, sample: SampleCounts, *, is_shown: bool, is_known: bool
-) -> Iterator[Part]:
+def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:
     """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
-    shares = {part.place: part.share for part in simulation.places}
+    shares = {part.place: part.share or 0.0 for part in simulation.places}
     keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
     bounded = sample.keys is None
     counted = ("messages", "keys", "refused", "refusal")
@@ -250,8 +237,7 @@ def _sample_parts(
         )
         for place, count in sample.messages_of.items()
     ]
-    table = Table.of(columns, rows, key="destinations")
-    yield (table if is_known else table.as_guess(1)).for_people(is_shown)
+    yield Table.of(columns, rows, key="destinations").for_people(is_shown)
     if is_shown:
         distinct = f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
         distinct = distinct if sample.keys is None else plural(sample.keys, "distinct key")
@@ -264,9 +250,6 @@ def _sample_parts(
         "share": Shown("of all", percent, number=True, json=None),
         "destination": Shown("destination", place_text),
     }
-    heavy = [
-        (key.value, key.messages, key.messages / sample.messages, as_known(key.place, is_known=is_known))
-        for key in sample.heaviest
-    ]
+    heavy = [(key.value, key.messages, key.messages / sample.messages, key.place) for key in sample.heaviest]
     is_telling = is_shown and (sample.keys is None or sample.keys < sample.messages)
     yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)

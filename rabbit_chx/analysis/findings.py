@@ -11,7 +11,7 @@ from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import ShareByWeight, percent, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,7 @@ class Finding:
         line: of a mistake in a file the number of the line, counted from 1; None if it is not known.
         exchange: the exchange concerned; None for none.
         destination: the queue or exchange whose bucket, binding or declaration is concerned; None for none.
-        share: the exact share of the exchange's keys that it concerns; None if it does not concern keys, or the share is not known.
-        likely: a guess of the share, if it depends on an order that is not known.
+        share: the exact share of the exchange's keys that it concerns, by weight where the order is not known; None if it does not concern keys, or the share is not determined.
         names: the names of several queues or shards, or the key, where there is no single destination.
         override: the argument of `Broker.apply` that permits the refused action, such as ``allow_moved=0.2``; None for none.
     """
@@ -41,7 +40,6 @@ class Finding:
     exchange: str | None = None
     destination: Place = None
     share: float | None = None
-    likely: float | None = None
     names: tuple[str, ...] = ()
     override: Argument | None = None
 
@@ -80,7 +78,7 @@ def ring_findings(
         alternate: the exchange's alternate exchange, which gets messages without a destination.
     """
     weights = grouped((place, weight_of(place, key)) for place, key in bindings or ())
-    shares = ring.shares()
+    shares = ring.shares() if ring.has_shares else {}
     findings = list(_holes(ring, shares.get(None, 0.0), sum(map(len, weights.values())), alternate))
     if bindings is None:
         return findings
@@ -93,8 +91,8 @@ def ring_findings(
             )
             findings.append(Finding("ghost-bucket", message, destination=place, share=shares[place]))
     for destination, bound in weights.items():
-        share, is_known = shares.get(destination, 0.0), not ring.ground.is_assumed
-        findings += _of_destination(destination, bound, buckets[destination], share, is_known=is_known)
+        share = shares.get(destination, 0.0 if ring.is_determined else None)
+        findings += _of_destination(destination, bound, buckets[destination], share)
     return findings
 
 
@@ -114,20 +112,21 @@ def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -
 
 
 def _of_destination(
-    destination: Destination, bound: Sequence[int], buckets: int, share: float, *, is_known: bool
+    destination: Destination, bound: Sequence[int], buckets: int, share: float | None
 ) -> Iterator[Finding]:
     weights = " and ".join(f"{weight:,}" for weight in bound)
     if not buckets:
         message = f"{destination!s} is bound with weight {weights} and has no bucket: no message reaches it"
         yield Finding("silent-binding", message, destination=destination, share=0.0)
-    elif not share:
+    elif share == 0.0:
         message = (
             f"{destination!s} is bound and has {plural(buckets, 'bucket')}, but after those that the broker counts: "
             "no message reaches it"
         )
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:
-        has, them = (f", and has {plural(buckets, 'bucket')}", "them") if is_known else ("", "its buckets")
+        is_counted = share is not None and not isinstance(share, ShareByWeight)
+        has, them = (f", and has {plural(buckets, 'bucket')}", "them") if is_counted else ("", "its buckets")
         message = f"{destination!s} is bound {len(bound)} times (weights {weights}){has}: to unbind any of these removes all of {them}"
         yield Finding("second-binding", message, destination=destination, share=share)
     elif buckets not in (0, bound[0]):

@@ -20,21 +20,21 @@ _MOST_PLACES, _MOST_MOVES = 40, 40
 
 
 def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:
-    """Return the buckets in the order of the ring, and the shares, the most traffic or the largest first; nothing of a guess.
+    """Return the buckets in the order of the ring, and the shares, the most traffic or the largest first; nothing of a ring whose order is not known.
 
     Args:
         key_map: the ring, its slots, or another map.
         real: the share of the traffic of each queue, 0 to 1; None if it is not known.
     """
-    if key_map.ground.is_assumed:
+    if not key_map.is_determined:
         return ()
     places = [key_map.queue_of(place) for place in key_map.beneath.buckets]
     shares = simulate(key_map).places
-    notes = {_name(part.place): f"{percent(part.share)} of all keys" for part in shares}
+    notes = {_name(part.place): f"{percent(part.share or 0.0)} of all keys" for part in shares}
     traffic = {part.place: None if real is None else real.get(_name(part.place), 0.0) for part in shares}
     bars = [
-        Bar(_name(part.place), part.share, part.ideal, traffic[part.place])
-        for part in sorted(shares, key=lambda part: (-(traffic[part.place] or 0.0), -part.share))
+        Bar(_name(part.place), part.share or 0.0, part.ideal, traffic[part.place])
+        for part in sorted(shares, key=lambda part: (-(traffic[part.place] or 0.0), -(part.share or 0.0)))
     ]
     strip = Strip(
         f"{plural(len(places), key_map.hashing.part)} in order", [_name(place) for place in places], notes

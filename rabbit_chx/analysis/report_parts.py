@@ -9,11 +9,11 @@ from typing import Any
 from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotLoad
-from rabbit_chx.analysis.wording import place_text, rounded
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering.document import Data, Document, Line, Part, Table
 from rabbit_chx.rendering.table import TableColumn
-from rabbit_chx.result_fields import Shown, as_known, to_json
+from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
@@ -81,23 +81,17 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 
 
 def map_as_json(key_map: KeyMap) -> dict[str, Any]:
-    """Return all of a key map for a report; what depends on its order is a guess if that is not known."""
+    """Return all of a key map for a report."""
     found: dict[str, Any] = to_json(key_map)
-    name = key_map.hashing.json_buckets
     if key_map.is_nested:
         others = {"behind": key_map.behind.values(), "sources": key_map.sources}
         found["nested"] |= {part: [map_as_json(each) for each in maps] for part, maps in others.items()}
-    return found | {name: as_known(found[name], is_known=not (key_map.ground.is_assumed and found[name]))}
+    return found
 
 
 def span_text(shares: tuple[float, float] | None) -> str:
     """Return the least and the greatest share as text, once if they are shown alike."""
     return "" if shares is None else " to ".join(dict.fromkeys(map(percent, shares)))
-
-
-def span_as_json(shares: tuple[float, float] | None) -> list[float | None] | None:
-    """Return the least and the greatest share for JSON."""
-    return None if shares is None else [rounded(share) for share in shares]
 
 
 def matrix_table(
@@ -107,11 +101,10 @@ def matrix_table(
     most_moves: int = _MOST_MOVES,
     key: str | None = None,
     of: str = "all keys",
-    is_guess: bool = False,
 ) -> Table:
     """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first.
 
-    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something. See `Table.as_guess`.
+    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something.
     """
     moves = replace(
         _moves_table(matrix, shown, most_moves),
@@ -120,7 +113,7 @@ def matrix_table(
         pictures=lambda: [draw_movement(matrix, of)],
     )
     if len(matrix.after) > _MOST_COLUMNS:
-        return moves.as_guess(2) if is_guess else moves
+        return moves
     before, after = matrix.before_totals(), matrix.after_totals()
     rows = [
         [
@@ -135,8 +128,7 @@ def matrix_table(
         *map(TableColumn, (*map(place_text, after), "all")),
     ]
     total = ["", *map(shown, after.values()), shown(sum(after.values()))]
-    whole = replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
-    return whole.as_guess(1) if is_guess else whole
+    return replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
 
 
 def matrix_report(matrix: Flows) -> Document:
@@ -156,24 +148,19 @@ def _moves_table(matrix: Flows, shown: Callable[[Any], object], most: int) -> Ta
     return Table([*names, TableColumn("moves")], rows)
 
 
-def moved_keys(
-    moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int, *, is_known: bool
-) -> Iterator[Part]:
-    """Yield the first keys that move, and the number of the others; in JSON all of them are ``moves``. They are guesses unless `is_known`."""
+def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Part]:
+    """Yield the first keys that move, and the number of the others; in JSON all of them are ``moves``."""
     columns = {
         "key": Shown("key"),
         "before": Shown("before", outcome_text),
         "after": Shown("after", outcome_text),
     }
 
-    def table(most: int | None) -> Table:
-        made = Table.of(columns, moves, key="moves", most=most)
-        return made if is_known else made.as_guess(1)
-
+    whole = Table.of(columns, moves, key="moves")
     if len(moves) <= shown:
-        yield table(None).for_people(moves)
+        yield whole.for_people(moves)
     else:
-        yield replace(table(shown), whole=table(None))
+        yield replace(Table.of(columns, moves, key="moves", most=shown), whole=whole)
         yield Line(f"and {plural(len(moves) - shown, 'more key')}", of_rest=True)
 
 

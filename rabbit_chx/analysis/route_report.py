@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.fixes import joined
 from rabbit_chx.rendering.document import Batch, Data, Document, Facts, Line, Table
-from rabbit_chx.result_fields import SPREAD, as_known, json_fields, likely_or_not, shown
+from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -30,21 +30,21 @@ class Answer:
 
     Attributes:
         key: the key as given.
-        place: the destination; None if the message is unroutable. Place, slot and fault are guesses if the ring or the hashed value is one.
+        place: the destination; None if the message is unroutable, or if the destination is not determined.
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
         fault: why an exchange of the ring does not pass the message to exactly one queue; else None.
         needs: the value, beside the key, by which an exchange behind the ring routes on, so that no queue is known; else None.
         explanation: the steps of the routing; None without ``--explain``.
+        is_known: False if the destination is not determined, because the order of the ring or the hashed value is not known.
     """
 
     key: str
-    place: Place = field(metadata=shown(json="destination", guess="likely"))
-    slot: str | None = field(
-        default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None, guess="likely_slot")
-    )
-    fault: str | None = field(default=None, metadata=shown(optional=True, guess="likely_fault"))
+    place: Place = field(metadata=shown(json="destination"))
+    slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
+    fault: str | None = field(default=None, metadata=shown(optional=True))
     needs: str | None = field(default=None, metadata=shown(optional=True))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
+    is_known: bool = field(default=True, metadata=shown(json=None))
 
     @classmethod
     def of(
@@ -67,16 +67,17 @@ class Answer:
             end, needs = None, f"the {hop.hashed_on}, which {end} hashes"
         return cls(key, end, slot, fault, needs, explanation)
 
-    def as_guess(self) -> Answer:
-        """Return the answer of a ring that is a guess, or for a value that is one."""
-        slot, fault = (text and as_known(text, is_known=False) for text in (self.slot, self.fault))
-        place = self.place if self.needs else as_known(self.place, is_known=False)
-        return replace(self, place=place, slot=slot, fault=fault)
+    @classmethod
+    def unknown(cls, key: str) -> Answer:
+        """Return the answer for a key whose destination is not determined."""
+        return cls(key, None, is_known=False)
 
     @property
     def destination(self) -> str:
         """The destination for people."""
-        return f"needs {self.needs}" if self.needs else str(likely_or_not(place_text, self.place))
+        if not self.is_known:
+            return "not determined"
+        return f"needs {self.needs}" if self.needs else place_text(self.place)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
@@ -86,24 +87,25 @@ class Answer:
         return [*row, *_facts(self.explanation)] if self.explanation else row
 
 
-def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object], *, is_determined: bool) -> Batch:
-    """Return answers that are shown one by one: all with the same fields. They are guesses unless their ring and value are determined."""
-    answers = answers if is_determined else [answer.as_guess() for answer in answers]
-    is_determined &= not any(answer.needs for answer in answers)
-    shared = {**shared, "determined": is_determined}
+def _are_determined(answers: Sequence[Answer]) -> bool:
+    return all(answer.is_known and not answer.needs for answer in answers)
+
+
+def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:
+    """Return answers that are shown one by one: all with the same fields."""
+    shared = {**shared, "determined": _are_determined(answers)}
     facts = [answer.facts() for answer in answers]
     names = [name for name, _ in facts[0]] if facts else []
     rows = [[value for _, value in row] for row in facts]
     return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
 
 
-def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bool) -> Document:
+def route_report(source: KeyMap, answers: Sequence[Answer], *, learn: str = "") -> Document:
     """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer.
 
-    They are guesses unless their ring and value are determined.
+    `learn` is the command that learns the order of the ring, if that is not known.
     """
-    answers = answers if is_determined else [answer.as_guess() for answer in answers]
-    is_determined &= not any(answer.needs for answer in answers)
+    is_determined = _are_determined(answers)
     slots = any(answer.slot is not None for answer in answers)
     plain = [answer for answer in answers if answer.explanation is None]
     rows = [(answer.key, *([answer.slot or ""] if slots else []), answer.destination) for answer in plain]
@@ -131,7 +133,7 @@ def route_report(source: KeyMap, answers: Sequence[Answer], *, is_determined: bo
         [
             Data(source_as_json(source)),
             table.for_people(rows),
-            Data({"determined": is_determined}),
+            Data({"determined": is_determined, **({"learn": learn} if learn else {})}),
             *explained,
             *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
             Line(joined(": ", source_fact(source))),

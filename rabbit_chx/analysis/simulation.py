@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any, NamedTuple, cast
@@ -16,8 +16,6 @@ from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
-from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
 MOST_DISTINCT = 1_000_000
@@ -31,19 +29,19 @@ class PlaceShare:
     Attributes:
         place: the destination; None for the holes that keys reach.
         buckets: how many buckets it has.
-        share: the exact share of the 2^21 seeds.
+        share: the exact share of the 2^21 seeds; by weight, if the order is not known, and None if it depends on that.
         ideal: its share by the number of its buckets; 0 for holes.
     """
 
     place: Place
     buckets: int
-    share: float
+    share: float | None
     ideal: float
 
     @property
     def skew(self) -> float:
         """The relative difference from the ideal share: 0.01 is one percent too much. 0 for holes."""
-        return self.share / self.ideal - 1 if self.ideal else 0.0
+        return self.share / self.ideal - 1 if self.ideal and self.share is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +104,13 @@ class Change:
 
     Attributes:
         ring: the other map.
-        shares: the exact movement; None if the two releases may hash a header differently.
+        shares: the exact movement; None if the two releases may hash a header differently, or if it depends on an order that is not known.
         messages: the movement of the sample's messages, without those that one of the two refuses; None without a sample.
         refused_before: the number of messages that are refused before and routed after.
         refused_after: the number of messages that are routed before and refused after.
         keys: the distinct keys that move, in the order of the sample, with those that one of the two refuses; None without a sample, and
             if the sample has more than `MOST_DISTINCT` keys.
+        appended: of a ring whose order is not known the exact share of each new member, if that is the same in every order; else None.
     """
 
     ring: KeyMap
@@ -120,6 +119,14 @@ class Change:
     refused_before: int = 0
     refused_after: int = 0
     keys: tuple[MovedKey, ...] | None = None
+    appended: Mapping[Destination, float] | None = None
+
+    @property
+    def moved(self) -> float | None:
+        """The exact share of the keys that move; None if it is not known."""
+        if self.shares is not None:
+            return float(self.shares.moved)
+        return None if self.appended is None else sum(self.appended.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +153,7 @@ def simulate(
     *,
     hashing: Hashing | None = None,
     changed: KeyMap | None = None,
+    is_appended: bool = False,
     heaviest: int = 5,
 ) -> Simulation:
     """Return the exact shares of a ring, the destinations of a sample, and the movement of a change.
@@ -156,13 +164,16 @@ def simulate(
             `SampleBatch` values, which takes bounded memory, however many there are.
         hashing: the hashed part of a message; None for the routing key.
         changed: the same after a change or under another release, if one is asked about.
+        is_appended: True: `changed` is the ring itself with more members, bound last. What they get is the same in every order.
         heaviest: how many of the heaviest keys to name.
 
     Raises:
+        UnknownOrderError: the destinations of a sample depend on an order that is not known.
         InputError: a value of the sample cannot be sent, or `ring` does not map keys.
     """
     check_key_map(ring)
-    ideals, shares = ring.ideals(), ring.shares()
+    ideals = ring.ideals()
+    shares: Mapping[Any, float | None] = ring.shares() if ring.has_shares else dict.fromkeys(ideals)
     places = []
     for place, share in shares.items():
         buckets, ideal = ideals.get(place, (ring.buckets.count(None), 0.0))
@@ -171,8 +182,7 @@ def simulate(
     change = None
     if changed is not None:
         check_comparable(ring, changed)
-        is_alike = hashing.hash_header is None or ring.release == changed.release
-        change = Change(changed, ring.flows(changed) if is_alike else None)
+        change = _exact_change(ring, changed, hashing, is_appended=is_appended)
     if values is None:
         return Simulation(ring, tuple(places), None, change)
 
@@ -182,6 +192,14 @@ def simulate(
         counting.add(batch)
     sample = counting.counts(shares, heaviest)
     return Simulation(ring, tuple(places), sample, change and counting.change(change))
+
+
+def _exact_change(ring: KeyMap, changed: KeyMap, hashing: Hashing, *, is_appended: bool) -> Change:
+    """Return what a change moves, as far as that is the same in every order."""
+    if all(side.is_determined or side.is_sole for side in (ring, changed)):
+        is_alike = hashing.hash_header is None or ring.release == changed.release
+        return Change(changed, ring.flows(changed) if is_alike else None)
+    return Change(changed, None, appended=appended_shares(ring, changed) if is_appended else None)
 
 
 def movement(before: KeyMap, after: KeyMap) -> Flows:
@@ -202,24 +220,36 @@ def movement(before: KeyMap, after: KeyMap) -> Flows:
     return before.flows(after)
 
 
-def possible_shares(
-    ring: KeyMap, keys: Mapping[Destination, Sequence[str]]
-) -> Callable[[int], tuple[float, float] | None]:
-    """Return what returns the least and the greatest share of a number of buckets of an assumed ring, in any order of its bindings.
+def appended_shares(ring: KeyMap, after: KeyMap) -> dict[Destination, float] | None:
+    """Return the exact share of the keys that each new destination gets which is bound behind all others, in whatever order these were bound.
 
-    It returns None if the bindings do not show how many buckets there are: which of two bindings of one destination counts depends on
-    their order.
+    The keys come from all others alike. It returns None if the share depends on the order.
 
     Args:
-        ring: the ring.
-        keys: the binding keys of each destination.
+        ring: the ring; its order need not be known.
+        after: the same ring with more members, bound last.
     """
-    release = ring.release or NEWEST_COMPARED
-    if not release.follows(DUPLICATES_APPEND) and any(len(of_one) > 1 for of_one in keys.values()):
-        return lambda _: None
-    numbered = HashRing.from_buckets([str(number) for number in range(len(ring.buckets))], release)
-    each = sorted(numbered.shares().values())
-    return lambda count: (sum(each[:count]), sum(each[len(each) - count :]))
+    added = {place for place in after.destinations if place not in ring.destinations}
+    count = len(ring.buckets)
+    is_appended = all(place in added for place in after.buckets[count:]) and count + sum(
+        map(after.buckets.count, added)
+    ) == len(after.buckets)
+    if (
+        not is_appended
+        or not ring.has_shares
+        or ring.slots is not None
+        or ring.is_nested
+        or not ring.hashing.has_order
+    ):
+        return None
+    numbered = HashRing.from_buckets([str(number) for number in range(len(after.buckets))], ring.release)
+    shares = numbered.shares()
+    moved: dict[Destination, float] = {}
+    for number in range(count, len(after.buckets)):
+        place = after.buckets[number]
+        if place is not None:
+            moved[place] = moved.get(place, 0.0) + shares[str(number)]
+    return moved
 
 
 class _Counting:
@@ -310,7 +340,7 @@ class _Counting:
             keys=None if self._weights is None else tuple(self._moves),
         )
 
-    def counts(self, shares: Mapping[Any, float], heaviest: int) -> SampleCounts:
+    def counts(self, shares: Iterable[Any], heaviest: int) -> SampleCounts:
         """Return the counts of the sample."""
         hidden = self._ring.queues_behind(self._messages_of)
         shown = dict.fromkeys((place for place in shares if place not in hidden), 0)

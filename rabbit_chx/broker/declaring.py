@@ -146,7 +146,7 @@ def _declare(
             result = replace(result, ring=verify_rings(made, broker).get(exchange.name, result.ring))
         return result
     try:
-        if not result.ring.ground.is_assumed:
+        if result.ring.ground.is_known:
             applied = _apply(made, broker, records=records)
             return replace(
                 result, ring=applied.rings.get(exchange.name, result.ring), unrecorded=applied.unrecorded
@@ -185,7 +185,7 @@ def _ring_after(made: Plan, exchange: str) -> HashRing:
     """Return the ring after a plan. It is assumed if the one before is."""
     before, after = made.rings[exchange].before, made.rings[exchange].ring_after
     assert after is not None  # an exchange of another type would be replaced
-    return replace(after, ground=UNORDERED) if before.ground.is_assumed else after
+    return replace(after, ground=UNORDERED) if not before.ground.is_known else after
 
 
 def _apply(made: Plan, broker: LiveBroker, *, records: bool) -> Applied:
@@ -236,7 +236,7 @@ def _assume_beginning(exchange: ExchangeDefinition, wanted: HashRing, live: Live
         )
     bound = [member.binding for member in (found and found.ring) or ()]
     first = (wanted.bindings or ())[: len(bound)]
-    if ring is None or not ring.ground.is_assumed or Counter(bound) != Counter(first):
+    if ring is None or ring.ground.is_known or Counter(bound) != Counter(first):
         return live
     ring = replace(HashRing.from_bindings(first, wanted.release), ground=AS_LISTED)
     return live.with_rings({exchange.name: ring})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -19,10 +19,8 @@ from rabbit_chx.analysis.report_parts import (
     rate_text,
     ring_text,
     slot_text,
-    span_as_json,
     span_text,
 )
-from rabbit_chx.analysis.simulation import possible_shares
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.recording import record_of
@@ -31,7 +29,7 @@ from rabbit_chx.checking.check_usage import uneven_traffic
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.grouping import grouped
-from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.planning.refusals import know_rings, learn_command
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import (
     find_live_ring,
@@ -42,7 +40,7 @@ from rabbit_chx.records.live_rings import (
 )
 from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown, as_known
+from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.ground import RECORD_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
@@ -77,9 +75,8 @@ def exchange_facts(
     ]
     if ring.is_determined:
         return facts
-    remedy = know_rings({exchange: ring}, means)
-    what = "the member of a key: " if ring.direct.ground.is_assumed else "the shares: "
-    return [*facts, ("not determined", Fix(what, remedy))]
+    what = "the queue of a key: " if not ring.direct.is_determined else "the shares: "
+    return [*facts, ("not determined", Fix(what, know_rings({exchange: ring}, means)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +89,12 @@ class ShownExchange:
         keys: the binding keys of each member; empty over AMQP alone.
         rates: the publish rates of the exchange and its queues, and the queues that do not run.
         record: what is known about the record on the broker; empty over AMQP alone.
-        record_arguments: the record that this ring makes; if it is assumed, when and by whom that of the broker was written, and why it is
+        record_arguments: the record that this ring makes; if its order is not known, when and by whom that of the broker was written, and why it is
             void; None without one.
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
         cluster: the name of the broker's cluster.
-        means: those of the user, if the ring is assumed.
+        means: those of the user, if the order of the ring is not known.
         unfollowed: the exchanges that do not hash, but pass its keys to or from others that hash; None over AMQP alone.
     """
 
@@ -162,7 +159,7 @@ class ShownExchange:
 
     @property
     def is_determined(self) -> bool:
-        """True unless the order of its map is a guess."""
+        """True unless the order of its map is not known."""
         return self.map is None or self.map.is_determined
 
     def parts(self) -> Iterator[Part]:
@@ -197,6 +194,11 @@ class ShownExchange:
                 **{name: value for name, value in of_map.items() if not name.startswith("format")},
                 **({} if release is None else {"release": release}),
                 "determined": self.is_determined,
+                **(
+                    {}
+                    if self.is_determined or self.map is None
+                    else {"learn": learn_command({self.name: self.map}, self.means)}
+                ),
                 "exchange": self.name,
                 "vhost": self.vhost,
                 "cluster": self.cluster,
@@ -229,52 +231,40 @@ class ShownExchange:
         """Yield the members in the order of the ring; those without a bucket are last."""
         if self.map is None:
             return
-        buckets, reached = self.map.beneath.buckets, self.map.members
-        shares = reached.shares()
-        ranges, counts = bucket_ranges(enumerate(buckets)), Counter(buckets)
-        places, possible = dict.fromkeys((*ranges, *(self.keys or ()))), self._possible_shares()
-        for place in places if possible is None else sorted(self.keys or (), key=order_of_place):
-            is_known = possible is None
+        ring, reached = self.map.beneath, self.map.members
+        shares = reached.shares() if reached.has_shares else {}
+        counts = Counter(ring.buckets)
+        is_known = ring.is_determined
+        ranges = bucket_ranges(enumerate(ring.buckets)) if is_known else {}
+        places = dict.fromkeys((*ranges, *(self.keys or ())))
+        for place in places if is_known else sorted(places, key=order_of_place):
             yield (
                 place,
                 None if self.map.slots is None else name_or_none(self.map.queue_of(place)),
                 None if self.keys is None else self.keys.get(place, ()) if place else (),
                 ranges.get(place, "") if is_known else None,
                 counts[place] if is_known else None,
-                as_known(shares.get(place, 0.0), is_known=not reached.ground.is_assumed)
-                if is_known
-                else None,
-                None if possible is None else possible(counts[place]),
+                shares.get(place, 0.0 if reached.is_determined else None),
                 *self._figures(place, (place,)),
             )
 
     def _queues(self, slots: KeyMap) -> Iterator[tuple[object, ...]]:
         """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
-        shares, held = slots.shares(), Counter(map(slots.queue_of, slots.slots or ()))
+        shares = slots.shares() if slots.has_shares else {}
+        held = Counter(map(slots.queue_of, slots.slots or ()))
         named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
-        possible = self._possible_shares()
         for queue in (*named, *([None] if held[None] else [])):
             places = [place for place in slots.beneath.destinations if slots.queue_of(place) == queue]
-            count = sum(place in places for place in slots.beneath.buckets)
-            yield (
-                queue,
-                held[queue],
-                shares.get(queue, 0.0) if possible is None else None,
-                None if possible is None else possible(count),
-                *self._figures(queue, places),
-            )
+            share = shares.get(queue, 0.0 if slots.is_determined else None)
+            yield queue, held[queue], share, *self._figures(queue, places)
 
     def _ends(self, key_map: KeyMap) -> Iterator[tuple[object, ...]]:
         """Yield where keys end behind other exchanges that hash."""
-        for place, share in key_map.shares().items():
-            yield place, None if key_map.ground.is_assumed else share, None, *self._figures(place, None)
-
-    def _possible_shares(self) -> Callable[[int], tuple[float, float] | None] | None:
-        """Return what `possible_shares` does; None if the order is known. Behind other exchanges no share is possible for all keys."""
-        ring = None if self.map is None else self.map.beneath
-        if ring is None or ring.is_determined or not ring.hashing.has_order or self.keys is None:
-            return None
-        return (lambda _: None) if self.map and self.map.is_nested else possible_shares(ring, self.keys)
+        shares: Mapping[Place, float | None] = dict.fromkeys(key_map.destinations)
+        if key_map.has_shares:
+            shares = key_map.shares()
+        for place, share in shares.items():
+            yield place, share, *self._figures(place, None)
 
     @property
     def traffic(self) -> dict[str, float]:
@@ -418,9 +408,6 @@ def _record_text(live: LiveExchange) -> str:
 
 _SHARED = {
     "share": Shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True),
-    "possible_share": Shown(
-        "likely range", span_text, number=True, as_json=span_as_json, sparse=True, optional=True
-    ),
     "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
     "rate": Shown("messages/s", rate_text, number=True, sparse=True),
     "traffic": Shown(
@@ -552,7 +539,7 @@ def list_moduli(
             share = f", each with 1/{len(bound)} of the keys" if bound else ""
             if reached.sources:
                 share = ""
-            if reached.sources and not reached.ground.is_assumed:
+            if reached.sources and reached.is_determined:
                 # It has too many bindings, or is of a release without an order.
                 with suppress(InputError, NotDeterminedError):
                     shares = reached.shares().values()

@@ -32,9 +32,12 @@ from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError, RabbitChxError
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
+from rabbit_chx.planning.refusals import know_rings
+from rabbit_chx.records.evidence import Means
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
+from rabbit_chx.routing.key_map import unknown_order
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
@@ -279,7 +282,7 @@ class Broker:
         )
 
     def ring(self, exchange: str) -> HashRing:
-        """Return the ring of an exchange: read by the ring source, or recorded, else assumed from the management API's bindings.
+        """Return the ring of an exchange: read by the ring source, or recorded.
 
         Args:
             exchange: the exchange's name.
@@ -289,6 +292,7 @@ class Broker:
             ManagementNeededError: neither a ring source nor a management URL is set.
             NotFoundError: the exchange does not exist.
             MismatchError: the exchange is of another type.
+            UnknownOrderError: the order of the ring is not known; the error has the members.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
@@ -299,7 +303,10 @@ class Broker:
                 "'kubectl exec POD --', or '' for a broker on this machine; or a management_url, for its record or its bindings",
                 exchange=exchange,
             )
-        return read_ring(live, exchange, self.release)
+        ring = read_ring(live, exchange, self.release)
+        if not ring.is_determined:
+            raise unknown_order(ring, exchange, know_rings({exchange: ring}, Means()))
+        return ring
 
     def inspect(self, exchange: str) -> LiveExchange:
         """Return an exchange whose parts are read on first use, also after this broker is closed.
@@ -381,7 +388,7 @@ class Broker:
     def slots(self, exchange: str) -> SlotTable:
         """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
 
-        The ring is read by the ring source, else assumed from the bindings. A slot that is not bound to a queue has no owner in the table.
+        The ring is read by the ring source, or recorded; else its order is not known, and the table answers what does not depend on it. A slot that is not bound to a queue has no owner in the table.
         Exchanges of the ring that are not slots are its `other_exchanges`.
 
         Args:
@@ -415,7 +422,7 @@ class Broker:
         return LiveExchange(self._live, exchange, self.release).publish_rates()
 
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
-        """Return a mirror of an exchange's routing, with its arguments and its ring.
+        """Return a mirror of an exchange's routing, with its arguments and its ring. Without a known order, `route` raises an UnknownOrderError.
 
         Args:
             name: the exchange's name.
@@ -453,7 +460,7 @@ class Broker:
     def topology(self) -> LiveTopology:
         """Return the topology of the vhost: exchanges, queues, bindings, policies and rings. Read-only.
 
-        Rings are read by the ring source, or recorded, else assumed from the bindings. The members of each ring are in its order.
+        Rings are read by the ring source, or recorded; else their order is not known. The members of each ring are in its order.
 
         Raises:
             InputError: the broker is not open.
@@ -597,7 +604,7 @@ class Broker:
             rings: the rings by their exchanges, as `topology` or `HashRing.from_observations` returned them.
 
         Raises:
-            InputError: the broker is not open, or a ring is assumed.
+            InputError: the broker is not open, or the order of a ring is not known.
             PlanOutdatedError: a ring has changed, or a plan is still being applied after 30 seconds.
             ManagementNeededError: the management URL is not set.
             AccessRefusedError: the user may not declare exchanges ``rabbit-chx.*`` or the queue ``rabbit-chx.mark``, or not publish to it.

@@ -64,7 +64,7 @@ from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK, TRACE)
-_CHANGES = Ground("assumed", "an apply changes its record at this moment")
+_CHANGES = Ground(None, "an apply changes its record at this moment")
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
@@ -99,7 +99,7 @@ _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?"
 def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveTopology:
     """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and the number of parked messages.
 
-    Rings are read by the ring source, or recorded. Without one they are assumed from the bindings as listed.
+    Rings are read by the ring source, or recorded. Otherwise their order is not known.
 
     Args:
         broker: the broker.
@@ -310,7 +310,7 @@ def _evidence_in(exchanges: Sequence[Mapping[str, Any]]) -> Evidence:
 
 
 def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, HashRing]:
-    """Return the rings that records on the broker or in a file prove; the others remain assumed, with the reason."""
+    """Return the rings that records on the broker or in a file prove; the order of others is not known, with the reason."""
 
     @cache
     def read_again() -> Evidence:
@@ -332,7 +332,7 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
 
 def find_ring(
     exchange: str,
-    assumed: HashRing,
+    unordered: HashRing,
     bound: Sequence[RingMember],
     evidence: Evidence,
     *,
@@ -343,7 +343,7 @@ def find_ring(
 
     Args:
         exchange: the exchange's name.
-        assumed: the ring that its bindings make as listed.
+        unordered: its bindings, in an order that is not known.
         bound: the bindings, as the broker lists them.
         evidence: what the broker keeps, read before the bindings.
         file_record: the record in a file, in the place of that on the broker.
@@ -351,25 +351,25 @@ def find_ring(
     """
     about = evidence.about(exchange)
     if any(about) and about != read_again().about(exchange):
-        return replace(assumed, ground=_CHANGES)
+        return replace(unordered, ground=_CHANGES)
     if evidence.steps_of(exchange) is not None:
         doubt = f"{evidence.pending} has not ended; applying its file again repeats it"
-        return replace(assumed, ground=Ground("assumed", doubt))
+        return replace(unordered, ground=Ground(None, doubt))
     stored = evidence.records.get(exchange)
     found = [
-        ring_by_record(record, assumed, bound, evidence.mark)
+        ring_by_record(record, unordered, bound, evidence.mark)
         for record in (file_record, stored)
         if record is not None
     ]
     if not found:
         name = record_name(exchange)
         fault = evidence.damaged.get(name)
-        ignored = Ground("assumed", f"the record {name} is ignored: {fault}")
-        return replace(assumed, ground=ignored) if fault else assumed
+        ignored = Ground(None, f"the record {name} is ignored: {fault}")
+        return replace(unordered, ground=ignored) if fault else unordered
     if not all(ring.ground.is_certain for ring in found) or found[0].buckets == found[-1].buckets:
         return found[0]
     doubt = f"the record of {file_record and file_record.about} and that on the broker yield different rings"
-    return replace(assumed, ground=Ground("assumed", doubt))
+    return replace(unordered, ground=Ground(None, doubt))
 
 
 def read_mark(

@@ -462,7 +462,7 @@ def _record_after(
     members = {member.binding: member for member in known}
     bindings = change.ring_after.bindings or ()
     made = [members.get(binding, RingMember(*binding)) for binding in bindings]
-    return replace(make_record(name, change.ring_after, made), origin=before.provenance)
+    return replace(make_record(name, change.ring_after, made), origin=before.provenance or "replayed")
 
 
 def why_unrecordable(exchange: str, members: Iterable[RingMember], *topologies: ObjectSet) -> str:

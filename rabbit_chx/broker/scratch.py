@@ -274,7 +274,7 @@ def unwound_by_signals() -> Iterator[None]:
 
 
 _MOST_SHOWN = 20
-_COPIED = "the copy was made from that guess, so this verifies the rules of the broker"
+_COPIED = "the copy has the bindings in the order of their list, so this verifies the rules of the broker"
 _DESTINATIONS = {
     "destination": Shown("destination", place_text),
     "messages": Shown("messages", number=True),
@@ -301,7 +301,7 @@ class ScratchReport:
         heaviest: the most frequent key of the sample and its share of the messages, 0 to 1, which have one destination, whatever the ring; None if no key occurs twice.
         mismatches: the number of messages with another destination.
         by: what else than a copy showed the destinations, in words.
-        means: those of the user, if the ring is assumed.
+        means: those of the user, if the order of the ring is not known.
     """
 
     exchange: str
@@ -407,10 +407,9 @@ class ScratchReport:
         counts = [
             (place, self.found.get(place, 0), self.predicted.get(place, 0))
             for place in dict.fromkeys((*self.ring.buckets, *self.found))
+            if not self.doubt  # each queue of the copy gets what its own order gives
         ]
         destinations = Table.of(_DESTINATIONS, counts, key="destinations")
-        # On a copy of a guess each queue gets what the guess predicts, not what the exchange sends to it.
-        destinations = destinations.as_guess(1) if self.doubt else destinations
         shown = self.differences[:_MOST_SHOWN]
         return Document(
             "verify",
@@ -434,7 +433,7 @@ class ScratchReport:
         if self.heaviest:
             yield "heaviest key", _heaviest_text(*self.heaviest)
         if self.doubt:
-            yield "verified", f"not the ring, which is a guess{'' if self.by else f': {_COPIED}'}"
+            yield "verified", f"not the ring, whose order is unknown{'' if self.by else f': {_COPIED}'}"
         elif compared and not self.by and self.ring.ground.condition:
             trace = verify_by_trace(self.exchange)
             yield (

@@ -322,7 +322,7 @@ def _why_unordered(checked: CheckedExchange) -> str:
         return ""
     if checked.listed is None:
         return why_order_unknown(checked.live, checked.name)
-    if checked.is_assumed:
+    if checked.is_unordered:
         return "the file has no order"
     if checked.listed.ring is None:
         return (
@@ -421,7 +421,7 @@ def _find_dead_ends(
 
 def _unreadable_finding(name: str, wanted: Topology | None) -> Finding:
     """Return the finding of a ring with a member that no client can name. It differs from a file only if the order counts there."""
-    kind = "odd-object" if wanted is not None and wanted.is_assumed(name) else "different"
+    kind = "odd-object" if wanted is not None and wanted.is_unordered(name) else "different"
     message = "the ring has a member that no client can name, so it is not checked"
     return Finding(kind, message, "delete that queue or exchange", exchange=name)
 
@@ -493,11 +493,11 @@ def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[st
 
 
 def _known_ring(live: LiveTopology, name: str) -> HashRing:
-    """Return the ring of a live exchange: an assumed one if its order is not known."""
+    """Return the ring of a live exchange; the order of one that was neither read, recorded nor observed is not known."""
     ring = live.rings[name]
     if ring.ground.is_certain:
         return ring
-    return ring if ring.ground.is_assumed else replace(ring, ground=Ground("assumed", ring.ground.text))
+    return replace(ring, ground=Ground(None, ring.ground.text)) if ring.ground.is_known else ring
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -505,19 +505,16 @@ def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
     for finding in _ring_findings(checked):
         is_of_ring = finding.kind in _OF_ORDER and finding.destination is None and not finding.names
         is_of_ring |= finding.kind in ("ghost-bucket", "hole", "unroutable-share")
-        if is_of_ring and checked.ring.ground.is_assumed:
+        if is_of_ring and not checked.ring.ground.is_known:
             continue
-        if finding.share:
-            message = Fix(finding.message, ", likely (the share is that of an assumed order)")
-            finding = replace(finding, message=message, share=None, likely=finding.share)  # noqa: PLW2901
-        yield finding
+        yield finding if checked.ring.has_shares else replace(finding, share=None)
 
 
 def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> HashRing:
     """Return the ring of a live exchange.
 
     Raises:
-        InputError: it is assumed; `remedy` says what the caller can do.
+        InputError: its order is not known; `remedy` says what the caller can do.
     """
     ring = find_live_ring(live, live.exchange(name), name).ring
     check_certain(name, ring, evidence_of(live).means, remedy)
@@ -544,7 +541,7 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
         yield from passing_findings(exchange, key_map, context)
     queues = {place: share for place, share in key_map.shares().items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
-    yield from usage_findings(name, queues, live, release, is_known=not key_map.ground.is_assumed)
+    yield from usage_findings(name, queues, live, release, is_known=key_map.ground.is_known)
     if exchange is None or not is_sharded(exchange, live):  # the plugin names and binds the shards
         yield from unbound_queue_findings(name, queues, live, context.listed_queues)
     yield from ignored_argument_findings(name, queues, live)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checking.checked_exchange import CheckedExchange
@@ -27,7 +26,7 @@ from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.slots.owners import number_slots
-from rabbit_chx.words import listed, percent
+from rabbit_chx.words import ShareByWeight, listed, percent
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -65,8 +64,8 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
         return
     message = f"since the record of {record.about} another program {changes}"
     share, means = None, evidence.means
-    if checked.ring.ground.is_assumed:
-        kept = Fix("learn the order of the ring: ", know_rings({checked.name: checked.ring}, means))
+    if not checked.ring.is_determined:
+        kept = Fix(know_rings({checked.name: checked.ring}, means))
     else:
         share = record.ring.share_moved(checked.ring)
         message += f": {percent(share)} of all keys moved"
@@ -88,13 +87,13 @@ def absent_member_findings(checked: CheckedExchange) -> Iterator[Finding]:
     elif record is not None:
         members, source = record.members, f"the record of {record.about}"
     for queue in unlisted_queues(members, checked.bound, mark):
-        share = make_ring(members, checked.ring.release).shares().get(queue, 0.0)
+        share = ShareByWeight(round(make_ring(members, checked.ring.release).shares().get(queue, 0.0), 3))
         message = (
             f"the broker reports {queue} as down, and lists no bindings of a queue whose node is down, so that nobody knows whether it is still "
             f"bound; {source} gives it {percent(share)} of all keys"
         )
         fix = f"start {listed(sorted(mark.nodes.get(queue, ()))) or 'its node'} again, and then check again"
-        yield replace(checked.finding("down-destination", message, fix, queue), likely=share)
+        yield checked.finding("down-destination", message, fix, queue)
 
 
 def why_order_unknown(live: LiveTopology, name: str) -> str:

@@ -16,6 +16,7 @@ from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import count_kind
+from rabbit_chx.planning.refusals import learn_command
 from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.ground import RECORD_CONDITION
@@ -34,9 +35,8 @@ _DIGITS = re.compile("[0-9]+")
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
-    likely = {} if finding.likely is None else {"likely": finding.likely}
     return finding_as_json(
-        finding, exchange=finding.exchange, destination=finding.destination, share=finding.share, **likely
+        finding, exchange=finding.exchange, destination=finding.destination, share=finding.share
     )
 
 
@@ -89,7 +89,7 @@ class CheckReport:
         """Return the numbers of the checked objects, and the ground of the rings."""
         checks = list(self.ended.values())
         rings = [ring for check in checks for ring in check.rings.values()]
-        grounds = ", ".join(dict.fromkeys(ring.provenance for ring in rings))
+        grounds = ", ".join(dict.fromkeys(ring.provenance or "order unknown" for ring in rings))
         about = f" ({plural(sum(len(ring.buckets) for ring in rings), 'bucket')}, {grounds})" if rings else ""
         ringed = sum(len(check.exchanges) for check in checks)
         others = sum(len(check.without_ring) for check in checks)
@@ -102,8 +102,12 @@ class CheckReport:
     @property
     def count_found(self) -> str:
         """The number of findings, and what was not looked at."""
-        unknown = sum(len(check.not_determined) for check in self.ended.values())
-        without = f", without what depends on the order of {plural(unknown, 'ring')}" if unknown else ""
+        unknown = [name for check in self.ended.values() for name in check.not_determined]
+        without = ""
+        if unknown:
+            whose = "so its keys were" if len(unknown) == 1 else "so their keys were"
+            so_far = " so far"
+            without = f"{so_far}: the bind order of {listed(unknown)} is unknown, {whose} NOT checked"
         if any(check.unfollowed for check in self.ended.values()):
             without += ", without what keys that are not followed would show"
         if why := self.consumers_not_checked:
@@ -184,6 +188,7 @@ class CheckReport:
                 "order_not_checked": check.unordered.get(name),
                 "determined": ring.is_determined,
             }
+            | ({} if ring.is_determined else {"learn": learn_command({name: ring}, check.means)})
             | ({"doubt": ring.ground.doubt} if ring.ground.doubt else {})
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()

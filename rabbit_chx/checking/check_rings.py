@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rabbit_chx.analysis import Finding, ring_findings
@@ -12,13 +12,13 @@ from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.movement import shares_moved_without
 from rabbit_chx.planning.refusals import ALLOW_DELETE
 from rabbit_chx.planning.remedies import apply_fix
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import GHOSTS_SINCE
 from rabbit_chx.topology.objects.objects import ExchangeDefinition
 from rabbit_chx.topology.slots.owners import SlotNames
-from rabbit_chx.words import FEW, listed, percent, plural
+from rabbit_chx.words import FEW, listed, percent, plural, share_text
 
 _MOST_PLACES = 5
 FEDERATION_LINK = "federation-link"
@@ -59,12 +59,16 @@ def passing_findings(
     exchange: ExchangeDefinition, key_map: KeyMap, context: CheckContext
 ) -> Iterator[Finding]:
     """Yield the destinations of a durable exchange that hashes which the broker deletes by itself, and the federation links."""
-    name, shares, links, transient = exchange.name, key_map.shares(), context.links, context.transient
+    name, links, transient = exchange.name, context.links, context.transient
+    shares = key_map.shares() if key_map.has_shares else {}
     places = dict.fromkeys(key_map.destinations) if exchange.durable else ()
     passing = [place for place in places if place in transient and place not in links]
-    for place, share in shares_moved_without(key_map, passing).items():
+    moved: Mapping[Destination, float | None] = dict.fromkeys(passing)
+    if key_map.is_determined or not key_map.hashing.has_order:
+        moved = shares_moved_without(key_map, passing)
+    for place, share in moved.items():
         why, fix = transient[place], f"replace {place!s} by a durable queue"
-        message = f"{place!s} {why}; {percent(share)} of all keys move then"
+        message = f"{place!s} {why}; {share_text(share)} of all keys move then"
         if key_map.hashing.has_order:
             fix += ", in a ring of durable queues"
             if context.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):

@@ -121,9 +121,9 @@ class CheckedExchange:
         return None if self.listed is None else self.context.file
 
     @property
-    def is_assumed(self) -> bool:
-        """True if the order of its ring in the topology is assumed."""
-        return self.context.compared is not None and self.context.compared.wanted.is_assumed(self.name)
+    def is_unordered(self) -> bool:
+        """True if the topology does not have the order of its ring, as a definitions file."""
+        return self.context.compared is not None and self.context.compared.wanted.is_unordered(self.name)
 
     @property
     def external(self) -> bool:
@@ -137,8 +137,8 @@ class CheckedExchange:
 
     @cached_property
     def shares(self) -> dict[Place, float]:
-        """The exact share of the keys at each destination."""
-        return self.ring.shares()
+        """The exact share of the keys at each destination; by weight, if the order is not known, and empty if they depend on that."""
+        return self.ring.shares() if self.ring.has_shares else {}
 
     @cached_property
     def queues(self) -> dict[str, float]:
@@ -195,7 +195,7 @@ class CheckedExchange:
     @cached_property
     def wanted(self) -> tuple[RingMember, ...] | None:
         """The members of the topology; None if it does not have them in an order."""
-        return None if self.listed is None or self.is_assumed else self.listed.ring
+        return None if self.listed is None or self.is_unordered else self.listed.ring
 
     @cached_property
     def repaired(self) -> tuple[RingMember, ...]:

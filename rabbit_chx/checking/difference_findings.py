@@ -31,7 +31,7 @@ from rabbit_chx.topology.objects.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.rules.policies import policy_in_the_way
-from rabbit_chx.words import FEW, listed, percent, plural
+from rabbit_chx.words import FEW, listed, percent, plural, share_text
 
 #: What a difference is about: an object, a binding, or one of an exchange with `queues` or of a slot; a member of a ring, or a slot as one; or a ring, one
 #: that no broker has, or one without any of its slots.
@@ -130,7 +130,7 @@ def ring_findings_of(
 
     `healed` says what the repair follows; empty: the topology.
     """
-    layout, is_assumed = (None, False) if healed else (checked.layout, checked.is_assumed)
+    layout, is_unordered = (None, False) if healed else (checked.layout, checked.is_unordered)
     members = checked.repaired if healed or checked.listed is None else checked.listed.ring or ()
     unlisted = unlisted_queues(members, checked.bound, evidence_of(checked.live).mark)
     for difference in differences:
@@ -148,9 +148,9 @@ def ring_findings_of(
         if kind == "missing" and sort == "member" and not checked.bound:
             words = _NOTHING_BOUND
         source = healed or "the topology"
-        message = words.format(source=source, share=percent(share or 0.0), **facts)
-        # Of slots only the order is repaired: other differences are not in the ring alone. An order that is assumed is not repaired.
-        is_repair = kind == "order" or not (layout or is_assumed)
+        message = words.format(source=source, share=share_text(share), **facts)
+        # Of slots only the order is repaired: other differences are not in the ring alone. The order that a definitions file has is not repaired.
+        is_repair = kind == "order" or not (layout or is_unordered)
         fix = checked.repair_command if is_repair else checked.apply_command
         if unlisted:
             fix = _start_node(unlisted)
@@ -237,7 +237,7 @@ def partition_finding(difference: Difference, context: CheckContext) -> Finding:
     seen, wanted = (
         listed([*map(str, list_partitions(side, name))]) for side in (context.live, context.compared.wanted)
     )
-    share = percent(difference.share or 0.0)
+    share = share_text(difference.share)
     message = f"{name} has the partitions {seen}, and in the topology {wanted}: {share} of all keys go to a different partition"
     fix = apply_fix(context.file, external=not difference.is_ours)
     return finding_about(difference.kind, difference.subject, message, fix, difference.share)

@@ -68,7 +68,7 @@ def arrange(
     done = rearrange(given.text, members, given.variables)
     slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
     rings = [ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted]
-    is_known = not any(ring.before.buckets and ring.before.ground.is_assumed for ring in rings)
+    is_known = not any(ring.before.buckets and not ring.before.ground.is_known for ring in rings)
     for ring in rings:
         _report_moves(ring, better.get(ring.exchange), evidence_of(read.live).means)
     pinned = _report_pinned(slotted, members, done.unwritten)
@@ -133,7 +133,7 @@ def _report_moves(ring: KeyMapPlan, order: RingProposal | None, means: Means) ->
         say(f"{ring.exchange}: in this order {_figures(order)}; as written {_figures(ring)}")
     elif not ring.before.ground.is_certain:
         remedy = know_rings({ring.exchange: ring.before}, means)
-        say(Fix(f"{ring.exchange}: the ring was not read, it is {ring.before.ground}: ", remedy))
+        say(Fix(f"{ring.exchange}: the order of the ring is unknown: ", remedy))
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")
     elif ring.moved or ring.moved_at_worst:

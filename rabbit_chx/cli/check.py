@@ -33,9 +33,8 @@ from rabbit_chx.cli.printed import exchange_named, in_words, names_file
 from rabbit_chx.cli.ring_argument import naming_exchange
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.options import one_of
-from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, know_rings
+from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, how_to_learn
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import how_to_record, read_without_record
 from rabbit_chx.rendering.formats import FORMATS
@@ -248,12 +247,11 @@ def _say_unknown_orders(report: CheckReport) -> bool:
     rings = {name: ended.rings[name] for ended in checks for name in ended.not_determined}
     streams = [name for ended in checks for name, why in ended.unordered.items() if why == UNNUMBERED]
     if rings:
-        what = f"the order of {listed([*rings])} is not known, and what depends on it was not checked: "
         means = Means(
             all(ended.means.can_trace for ended in checks),
             next((ended.means.voids for ended in checks if ended.means.voids), ""),
         )
-        say(Fix(what, know_rings(rings, means)))
+        say(how_to_learn(rings, means))
     if streams:
         say(f"the order of the partitions of {listed(streams)} is not known: {NUMBER_PARTITIONS}")
     return bool(rings or streams)

@@ -29,8 +29,10 @@ from rabbit_chx.cli.ring_options import (
 )
 from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE
 from rabbit_chx.routing import Release
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 
 _HEAVIEST = 5
@@ -85,15 +87,15 @@ def compare(
     With a topology file as RING and only --to-release, the command predicts the effects of an upgrade on each
     hash exchange of the file.
 
-    The exit code is 4 if more keys move than --allow permits, or it is not known how many do, 1 if keys reach no queue, 3 if a ring or the
-    hashed value is assumed. Of a topology file with only --to-release it is 0 or 4.
+    The exit code is 4 if more keys move than --allow permits, or it is not known how many do, 1 if keys reach no queue, 3 if the answer
+    depends on an order or a hashed value that is not known. Of a topology file with only --to-release it is 0 or 4.
     """
     first, other = parse_ring(ring), None if to is None else parse_ring(to)
     of_ring.check(first, *([] if other is None else [other]))
     is_whole = first.is_topology and first.exchange is None
     if is_whole and to_release and not (other or added or removed or keys or hashed.hash_header):
         return _upgrade(first, of_ring, to_release, allow)
-    given = of_ring.read(first, parse_release(of_ring.release))
+    given = of_ring.read(first, parse_release(of_ring.release), warns=False)
     rules = parse_release(to_release)
     sides = [given]
     if other is not None:
@@ -111,7 +113,11 @@ def compare(
     changes = [f"{sign} {text.partition('=')[0]}" for sign, texts in signed.items() for text in texts]
     about = of_ring.broker.live().address if first.is_live else ""
     title = ": ".join(filter(None, (ring, ", ".join(changes))))
-    return _compared(sides, hashed, keys, (title, about), is_change=bool(added or removed), allow=allow)
+    is_appended = bool(added) and not removed and rules is None
+    is_change = bool(added or removed)
+    return _compared(
+        sides, hashed, keys, (title, about), is_change=is_change, is_appended=is_appended, allow=allow
+    )
 
 
 def _compared(
@@ -121,43 +127,55 @@ def _compared(
     headings: tuple[str, str],
     *,
     is_change: bool,
+    is_appended: bool,
     allow: Sequence[float],
 ) -> Outcome:
     """Return the report of one ring or two, with a sample if there is one."""
     from rabbit_chx.planning.proposals import find_least_moved
 
+    is_known = all(side.is_determined for side in sides)
+    keys = keys if is_known else None
     hashing = hashed.of(*sides, keys=keys is not None)
     ring, changed = sides[0].source, sides[-1].source if len(sides) > 1 else None
     if keys is None:
-        simulation = simulate(ring, hashing=hashing, changed=changed)
+        simulation = simulate(ring, hashing=hashing, changed=changed, is_appended=is_appended)
     else:
         hashing = keys.hashing(hashing)
         batches = StreamedSample(keys, hashing, ring)
         with batches.name_errors():
             simulation = simulate(ring, iter(batches), hashing=hashing, changed=changed, heaviest=_HEAVIEST)
     change = simulation.change
-    if change is not None and change.shares is None and keys is None:
+    if change is not None and change.shares is None and keys is None and is_known:
         versions = [side.source.release and side.source.release.version for side in sides]
         raise InputError(
             f"RabbitMQ {versions[0]} and {versions[1]} may hash the header {hashing.hash_header!r} "
             "differently: pass a sample, as --keys FILE or --keys 'user-{1..1000}'"
         )
+    is_determined = is_known or (change is not None and change.moved is not None)
+    for doubt in () if is_determined else dict.fromkeys(filter(None, (side.doubt for side in sides))):
+        say(Fix("not determined: ", doubt))
     report = compare_report(
         simulation,
-        is_determined=all(side.is_determined for side in sides),
-        least=find_least_moved(ring, changed) if is_change else None,
+        is_determined=is_determined,
+        least=find_least_moved(ring, changed) if is_change and is_known else None,
         rules=_rules(ring, change, hashing) if change and change.shares is None else (),
         headings=headings,
+        learn="" if is_determined else next(filter(None, (side.learn for side in sides)), ""),
     )
-    is_lost = any(side.loses(side.source.shares() or (None,)) for side in sides)
-    code = code_of(*sides, is_lost=is_lost)
+    is_lost = any(side.loses(_places(side.source)) for side in sides)
+    code = code_of(*([] if is_determined else sides), is_lost=is_lost)
     if change is None or code == ExitCode.PARTLY:
         return Outcome(report, code)
-    moved = [] if change.shares is None else [change.shares.moved]
+    moved = [] if change.moved is None else [change.moved]
     if change.messages is not None and simulation.sample is not None:
         of_sample = change.messages.moved + change.refused_before + change.refused_after
         moved.append(of_sample / (simulation.sample.messages or 1))
     return Outcome(report, _code_of_limit(moved, allow) or code)
+
+
+def _places(source: KeyMap) -> Iterable[Place]:
+    """Return where keys go; None is among it if some go nowhere."""
+    return (source.shares() if source.has_shares else source.destinations) or (None,)
 
 
 def _code_of_limit(moved: Iterable[float | None], allow: Sequence[float]) -> ExitCode:
@@ -187,7 +205,7 @@ def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: S
         raise InputError(
             f"{file.name} does not contain an exchange of type x-consistent-hash or x-modulus-hash: pass another file"
         )
-    source = f"{file.name}, rings assumed as the bindings are listed" if without_order else file.name
+    source = f"{file.name}, which has no order of rings" if without_order else file.name
     code = _code_of_limit([exchange.moved for exchange in exchanges], allow)
     return Outcome(upgrade_report(source, before, after, exchanges), code)
 

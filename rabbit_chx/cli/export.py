@@ -21,7 +21,6 @@ from rabbit_chx.planning.targets import with_queues, without_exclusive
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.rendering.document import Data, Document, Verbatim
 from rabbit_chx.rendering.progress import sign_of_life
-from rabbit_chx.result_fields import Likely
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
@@ -54,11 +53,11 @@ def export(
     everything that its messages reach: queues, bindings, alternate and dead-letter exchanges, and their
     policies.
 
-    --ring-via reads the true rings. Without it their order is that of the records on the broker, or assumed. stderr reports objects that a file
+    --ring-via reads the true rings. Without it their order is that of the records on the broker, or not known. stderr reports objects that a file
     cannot contain, such as users, queues named by the broker, and what plugins make, such as shards and federation links.
 
     The exit code is 3 if a file cannot express an object, which is left out and named, or if the order of a
-    ring of a definitions file is a guess.
+    ring is not known.
     """
     live = broker.live() if source is None else None
     if live:
@@ -66,11 +65,11 @@ def export(
             topology = opened.topology()
             say_unrecorded_rings(topology)
         topology = without_exclusive(topology)
-        is_guessed, is_partial = False, bool(topology.facts.oddities)
+        has_no_order, is_partial = False, bool(topology.facts.oddities)
     else:
         given = read_topology(str(source), broker.vhost or "/", variables=variables)
         topology = LiveTopology.of_file(given.topology)
-        is_guessed, is_partial = given.is_definitions, bool(given.oddities)
+        has_no_order, is_partial = given.is_definitions, bool(given.oddities)
     if exchanges:
         topology = _select(topology, exchanges, live=live is not None)
     topology = without_plugin_objects(without_shards(topology))
@@ -79,25 +78,25 @@ def export(
     written, faults = _expressible(_collapsed(topology))
     for line in faults:
         say(f"left out, because a topology file cannot express it: {line}")
-    guessed = {
+    unordered = {
         exchange.name: topology.rings[exchange.name]
         for exchange in written.exchanges
         if exchange.name in topology.rings
-        and (is_guessed or topology.rings[exchange.name].ground.is_assumed)
+        and (has_no_order or not topology.rings[exchange.name].ground.is_known)
         and (live or len({member.destination for member in exchange.ring or ()}) > 1)
     }
-    if guessed:
-        about = f"the order of {', '.join(guessed)} is a guess, and a plan of this file would move keys: "
+    if unordered:
+        about = f"the order of {', '.join(unordered)} is unknown, and a plan of this file would move keys: "
         arranged = Fix(
             "pass --ring-via, and first run: ",
             to_type("arrange", "FILE", write=True),
             "; it writes the order that moves the fewest",
         )
-        remedy = know_rings(guessed, evidence_of(topology).means) if live else arranged
+        remedy = know_rings(unordered, evidence_of(topology).means) if live else arranged
         say(Fix(about, remedy))
-    code = ExitCode.PARTLY if is_partial or faults or guessed else ExitCode.DONE
-    text = _with_choices(written.to_toml(), written, guessed)
-    return Outcome(Document("topology", [Data(lambda: _fields(text, guessed)), Verbatim(text)]), code)
+    code = ExitCode.PARTLY if is_partial or faults or unordered else ExitCode.DONE
+    text = _with_choices(written.to_toml(), written, unordered)
+    return Outcome(Document("topology", [Data(lambda: _fields(text, unordered)), Verbatim(text)]), code)
 
 
 def _collapsed(topology: LiveTopology) -> Topology:
@@ -108,14 +107,13 @@ def _collapsed(topology: LiveTopology) -> Topology:
     return with_queues(collapsed.as_wanted())
 
 
-def _fields(text: str, guessed: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a topology file; a ring whose order is `guessed` is a guess."""
+def _fields(text: str, unordered: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a topology file; the members of a ring in `unordered` are not its ring, since their order is not known."""
     fields = tomllib.loads(text)
     for exchange in fields.get("exchanges", ()):
-        if exchange["name"] in guessed:
-            name = "ring" if "ring" in exchange else "members"
-            exchange[name] = Likely(exchange[name])
-    return ({"determined": False} if guessed else {}) | fields
+        if exchange["name"] in unordered and "ring" in exchange:
+            exchange |= {"ring": None, "unordered": exchange["ring"]}
+    return ({"determined": False} if unordered else {}) | fields
 
 
 def _expressible(topology: Topology) -> tuple[Topology, list[str]]:
@@ -171,14 +169,14 @@ def _select(topology: LiveTopology, exchanges: tuple[str, ...], *, live: bool) -
         raise NotFoundError(Fix(says, hint), exchange=exchanges[0]) from None
 
 
-def _with_choices(text: str, topology: Topology, guessed: Iterable[str]) -> str:
-    """Return the text of a file with comments: the rings whose order is `guessed`, and the limits of a plan that the topology does not set,
+def _with_choices(text: str, topology: Topology, unordered: Iterable[str]) -> str:
+    """Return the text of a file with comments: the rings whose order is not known, in `unordered`, and the limits of a plan that the topology does not set,
     for the user to choose.
     """
     names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
     comments = [
-        f"# The order of the ring of {name!r} is a guess: it is that of the binding list, not that of the broker."
-        for name in guessed
+        f"# The order of the ring of {name!r} is not known: it is that of the binding list here, not that of the broker."
+        for name in unordered
     ]
     if topology.max_share_moved is None and any(
         exchange.type == HASH_EXCHANGE for exchange in topology.exchanges

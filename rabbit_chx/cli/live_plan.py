@@ -15,12 +15,11 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.plan import plan as planned
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
 from rabbit_chx.planning.plan_value import Plan
-from rabbit_chx.planning.refusals import exclusive_refusals, know_rings
+from rabbit_chx.planning.refusals import exclusive_refusals, how_to_learn
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology import LiveTopology
-from rabbit_chx.words import listed
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -81,9 +80,8 @@ class LivePlan:
 
 def unknown_order(plan: Plan, live: LiveTopology) -> ExitCode | None:
     """Return the exit code for rings whose order is not known, and say what shows it; None if all are known."""
-    if not plan.guessed_orders:
+    if not plan.unknown_orders:
         return None
-    rings = {name: plan.rings[name].before for name in plan.guessed_orders}
-    what = f"whether the order of {listed([*rings])} is that of the file is not known: "
-    say(Fix(what, know_rings(rings, evidence_of(live).means)))
+    rings = {name: plan.rings[name].before for name in plan.unknown_orders}
+    say(Fix("whether it is that of the file is not known: ", how_to_learn(rings, evidence_of(live).means)))
     return ExitCode.PARTLY

@@ -37,7 +37,7 @@ from rabbit_chx.cli.inputs import (
 from rabbit_chx.cli.printed import FILE_RING, exchange_argument, exchange_named, to_type
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.errors import BrokerRefusedError, InputError
-from rabbit_chx.fixes import Fix
+from rabbit_chx.fixes import Fix, first_command
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import (
     Destination,
@@ -173,8 +173,7 @@ class RingInput:
         faults: the slots of a live exchange that do not have exactly one queue, and the other exchanges that lead to none, with the reason.
         is_live: True if it is that of a broker.
         is_amqp_alone: True if only AMQP was asked, so that the arguments are not known.
-        doubt: what is assumed about the source, and what determines it; empty if the source is known or the user vouches for it.
-        is_accepted: True if the user accepts the guess.
+        doubt: why the destination of a key is not determined, and what determines it; empty if it is.
         alternate: the exchange that gets messages without a destination.
         exchange: the name of the exchange; None if it is not known.
     """
@@ -186,13 +185,12 @@ class RingInput:
     is_live: bool = False
     is_amqp_alone: bool = False
     doubt: str = ""
-    is_accepted: bool = False
     alternate: str | None = None
     exchange: str | None = None
 
     @property
     def is_determined(self) -> bool:
-        """True if the source is not a guess."""
+        """True if the destination of a key is known."""
         return not self.doubt
 
     def loses(self, places: Iterable[Place]) -> bool:
@@ -201,10 +199,14 @@ class RingInput:
 
     def warn(self) -> None:
         """Write the doubt to stderr."""
-        if self.is_accepted and self.doubt:
-            say(self.doubt)
-        elif self.doubt:
-            say(Fix("not determined: ", self.doubt, "; --assume accepts the guess (exit code 0)"))
+        if self.doubt:
+            say(Fix("not determined: ", self.doubt))
+
+    @property
+    def learn(self) -> str:
+        """The command that learns the order; empty if it is known, or if no command does."""
+        command = first_command(self.doubt)
+        return "" if command is None else Fix(command)
 
     @property
     def type(self) -> str:
@@ -219,7 +221,7 @@ class RingInput:
     def direct(self) -> RingInput:
         """This input for single keys, which are published to the exchange itself."""
         source = self.source.direct
-        is_known = self.source.ground.is_assumed and not source.ground.is_assumed
+        is_known = not self.source.ground.is_known and source.ground.is_known
         return replace(self, source=source, doubt="" if is_known else self.doubt)
 
     def routed_by(self, routing: Routing | None) -> RingInput:
@@ -299,8 +301,8 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
         arguments,
         f"{name} does not contain the arguments of the exchange{why}",
         is_live=ring.ground.is_certain,
-        doubt=f"the ring of {name} is {ring.ground}: pass a file of a ring that was read"
-        if ring.ground.is_assumed
+        doubt=f"the ring of {name} is {ring.ground}: pass a file of a ring whose order is known"
+        if not (ring.is_determined or ring.is_sole)
         else "",
         exchange=of or exchange,
     )
@@ -320,7 +322,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     source = topology.key_map(exchange.name, rules)
     doubt: str = ""
     say_unpinned(file, exchange)
-    if topology.is_assumed(exchange.name):
+    if topology.is_unordered(exchange.name) and not source.is_sole:
         doubt = Fix(
             f"the ring of {exchange.name} is {source.ground}: read the broker with ",
             to_type("show", exchange.name),
@@ -364,7 +366,7 @@ def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
 
 @sign_of_life("reading the ring")
 def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
-    """Return the ring of a live exchange: read, or else assumed from the bindings."""
+    """Return the ring of a live exchange."""
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
             f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: pass --ring-via, such as "
@@ -394,7 +396,7 @@ def _ring_over_amqp(broker: BrokerAddresses, exchange: str) -> RingInput:
 def _ring_of_live(live: LiveExchange) -> RingInput:
     """Return the map of a live exchange, with what is wrong with it on stderr."""
     from rabbit_chx.analysis import ring_findings
-    from rabbit_chx.planning.refusals import know_rings
+    from rabbit_chx.planning.refusals import how_to_learn
     from rabbit_chx.records.evidence import Means
 
     if live.why_not_routed:
@@ -402,14 +404,12 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     source, means = live.key_map(), Means()
     arguments: Mapping[str, str] = {}
     faults: Mapping[ExchangeRef, str] = {}
-    subject = f"exchange {live.name!r}"
     if live.type == HASH_EXCHANGE:
         arguments, faults = live.hash_arguments, live.slots.faults | live.dead_ends
         say_unrecorded(live)
         for fault in faults.values():
             say(fault)
         _say_findings(live.name, ring_findings(live.ring, live.bindings, live.alternate))
-        subject = f"the ring of {subject}"
     ends = {place.name for place in source.destinations if isinstance(place, ExchangeRef)}
     ends -= {ref.name for ref in (*faults, *source.open_ends)}
     if ends := ends.union(live.unfollowed):
@@ -417,7 +417,7 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     doubt = ""
     if not source.is_determined and not _has_one_destination(source):
         means = live.means if live.type == HASH_EXCHANGE else means
-        doubt = Fix(f"{subject} is {source.ground}: ", know_rings({live.name: source}, means))
+        doubt = how_to_learn({live.name: source}, means)
     return RingInput(
         source,
         arguments,
@@ -431,7 +431,7 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
 
 def _has_one_destination(source: KeyMap) -> bool:
     """Return True if all bindings of a ring are to one queue, so that each key that reaches a queue reaches this one."""
-    if not source.hashing.has_order or source.is_nested or len(source.destinations) != 1:
+    if not source.is_sole or source.is_nested:
         return False
     say(
         f"{source.destinations[0]} is the only member of the ring, and its order does not matter; whether buckets without a queue are left, "

@@ -19,7 +19,8 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 
 RELEASE = "VERSION[/STORE]"
-_KEY_ASSUMED = "so the routing key is assumed: otherwise pass --hash-header or --hash-property, or read it with --management-url"
+_KEY_TAKEN = "so each KEY is taken for a routing key: otherwise pass --hash-header or --hash-property, or read it with --management-url"
+_KEY_UNKNOWN = "so which value is hashed is not known: pass --hash-header or --hash-property, or read it with --management-url"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,6 @@ class RingOptions:
         metavar=RELEASE,
         help="The RabbitMQ release whose rules apply, such as 4.3, 4.3.6 or 4.0.5/mnesia.  [default: that of the ring or the "
         "broker, or the newest with its default store]",
-    )
-    assume: bool = option(
-        help="Accept a ring that is assumed: exit with 0 instead of 3. The answer says that it is assumed.",
     )
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",))
 
@@ -54,10 +52,16 @@ class RingOptions:
         self.check(ring)
         return self.read(ring, parse_release(self.release), is_direct=True)
 
-    def read(self, ring: RingArgument, rules: Release | None, *, is_direct: bool = False) -> RingInput:
+    def read(
+        self, ring: RingArgument, rules: Release | None, *, is_direct: bool = False, warns: bool = True
+    ) -> RingInput:
         """Return a ring under the rules of a release, or its own, and write warnings about it to stderr.
 
-        `is_direct`: no share is asked for, so the exchanges before it are left out.
+        Args:
+            ring: the ring.
+            rules: the release.
+            is_direct: True: no share is asked for, so the exchanges before it are left out.
+            warns: True: write why the destination of a key is not determined; False: the caller does.
         """
         if ring.is_live and not self.broker.url:
             raise InputError(
@@ -66,13 +70,14 @@ class RingOptions:
             )
         at = self.broker.live() if ring.is_live else None
         read = ring.read(at, self.broker.vhost or "/", rules)
-        given = replace(read.direct if is_direct else read, is_accepted=self.assume)
-        given.warn()
+        given = read.direct if is_direct else read
+        if warns:
+            given.warn()
         return given
 
     def read_other(self, ring: RingArgument, first: RingInput, rules: Release | None) -> RingInput:
-        """Return the ring to compare with the first; bindings have the release of the first, unless another is given."""
-        other = self.read(ring, rules or (first.source.release if ring.bindings else None))
+        """Return the ring to compare with the first, without a warning that it is not determined; bindings have the release of the first, unless another is given."""
+        other = self.read(ring, rules or (first.source.release if ring.bindings else None), warns=False)
         types = (first.type, other.type)
         if HASH_EXCHANGE in types and types[0] != types[1]:
             raise InputError(
@@ -124,7 +129,7 @@ class HashingOptions:
         named = Hashing(wanted_header, self.hash_property).arguments
         unknown = next((ring.unknown for ring in rings if ring.unknown and not ring.is_amqp_alone), "")
         if keys and not known and not named and unknown:
-            say(f"{unknown}, {_KEY_ASSUMED}")
+            say(f"{unknown}, {_KEY_TAKEN}")
         arguments = known[0] if known else named
         if named and named != dict(arguments):
             raise InputError(
@@ -137,20 +142,20 @@ class HashingOptions:
         return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
 
     def decide(self, given: RingInput) -> RingInput:
-        """Return the ring of keys: that of a live exchange is a guess if AMQP alone does not show what it hashes, and no option says it."""
+        """Return the ring of keys: that of a live exchange is not determined if AMQP alone does not show what it hashes, and no option says it."""
         is_said = self.hash_header is not None or self.hash_property is not None
         if is_said or given.doubt or not given.is_amqp_alone:
             return given
-        doubtful = replace(given, doubt=f"{given.unknown}, {_KEY_ASSUMED}")
+        doubtful = replace(given, doubt=f"{given.unknown}, {_KEY_UNKNOWN}")
         doubtful.warn()
         return doubtful
 
 
 def code_of(*given: RingInput, is_lost: bool = False) -> ExitCode:
-    """Return the exit code of a prediction: messages that are lost, before a guess that is not accepted."""
+    """Return the exit code of a prediction: messages that are lost, before what is not determined."""
     if is_lost:
         return ExitCode.DIFFERENCE
-    if any(each.doubt and not each.is_accepted for each in given):
+    if not all(each.is_determined for each in given):
         return ExitCode.PARTLY
     return ExitCode.DONE
 

@@ -103,8 +103,8 @@ def route(
     --reaching finds keys that reach a queue, for tests and canaries: all of the KEYs or of --keys, or without
     both one of its own. Each is written as soon as it is found.
 
-    The exit code is 1 if a key reaches no queue, 3 if the ring or the hashed value is assumed, 70 if no key reaches
-    the queue.
+    The exit code is 1 if a key reaches no queue, 3 if the order of the ring or the hashed value is not known, 70 if no key
+    reaches the queue.
     """
     if keys == (STDIN,):
         sample, keys = parse_keys(STDIN), ()
@@ -121,6 +121,8 @@ def route(
         raise InputError(f"--explain explains rings, and {ring:.80} is of type {source.kind}: leave it out")
 
     def answer(key: str) -> Answer:
+        if not given.is_determined:
+            return Answer.unknown(key)
         by_parts = {"routing_key": key, **message_parts}
         message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
         explanation = ring_exchange.explain(**message) if explain and ring_exchange else None
@@ -132,10 +134,10 @@ def route(
         answers = [answer(key) for key in keys or ("",)]
         verdicts = Counter(_verdict(each, given) for each in answers)
         return Outcome(
-            route_report(source, answers, is_determined=given.is_determined),
+            route_report(source, answers, learn=given.learn),
             _code_of(given, verdicts),
         )
-    one_by_one = explain or message_parts or ring_exchange is None or source.is_nested
+    one_by_one = explain or message_parts or ring_exchange is None or source.is_nested or given.doubt
     in_batch = None if one_by_one else partial(_route_in_batch, given=given, ring=source, hashing=hashing)
     say_conditions({given.exchange or ring: source})
     batches = _route(sample, answer, in_batch)
@@ -151,6 +153,11 @@ def _find_keys(
 ) -> Outcome:
     """Return the keys that reach a queue, each of which is shown when it is found."""
     source, wanted = given.source, bound_destination(reaching, given.source)
+    fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
+    if not given.is_determined:
+        return Outcome(
+            Document("keys", [Data({**fields, "learn": given.learn, "keys": None})]), code_of(given)
+        )
     among = [keys] if keys else None if sample is None else (batch.keys for batch in sample.batches())
 
     def value(key: str) -> Any:
@@ -169,20 +176,20 @@ def _find_keys(
             raise RabbitChxError(f"none of the keys reaches {reaching}: pass others")
 
     say_conditions({given.exchange or reaching: source})
-    fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
-    keys_found = Lines(found(), key="keys", is_guess=not given.is_determined)
+    keys_found = Lines(found(), key="keys")
     return Outcome(Document("keys", [Data(fields), keys_found]), code_of(given))
 
 
 def _verdict(answer: Answer, given: RingInput) -> str:
-    """Return ``lost`` if the message of an answer reaches no queue, or its slot is not bound to exactly one; a guess shows neither.
+    """Return ``lost`` if the message of an answer reaches no queue, or its slot is not bound to exactly one.
 
     ``open`` is an answer that needs more of the message than the key.
     """
     if answer.needs:
         return "open"
-    is_known = given.is_determined or given.is_accepted
-    return "lost" if is_known and (answer.fault or given.loses([answer.place])) else ""
+    if not answer.is_known:
+        return ""
+    return "lost" if answer.fault or given.loses([answer.place]) else ""
 
 
 def _code_of(given: RingInput, verdicts: Counter[str]) -> ExitCode:
@@ -204,7 +211,7 @@ def _count_verdicts(
     }
     for batch in batches:
         verdicts.update(_verdict(answer, given) for answer in batch)
-        yield answers_batch(batch, shared, is_determined=given.is_determined)
+        yield answers_batch(batch, shared)
 
 
 def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:

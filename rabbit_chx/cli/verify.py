@@ -29,6 +29,8 @@ from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.rendering.progress import sign_of_life
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.ground import AS_LISTED
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 
@@ -85,7 +87,7 @@ def verify(
                 say_unrecorded(live)
                 for fault in live.dead_ends.values():
                     say(fault)
-        means = live.means if ring.ground.is_assumed else Means()
+        means = Means() if ring.is_determined else live.means
         report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings, means=means)
         if evidence.is_given:
             report = _by_evidence(opened, report, evidence)
@@ -94,7 +96,7 @@ def verify(
     if report.doubt:
         say(
             Fix(
-                f"the ring of {exchange!r} is a guess, because the order of its bindings was not read: ",
+                f"the order of {exchange} is unknown: ",
                 report.doubt,
             )
         )
@@ -112,14 +114,14 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
     """Return the report with a comparison of messages with their queues, also of those behind slots.
 
     Raises:
-        NotDeterminedError: the ring is a guess, or no message can be compared.
+        NotDeterminedError: the order of the ring is not known, or no message can be compared.
     """
     live, name = opened.topology(), report.exchange
     key_map = live.key_map(name).direct
-    if key_map.ground.is_assumed:
+    if not key_map.ground.is_known:
         remedy = know_rings({name: key_map}, evidence_of(live).means)
         raise NotDeterminedError(
-            Fix(f"the order of {name} is not known, so no queue is predicted: ", remedy), exchange=name
+            Fix(f"the order of {name} is unknown, so no queue is predicted: ", remedy), exchange=name
         )
     pairs = given.pairs(opened, live, name, is_compared=True)
     fix = _LATER_KEYS
@@ -138,7 +140,10 @@ def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None
     hashing, keys = source.hashing(hashing), source.read()
     with keys.name_errors(hashing, ring):
         values = [hashed_value(hashing, key) for key in keys.keys]
-        predicted = hashing.route_all(values, ring)
+        # The copy has the members in the order of their list, whatever order the exchange has.
+        is_known = ring.ground.is_known or not isinstance(ring, HashRing)
+        copied = ring if is_known else replace(ring, ground=AS_LISTED)
+        predicted = hashing.route_all(values, copied)
     with (
         unwound_by_signals(),
         count_progress("compared", len(values)) as seen,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
+from rabbit_chx.analysis.simulation import appended_shares
 from rabbit_chx.errors import InputError
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.slot_layout import SlotLayout, expand_slots
@@ -414,7 +415,7 @@ def as_live(live: object) -> LiveTopology:
 def complete(wanted: Topology, live: LiveTopology) -> Topology:
     """Return the wanted topology with what a definitions file leaves to the broker.
 
-    A queue without a type gets the default of the vhost. A ring whose order is assumed gets the live order: its new members are at the end.
+    A queue without a type gets the default of the vhost. A ring without an order gets the live order: its new members are at the end.
 
     Raises:
         InputError: an argument is of another type.
@@ -478,7 +479,7 @@ def _diff_key_map(
     name = wanted.name
     if name in compared.live.sources_left_out and name not in compared.live.rings:
         # Where the order does not count, a member that no client can name is no difference.
-        is_compared = wanted.ring is not None and not compared.wanted.is_assumed(name)
+        is_compared = wanted.ring is not None and not compared.wanted.is_unordered(name)
         return RingDifference((Difference("different", wanted, live, wanted),)) if is_compared else None
     if wanted.queues is not None:
         return _diff_modulus(name, compared)
@@ -516,7 +517,7 @@ def _diff_super_stream(
     if before is None or after is None:
         return None
     parts = {str(place): share for one in (before, after) for place, share in one.shares().items()}
-    if before.ground.is_assumed:
+    if not before.ground.is_known:
         is_changed = any(why for binding, why in compared.bindings if binding.source == name)
         return RingDifference(moved=1.0 if is_changed else None, parts=parts)
     if before.destinations == after.destinations:
@@ -547,10 +548,10 @@ def diff_ring(
     places = [member.destination for member in members]
     slots = view_slots(name, ring.ring, live.exchanges, live.bindings, members=places, planned=planned)
     before = _owners_before(slots, layout)
-    shares = ring.ring.shares() if slots.bound else {}
+    shares = ring.ring.shares() if slots.bound and ring.ring.has_shares else {}
     parts = {slot.name: shares.get(slot, 0.0) for slot in slots.bound}
-    is_assumed = compared is not None and compared.wanted.is_assumed(name)
-    is_wanted = ring.is_wanted(members, is_assumed=is_assumed, is_external=exchange.owner == "external")
+    is_unordered = compared is not None and compared.wanted.is_unordered(name)
+    is_wanted = ring.is_wanted(members, any_order=is_unordered, is_external=exchange.owner == "external")
     now = slots.map_of(ring.ring, before)
     try:
         target = make_ring(members, ring.ring.release)
@@ -561,22 +562,44 @@ def diff_ring(
         after = before | dict(zip(layout.names.refs, layout.owners.values(), strict=True))
     elif compared is not None:
         after = slots.at(compared.rebinds).owners
-    then = ring.ring if is_assumed and members == ring.bound else target
+    then = ring.ring if is_unordered and members == ring.bound else target
     is_kept = ring.ring.buckets == then.buckets and before == after
-    moved = 0.0 if is_kept else now.share_moved(slots.map_of(then, after))
+    moved = (
+        0.0
+        if is_kept
+        else _share_moved(ring.ring, now, then, slots.map_of(then, after), is_appended=is_unordered)
+    )
     if is_wanted:
         return RingDifference((), moved, parts)
     wanted = slots.map_of(target, before)
     if layout is not None and not {*target.destinations} & {*ring.ring.destinations}:
         return RingDifference((Difference("different", exchange, now, wanted, share=moved),), moved, parts)
     whole: tuple[Difference, ...] = ()
-    if ring.is_unordered and not is_assumed:
-        whole = (Difference("order", exchange, now, wanted, share=1.0),)
-    elif not is_assumed and ring.ring.buckets != target.buckets:
+    if ring.is_unordered and not is_unordered:
+        whole = (Difference("order", exchange, now, wanted),)
+    elif not is_unordered and ring.ring.buckets != target.buckets:
         kind: DifferenceKind = "order" if find_out_of_place(ring.ring, target) else "different"
-        share = moved if before == after else now.share_moved(wanted)
+        share = moved if before == after else _share_moved(ring.ring, now, target, wanted)
         whole = (Difference(kind, exchange, now, wanted, share=share),)
     return RingDifference((*whole, *_diff_members(exchange, ring, now, target, before)), moved, parts)
+
+
+def _share_moved(
+    ring: HashRing, now: KeyMap, then: HashRing, target: KeyMap, *, is_appended: bool = False
+) -> float | None:
+    """Return the exact share of the keys that another map sends elsewhere; None if that depends on an order which is not known.
+
+    Args:
+        ring: the live ring.
+        now: the same with the queues of its slots.
+        then: the ring afterwards.
+        target: the same with the queues of its slots.
+        is_appended: True if that ring is the live one with more members behind all others.
+    """
+    if ring.is_determined or (ring.is_sole and len(then.destinations) <= 1):
+        return now.share_moved(target)
+    appended = appended_shares(ring, then) if is_appended else None
+    return None if appended is None else sum(appended.values())
 
 
 def _owners_before(slots: SlotView, layout: SlotLayout | None) -> dict[Place, Place]:
@@ -603,10 +626,13 @@ def _diff_members(
         grouped((member.destination, member) for member in side) for side in (exchange.ring or (), ring.bound)
     )
     missing = wanted.keys() - bound.keys()
-    shares = dict(ring.ring.shares()) | dict.fromkeys(missing, 0.0)
-    for (queue, place), share in now.flows(target).items() if missing else ():
-        if place in missing and queue != owners.get(place, place):
-            shares[place] += share
+    shares: dict[Place, float | None] = dict(ring.ring.shares()) if ring.ring.has_shares else {}
+    if ring.ring.is_determined:
+        gained: dict[Place, float] = dict.fromkeys(missing, 0.0)
+        for (queue, place), share in now.flows(target).items() if missing else ():
+            if place in missing and queue != owners.get(place, place):
+                gained[place] += share
+        shares |= gained
     for place in dict.fromkeys((*wanted, *bound)):
         before, after = Counter(bound.get(place, ())), Counter(wanted.get(place, ()))
         if before != after:
@@ -615,7 +641,9 @@ def _diff_members(
             subject = old if new is None else new
             assert subject is not None  # one of the two sides has a binding
             fields = fields_between(old, new) if old and new else ()
-            yield Difference(kind, subject, old, new, fields, shares.get(place, 0.0))
+            yield Difference(
+                kind, subject, old, new, fields, shares.get(place, 0.0 if ring.ring.is_determined else None)
+            )
 
 
 def _first_of(

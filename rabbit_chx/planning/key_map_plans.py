@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain, starmap
 from typing import NamedTuple
 
+from rabbit_chx.analysis.simulation import appended_shares
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.diff import Comparison, find_super_streams
 from rabbit_chx.planning.movement import Moment, MovementCounter
@@ -66,8 +67,8 @@ from rabbit_chx.words import percent
 
 #: An exchange with slots is proposed for queues of an ``x-modulus-hash`` exchange with at least this many, and with `SLOTS_EACH` for each.
 _LEAST_SLOTS = 64
-#: The largest share that may move in a ring whose wanted order is assumed, if the topology has no limit.
-_ASSUMED_LIMIT = 0.3
+#: The largest share that may move in a ring whose wanted order is not known, as in a definitions file, if the topology has no limit.
+_LIMIT_WITHOUT_ORDER = 0.3
 #: The ways to change a ring in which slots may be handed over.
 _WITH_SLOTS = ("unchanged", "by-order", "impossible", "replaced", "reset", "repeated")
 _UNNUMBERED = "its partitions do not have a number each, so their order is not known"
@@ -86,7 +87,7 @@ def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[
     )
     rings = {}
     for name in sorted(wanted_exchanges.keys() | live_exchanges.keys()):
-        if wanted.is_assumed(name) and name in live.sources_left_out and name not in live.rings:
+        if wanted.is_unordered(name) and name in live.sources_left_out and name not in live.rings:
             continue  # it has a member that no client can name
         exchange, live_exchange = wanted_exchanges.get(name), live_exchanges.get(name)
         if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, live_exchange)):
@@ -155,7 +156,7 @@ def _is_wanted(
         return False
     return live.is_wanted(
         members,
-        is_assumed=compared.wanted.is_assumed(name),
+        any_order=compared.wanted.is_unordered(name),
         is_external=exchange is not None and exchange.owner == "external",
     )
 
@@ -191,8 +192,8 @@ def _plan_kept(
         return RingSteps(ring, ring)
     if (repeated := repeat_steps(compared.pending, live, wanted, compared.live)) is not None:
         return repeated
-    is_assumed = compared.wanted.is_assumed(name)
-    if is_listed and not is_assumed and live.is_unknown and name not in compared.live.sources_left_out:
+    is_unordered = compared.wanted.is_unordered(name)
+    if is_listed and not is_unordered and live.is_unknown and name not in compared.live.sources_left_out:
         return _plan_reset(live, wanted, compared)
     destinations = [member.destination for member in wanted]
     slots = view_slots(
@@ -217,7 +218,7 @@ def _plan_kept(
         owners.keys() >= {*side} for side in (ring.destinations, destinations)
     )
     is_bound_once = 0 < len({*destinations}) == len(wanted)
-    is_movable = ring.ground.is_certain and not (has_replaced or has_only_slots or is_assumed)
+    is_movable = ring.ground.is_certain and not (has_replaced or has_only_slots or is_unordered)
     return replace(found, reorderable=wanted if is_bound_once and is_movable else ())
 
 
@@ -313,11 +314,11 @@ def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None
     """Return the share of the keys of an exchange that may move. Where the order of partitions is not known, it must be allowed anyway."""
     exchange = compared.wanted.exchange(name)
     is_external = exchange is not None and exchange.owner == "external" and before.kind != MODULUS_EXCHANGE
-    is_unknown = before.kind == "super-stream" and before.ground.is_assumed
+    is_unknown = before.kind == "super-stream" and not before.ground.is_known
     if is_external or is_unknown or ExchangeRef(name) in compared.deleted_refs:
         return None
     limit = compared.limit(name)
-    return _ASSUMED_LIMIT if limit is None and compared.wanted.is_assumed(name) else limit
+    return _LIMIT_WITHOUT_ORDER if limit is None and compared.wanted.is_unordered(name) else limit
 
 
 # -- shares of rings
@@ -350,13 +351,28 @@ def _count_ring(
         movement = Movement((Moment(lost, lost),))
     elif ring.way == "replaced":
         is_rehashed = bool(lost and has_keys) and _is_rehashed(name, compared)
-        moved = 1.0 if is_rehashed else _by_queue(ring, pair)[0].share_moved(_by_queue(ring, pair)[1])
+        moved = 1.0
+        if not is_rehashed and ring.before.is_determined:
+            moved = _by_queue(ring, pair)[0].share_moved(_by_queue(ring, pair)[1])
         movement = Movement((Moment(lost, lost), Moment(moved, 0.0)), has_flows=not is_rehashed)
     elif pair is not None and ring.way != "repeated":  # the first run has counted those
         live_ring = find_live_ring(live, live.exchange(name), name)
         movement = Movement(_moments_by_queue(ring, live_ring, pair[0], changes))
+    if ring.way in ("by-order", "unchanged", "replaced"):
+        movement = _as_far_as_known(ring, movement)
     share = _find_transient(name, ring, compared)
     return _Counted(ring.before, ring.after, movement._replace(transient_share=share), pair)
+
+
+def _as_far_as_known(ring: RingSteps, movement: Movement) -> Movement:
+    """Return the movement in a ring whose order is not known: exact if members are only appended, else the largest possible shares."""
+    is_appended = all(step.action == "bind" for step in ring.steps)
+    if ring.before.is_determined or not movement.peak.moved:
+        return movement
+    if is_appended and appended_shares(ring.before, ring.after) is not None:
+        return movement
+    moments = tuple(Moment(1.0 if moment.moved else 0.0, moment.lost) for moment in movement.moments)
+    return movement._replace(moments=moments, unknown="the order of its ring is not known")
 
 
 def _by_queue(ring: RingSteps, slots: tuple[SlotView, SlotView] | None) -> tuple[KeyMap, KeyMap]:
@@ -519,18 +535,21 @@ def _count_modulo(
     sides = moments[0] if is_hashing[0] else (), moments[-1]
     states[0] = states[0] if is_hashing[0] else ()
     before, after = states[0], states[-1]
-    origin: Provenance = "read" if live.release or release is None else "replayed"
+    origin: Provenance | None = "read" if live.release or release is None else "replayed"
     is_hidden, unknown = name in live.sources_left_out, ""
     if is_hidden:
         origin, unknown = (
-            "assumed",
+            None,
             f"{name} has bindings to queues with names of the broker, which are not read",
         )
     elif release is None and not all(order_partitions(bindings)[1] for bindings in moments):
         is_hidden, unknown = True, _UNNUMBERED
     elif release is not None and release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
         unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
-    grounds: tuple[Provenance, Provenance] = (origin, "replayed" if origin == "read" else origin)
+    grounds: tuple[Provenance | None, Provenance | None] = (
+        origin,
+        "replayed" if origin == "read" else origin,
+    )
     pairs = zip(sides, grounds, strict=True)
     maps = [found for side, ground in pairs if (found := modulo_map_of(exchange, side, release, ground))]
     if len(states) == 1:

@@ -174,7 +174,7 @@ def _ring_blocks(
         facts.append(("order", _order_text(ring)))
     yield Facts(facts)
     if matrix is not None and ring.moved:
-        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES, is_guess=ring.before.ground.is_assumed)
+        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
     if over:
         yield _slots_table(over, whole=whole)
     yield from _proposal_blocks(ring)

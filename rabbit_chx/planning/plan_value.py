@@ -24,7 +24,7 @@
 `rings` also has an entry for each ``x-modulus-hash`` exchange. Its ``before`` and ``after`` are
 ``{"exchange": "bills", "release": ..., "destinations": ["bills.1", ...]}``: one destination for each binding, in the order of the broker's
 numbers. If the order of a ring or of these numbers is not known, the entry has ``"determined": false``, the matrix and both shares are null,
-and ``at_most`` has the largest possible shares. The buckets of a map whose order is a guess are null, and stand under ``likely``.
+and ``at_most`` has the largest possible shares. The buckets of a map whose order is not known are null.
 
 A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` have the format of
 `HashRing.to_json`, or with slots of `SlotTable.to_json`. Of more than 100 cells a matrix has the largest 100, those that change the
@@ -162,7 +162,7 @@ class Plan:
         return (*self.warnings, *obstacles)
 
     @property
-    def guessed_orders(self) -> Mapping[str, Ground]:
+    def unknown_orders(self) -> Mapping[str, Ground]:
         """The exchanges whose rings have the wanted bindings, in an order that is not known, with what is known about it."""
         return {
             name: change.before.ground
@@ -305,8 +305,8 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def order_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield a name and a value for the rings whose order is not known, or known on a condition. That of a ring that moves stands beside it."""
-    for name, ground in plan.guessed_orders.items():
-        yield "order", f"of the ring of {name}: not known, it is {ground}"
+    for name, ground in plan.unknown_orders.items():
+        yield "order", f"of the ring of {name}: {ground.text}"
     kept = {name: change.before for name, change in plan.rings.items() if not change.is_moving}
     recorded = [name for name, before in kept.items() if before.ground.condition]
     if recorded:
@@ -315,7 +315,7 @@ def order_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def no_change(plan: Plan) -> str:
     """Return the result of a plan without changes."""
-    return "the bindings match the topology" if plan.guessed_orders else "the broker matches the topology"
+    return "the bindings match the topology" if plan.unknown_orders else "the broker matches the topology"
 
 
 def _list_hand_overs(change: KeyMapPlan) -> list[str]:

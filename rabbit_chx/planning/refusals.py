@@ -12,7 +12,7 @@ from typing import TypeAlias
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of, why_not_routed
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.fixes import Argument, CommandLine, Fix, first_command, joined
 from rabbit_chx.planning.diff import Comparison, Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.records.evidence import Means, evidence_of
@@ -45,7 +45,7 @@ from rabbit_chx.topology.rules.arguments import (
 )
 from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.rules.policies import policy_in_the_way
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import listed, percent, plural
 
 ALLOW_DELETE = Argument("allow_delete")
 _ALLOW_LOSS = Argument("allow_loss")
@@ -57,6 +57,7 @@ _PARTS = 10_000
 
 #: How to read rings.
 READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
+_BY_POD = Argument("ring_via", "'kubectl exec POD --'", call="ring_source='kubectl exec POD --'")
 _UNSORTED = "update to RabbitMQ 4.3, which sorts its queues by name, or use an x-consistent-hash exchange"
 #: How the order of the partitions of a super stream becomes known.
 NUMBER_PARTITIONS = (
@@ -87,7 +88,7 @@ _POLICY_KEYS = {
 
 
 def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
-    """Return how to learn the queues of keys in rings whose order is not known, by what each ring permits, and the means of the user.
+    """Return how to learn an order of rings that is not known, by what each ring permits, and the means of the user.
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
@@ -102,17 +103,31 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
     if not seen or means.voids:  # no record would last
         return REMAKE_RINGS
     name = seen[0] if len(rings) == 1 else "EXCHANGE"
-    call, how = "HashRing.from_observations(bindings, pairs)", Argument("observed", "FILE")
-    can_trace = means.can_trace and name not in fed
-    asked = Fix("the broker shows it, ", _traced(name), "; or ") if can_trace else ""
-    return Fix(
-        "pass ",
-        READ_RINGS,
-        ", such as 'docker exec NAME' or 'kubectl exec POD --'; where nobody can run rabbitmqctl, ",
-        asked,
-        "real keys and the queues that received them show it: ",
-        CommandLine("record", call, (name,), (how,)),
-    )
+    ways: list[tuple[str, Argument | CommandLine]] = [("pass ", _BY_POD)]
+    if means.can_trace and name not in fed:
+        traced = (Argument("trace", _TRACED_S),)
+        ways.append(
+            (
+                "watch live traffic: ",
+                CommandLine("record", "Broker.trace(exchange, seconds)", (name,), traced),
+            )
+        )
+    observed = (Argument("observed", "FILE"),)
+    call = "HashRing.from_observations(bindings, pairs)"
+    ways.append(("consumers' logs: ", CommandLine("record", call, (name,), observed)))
+    numbered = [Fix(f"({number}) {how}", command) for number, (how, command) in enumerate(ways, 1)]
+    return Fix(f"learn it in one of {'two' if len(ways) == 2 else 'three'} ways: ", joined("; ", numbered))
+
+
+def how_to_learn(rings: Mapping[str, KeyMap], means: Means) -> Fix:
+    """Return the sentence about rings whose order is not known: which, and how to learn it."""
+    return Fix(f"the order of {listed([*rings])} is unknown: ", know_rings(rings, means))
+
+
+def learn_command(rings: Mapping[str, KeyMap], means: Means) -> Fix | None:
+    """Return the command that learns the order of rings which is not known, as JSON has it; None if no command does."""
+    command = first_command(know_rings(rings, means)) if rings else None
+    return None if command is None else Fix(command)
 
 
 def _fed_by_others(ring: KeyMap) -> Iterator[str]:
@@ -334,7 +349,8 @@ def hole_refusal(exchange: str) -> Finding:
 def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = False) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
     name = ring.exchange
-    message = f"the ring of {name} was not read but is {ring.before.ground}, so its order is not certain"
+    doubt = f" ({ring.before.ground.doubt})" if ring.before.ground.doubt else ""
+    message = f"the order of {name} is unknown{doubt}"
     if ring.way != "reset":
         return Finding("order", message, know_rings({name: ring.before}, means))
     override = allow_moved(1.0)
@@ -768,8 +784,8 @@ def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
 def check_certain(exchange: str, key_map: KeyMap, means: Means, remedy: Fix | None = None) -> None:
     """Raise an InputError for a map that is not that of a broker; `remedy`, or else the `means` of the user, say what the caller can do."""
     if not key_map.ground.is_certain:
-        about = (
-            f"the ring of {exchange!r} was not read but is {key_map.ground}, so its order is not certain: "
-        )
-        remedy = remedy or know_rings({exchange: key_map}, means)
-        raise InputError(Fix(about, remedy), exchange=exchange)
+        if key_map.ground.is_known:
+            about = f"the ring of {exchange!r} was not read but is {key_map.ground}, so its order is not certain: "
+        else:
+            about = f"the order of {exchange} is unknown: "
+        raise InputError(Fix(about, remedy or know_rings({exchange: key_map}, means)), exchange=exchange)

@@ -278,7 +278,7 @@ class KeyMapPlan:
         With slots, the destinations are queues, in the order of names. Return None if the maps do not determine the shares: the order of the
         bindings is not known, the exchange hashes something else afterwards, or a first run has moved slots.
         """
-        if self.movement.unknown or not self.movement.has_flows:
+        if self.movement.unknown or not self.movement.has_flows or not self.before.is_determined:
             return None
         if self.slots is None:
             return self.before.flows(self.after)

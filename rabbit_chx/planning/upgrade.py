@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
@@ -26,6 +26,7 @@ from rabbit_chx.routing import (
 )
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.flows import Flows
+from rabbit_chx.routing.ground import AS_LISTED
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.release import GHOSTS_SINCE, Rule
@@ -139,28 +140,39 @@ def _ring_upgrade(
     file: str | None,
 ) -> ExchangeUpgrade:
     """Return the effect on an ``x-consistent-hash`` exchange, which is in both topologies."""
-    name, old, new = exchange.name, before.rings[exchange.name], after.rings[exchange.name]
+    name = exchange.name
+    bindings = tuple(member.binding for member in exchange.ring or ())
+    # Both releases have the members in the same order. Which one it is matters only to second bindings.
+    is_unknown = not before.rings[name].ground.is_known
+    if is_unknown:
+        before = before.with_rings({name: replace(before.rings[name], ground=AS_LISTED)})
+        after = after.with_rings({name: replace(after.rings[name], ground=AS_LISTED)})
+        is_unknown = len({place for place, _ in bindings}) < len({*bindings})
+    old, new = before.rings[name], after.rings[name]
     hashed_on = HashedOn.from_arguments(exchange.arguments)
     is_alike = hashed_on.kind != "header" or all(
         old.release.follows(rule) == new.release.follows(rule) for rule in _OF_HEADERS
     )
     maps = before.key_map(name), after.key_map(name)
-    exact = maps[0].flows(maps[1]) if is_alike else None
+    exact = maps[0].flows(maps[1]) if is_alike and not is_unknown else None
     # The release that determines the order of the ring.
     decisive = new.release if old.release.follows(rules.RESTART_KEEPS) else old.release
     order: RingOrder = "kept" if decisive.follows(rules.RESTART_KEEPS) else "lost"
     if len({*old.destinations, *new.destinations}) < 2:
         order = "none"
-    bindings = tuple(member.binding for member in exchange.ring or ())
     findings = [
         *(_differently_hashed(name, hashed_on, old.release, new.release) if not is_alike else ()),
         *(_refused_messages(old.release, new.release) if hashed_on.kind == "header" else ()),
-        *_second_binding_findings(name, bindings, old, new),
+        *_second_binding_findings(name, bindings, old, new, is_unknown=is_unknown),
         *(_order_findings(exchange, decisive, file) if order == "lost" else ()),
         *_weight_findings(name, bindings, new.release),
         *_transient_findings(name, new, transient),
     ]
-    moved = _estimate_movement(*maps) if exact is None else exact.moved
+    moved: float | None = None
+    if exact is not None:
+        moved = exact.moved
+    elif not is_unknown:
+        moved = _estimate_movement(*maps)
     return ExchangeUpgrade(name, str(hashed_on), moved, exact, order, tuple(findings))
 
 
@@ -226,7 +238,7 @@ def _refused_messages(before: Release, after: Release) -> Iterator[Finding]:
 
 
 def _second_binding_findings(
-    name: str, bindings: Iterable[Binding], old: HashRing, new: HashRing
+    name: str, bindings: Iterable[Binding], old: HashRing, new: HashRing, *, is_unknown: bool
 ) -> Iterator[Finding]:
     bound = Counter(destination for destination, _ in set(bindings))
     twice = ", ".join(sorted(str(destination) for destination, count in bound.items() if count > 1))
@@ -235,13 +247,16 @@ def _second_binding_findings(
     before, after = old.release, new.release
     if before.follows(rules.DUPLICATES_APPEND) and not after.follows(rules.DUPLICATES_APPEND):
         merged = [place for place in old.destinations for _ in range(old.buckets.count(place))]
-        moved = percent(old.share_moved(HashRing.from_buckets(merged, before)))
+        moved = "; how many keys that moves depends on the order of the ring, which the file does not have"
+        if not is_unknown:
+            now = percent(old.share_moved(HashRing.from_buckets(merged, before)))
+            moved = f"; that moves {now} of the keys, where the upgrade moves {percent(old.share_moved(new))}"
         yield Finding(
             "second-binding",
             f"{twice} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
             "for one of them",
-            f"before the upgrade, bind each destination of {name} one binding whose weight is the number of its buckets; "
-            f"that moves {moved} of the keys, where the upgrade moves {percent(old.share_moved(new))}",
+            f"before the upgrade, bind each destination of {name} one binding whose weight is the number of its buckets"
+            f"{moved}",
         )
         return
     yield Finding(

@@ -27,7 +27,6 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
 )
 from rabbit_chx.topology.objects.own_names import MARK
-from rabbit_chx.topology.objects.vhost_objects import assume_ring
 from rabbit_chx.words import listed
 
 
@@ -49,8 +48,8 @@ class LiveRing(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """True if a broker has it, and it was neither read nor recorded."""
-        return not self.ring.ground.is_certain and self.ring.ground != AS_LISTED
+        """True if a broker has it, and its order was neither read nor recorded."""
+        return not self.ring.ground.is_known
 
     @property
     def is_unordered(self) -> bool:
@@ -58,15 +57,15 @@ class LiveRing(NamedTuple):
         return self.is_unknown and not self.ring.is_determined
 
     def is_wanted(
-        self, members: tuple[RingMember, ...], *, is_assumed: bool, is_external: bool = False
+        self, members: tuple[RingMember, ...], *, any_order: bool, is_external: bool = False
     ) -> bool:
         """Return True if these members need no change.
 
-        If their order is assumed, or that of an external ring is not known, the bindings count, and not the buckets.
+        In `any_order`, as of a definitions file, and of an external ring whose order is not known, the bindings count, and not the buckets.
         """
-        if self.is_unordered and not is_assumed:
+        if self.is_unordered and not any_order:
             return is_external and Counter(self.bound) == Counter(members)
-        return self.is_made_by(members) or (is_assumed and self.bound == members)
+        return self.is_made_by(members) or (any_order and self.bound == members)
 
     @property
     def with_bound(self) -> HashRing:
@@ -88,7 +87,7 @@ def find_live_ring(live: LiveTopology, exchange: ExchangeDefinition | None, name
         bound = tuple(RingMember(*binding) for binding in ring.bindings)
     else:
         bound = make_members(ring.buckets)
-    return LiveRing(name, _assume_ring(bound, release) if ring is None else ring, bound)
+    return LiveRing(name, _ring_as_listed(bound, release) if ring is None else ring, bound)
 
 
 def record_here(live: LiveTopology, name: str) -> RingRecord | None:
@@ -132,9 +131,9 @@ def how_to_record(names: Sequence[str], means: Means, **options: str) -> Fix:
     return Fix(f"{about}: if this order is right, store it with ", record_command(*names, **options))
 
 
-def _assume_ring(bound: tuple[RingMember, ...], release: Release) -> HashRing:
+def _ring_as_listed(bound: tuple[RingMember, ...], release: Release) -> HashRing:
     try:
-        return replace(assume_ring(bound, release), ground=AS_LISTED)
+        return make_ring(bound, release)
     except InputError:  # this release refuses the weight of a binding that is older than the rule
         buckets = tuple(member.destination for member in bound for _ in range(member.weight))
         return HashRing(buckets, release, AS_LISTED, tuple(member.binding for member in bound))

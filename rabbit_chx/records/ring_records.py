@@ -199,26 +199,14 @@ def _show_members(members: Iterable[RingMember]) -> str:
 
 
 def ring_by_record(
-    record: RingRecord, assumed: HashRing, bound: Iterable[RingMember], mark: Mark
+    record: RingRecord, unordered: HashRing, bound: Iterable[RingMember], mark: Mark
 ) -> HashRing:
-    """Return the ring that a record proves, or a likely one with the reason: that of the record as far as its members are bound."""
-    bound = tuple(bound)
-    void = why_void(record, bound, assumed.release, mark)
+    """Return the ring that a record proves, or that of the bindings, `unordered`, with the reason why it proves none."""
+    void = why_void(record, tuple(bound), unordered.release, mark)
     if not void:
-        return replace(record.ring, release=assumed.release)
+        return replace(record.ring, release=unordered.release)
     doubt = f"the record of {record.about} does not determine it: {void}"
-    return replace(likely_ring(record, assumed, bound), ground=Ground("assumed", doubt))
-
-
-def likely_ring(record: RingRecord, assumed: HashRing, bound: Iterable[RingMember]) -> HashRing:
-    """Return the ring that the bindings make in the order of a record, without ghost buckets; the `assumed` one if they make none."""
-    bindings = list(dict.fromkeys(member.binding for member in bound))
-    place = {binding: number for number, binding in enumerate(record.ring.bindings or ())}
-    bindings.sort(key=lambda binding: place.get(binding, len(place)))
-    try:
-        return HashRing.from_bindings(bindings, assumed.release)
-    except InputError:  # the release refuses the weight of a binding that is older than the rule
-        return assumed
+    return replace(unordered, ground=Ground(None, doubt))
 
 
 # -- the record as arguments of an exchange
@@ -396,6 +384,6 @@ def make_record(
         written,
         writer,
         ring.end_known,
-        ring.provenance,
+        ring.provenance or "replayed",  # of an order that is made now
         stamp or Stamp(),
     )

@@ -12,14 +12,11 @@ from typing import Any, TypeAlias
 from rabbit_chx.rendering.pictures import Picture
 from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import (
-    Likely,
     Shown,
     described,
     document,
     is_empty,
     json_row,
-    likely_or_not,
-    likely_text,
     to_json,
 )
 
@@ -51,12 +48,10 @@ class Lines:
     Attributes:
         texts: the lines.
         key: their name in JSON; None: only people read them.
-        is_guess: True if they depend on an order that is not known.
     """
 
     texts: Iterable[str]
     key: str | None = None
-    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,26 +134,10 @@ class Table:
                 sums.append(sum(figures))
         return cls(
             [TableColumn(named[at][1].label or "", named[at][1].number) for at in seen],
-            [[likely_or_not(named[at][1].form, row[at]) for at in seen] for row in cells[:most]],
+            [[named[at][1].form(row[at]) for at in seen] for row in cells[:most]],
             sums if total else (),
             key=key,
             value=lambda: [json_row(named, row) for row in cells],
-        )
-
-    def as_guess(self, first: int) -> Table:
-        """Return the table as one that depends on an order which is not known: its cells from column `first` on are guesses."""
-
-        def marked(row: Sequence[object]) -> list[object]:
-            return [*row[:first], *(likely_text(str(cell)) if cell != "" else "" for cell in row[first:])]
-
-        narrow = None if self.narrow is None else self.narrow.as_guess(len(self.narrow.columns) - 1)
-        return replace(
-            self,
-            rows=[*map(marked, self.rows)],
-            total=marked(self.total) if self.total else (),
-            narrow=narrow,
-            value=lambda: Likely(self.value()),
-            pictures=tuple,
         )
 
     def for_people(self, reason: object) -> Table:
@@ -280,7 +259,7 @@ def _fields(parts: Iterable[Part]) -> dict[str, object]:
         elif isinstance(part, Table) and part.key is not None:
             found[part.key] = part.value()
         elif isinstance(part, Lines) and part.key is not None:
-            found[part.key] = Likely(list(part.texts)) if part.is_guess else list(part.texts)
+            found[part.key] = list(part.texts)
     return found
 
 
@@ -306,8 +285,7 @@ def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Bloc
         if isinstance(part, Line):
             yield replace(part, text=words(part.text))
         elif isinstance(part, Lines):
-            texts = map(words, part.texts)
-            yield Lines(map(likely_text, texts) if part.is_guess else texts)
+            yield Lines(map(words, part.texts))
         elif isinstance(part, Facts):
             yield replace(part, pairs=[(name, words(value)) for name, value in part.pairs])
         elif isinstance(part, Section):

@@ -116,7 +116,7 @@ class Explanation:
         hashed_on: the hashed part of the message.
         buckets: the number of buckets for routing, without holes.
         release: the release whose rules apply.
-        provenance: the origin of the ring: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``.
+        provenance: the origin of the ring: ``read``, ``recorded``, ``observed`` or ``replayed``; None: its order is not known.
         reason: the reason why the message is unroutable; None if it is routed.
         term: the hashed term in Erlang's syntax; None on an empty ring, as are all the following.
         phash2: the term's hash; None if an integer is the seed itself, or if there is one bucket.
@@ -131,7 +131,7 @@ class Explanation:
     hashed_on: HashedOn
     buckets: int
     release: Release
-    provenance: Provenance
+    provenance: Provenance | None
     reason: str | None = None
     term: str | None = None
     phash2: int | None = None
@@ -237,6 +237,7 @@ class ConsistentHashExchange(HashExchange):
         )
         if not self.ring.bucket_count:
             return self.ring.indices(())  # raises an EmptyRingError
+        self.ring.check_order()
         key_map = self.key_map
         found = seeds.of_values(values, fill_null=fill_null, missing_nulls=missing_nulls)
         return indices_of_seeds(found, key_map.index_of_bucket, key_map.bucket_count)
@@ -288,6 +289,7 @@ class ConsistentHashExchange(HashExchange):
         )
         if not buckets:
             return about(None, reason="the ring has no buckets: nothing is bound to the exchange")
+        self.ring.check_order()
         term, rule = self._term_of(message)
         try:
             text = erlang_text(term)

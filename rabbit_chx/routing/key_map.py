@@ -14,7 +14,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
-from rabbit_chx.errors import EmptyRingError, InputError, RowError
+from rabbit_chx.errors import EmptyRingError, InputError, RowError, UnknownOrderError
+from rabbit_chx.fixes import Fix
 from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
@@ -30,7 +31,8 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.flows import Flows
 from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.release import Release
-from rabbit_chx.words import plural
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
+from rabbit_chx.words import ShareByWeight, plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -141,7 +143,7 @@ class KeyMap:
     Attributes:
         buckets: the destination of each bucket; None at a hole. With slots, the queue of each bucket; None also for a slot without one.
         hashing: how keys are hashed.
-        ground: what is known about the map: its origin, and the doubt of a guess.
+        ground: what is known about the map: its origin, or why its order is not known.
         slots: the slots through which keys reach queues, in ring order; None without slots. Then a destination may change without the
             ring, so without anything that a publisher notices.
         destinations: the destinations of the indices that `indices` returns.
@@ -227,14 +229,33 @@ class KeyMap:
         return False
 
     @property
-    def provenance(self) -> Provenance:
-        """The origin: ``read``, ``recorded``, ``observed``, ``replayed`` or ``assumed``, as :class:`Ground` explains them."""
+    def provenance(self) -> Provenance | None:
+        """The origin: ``read``, ``recorded``, ``observed`` or ``replayed``, as :class:`Ground` explains them; None: not known."""
         return self.ground.origin
 
     @property
     def is_determined(self) -> bool:
-        """True if its answers hold in every order in which its members may have been bound: the order is known, or there is no member."""
-        return not self.ground.is_assumed or (self.hashing.has_order and not self.beneath.destinations)
+        """True if all its answers hold in every order in which its members may have been bound: that is known, or there is no member."""
+        return self.ground.is_known or (self.hashing.has_order and not self.beneath.destinations)
+
+    @property
+    def is_sole(self) -> bool:
+        """True if its order is not known, and its only destination gets each key that reaches a queue, in whatever order."""
+        return not self.ground.is_known and self.hashing.has_order and len(self.beneath.destinations) == 1
+
+    @property
+    def has_shares(self) -> bool:
+        """True if `shares` holds in every order: which of two bindings of a queue has its buckets may depend on the order."""
+        if self.is_determined or not self.hashing.has_order:
+            return True
+        bound = [place for place, _ in self.beneath.bindings or ()]
+        appends = self.release is not None and self.release.follows(DUPLICATES_APPEND)
+        return not self.is_nested and (appends or len(bound) == len({*bound}))
+
+    def check_order(self) -> None:
+        """Raise an UnknownOrderError unless the destination of a key is the same in every order in which the members may have been bound."""
+        if not self.is_determined and not self.is_sole:
+            raise unknown_order(self)
 
     @property
     def beneath(self) -> KeyMap:
@@ -277,7 +298,7 @@ class KeyMap:
     @property
     def guesses(self) -> Mapping[str, KeyMap]:
         """The assumed maps on the way of its keys, by the names of their exchanges."""
-        return {self.name: self} if self.ground.is_assumed else {}
+        return {self.name: self} if not self.ground.is_known else {}
 
     @property
     def members(self) -> KeyMap:
@@ -323,6 +344,7 @@ class KeyMap:
         """
         if not self.bucket_count:
             raise self.hashing.empty_error()
+        self.check_order()
         bucket = self.hashing.bucket_of(key, self.bucket_count)
         return self.buckets[bucket] if bucket >= 0 else None
 
@@ -353,6 +375,7 @@ class KeyMap:
         """
         if not self.bucket_count:
             raise self.hashing.empty_error()
+        self.check_order()
         return self.hashing.indices(keys, self.index_of_bucket, self.bucket_count, fill_null)
 
     def destinations_for(
@@ -389,6 +412,8 @@ class KeyMap:
             NotDeterminedError: one of the releases orders the bindings of an ``x-modulus-hash`` exchange unpredictably.
         """
         check_comparable(self, after)
+        self.check_order()
+        after.check_order()
         return (after if after.is_nested else self).flows_between(self, after)
 
     def flows_between(self, before: KeyMap, after: KeyMap) -> Flows:
@@ -403,10 +428,17 @@ class KeyMap:
     def shares(self) -> dict[Any, float]:
         """Return the exact share of the hashes of each destination, in ring order; holes, if keys reach any, under None. {} without buckets.
 
+        The shares of a ring whose order is not known are by weight, to one decimal of a percent: `ShareByWeight`.
+
         Raises:
+            UnknownOrderError: they depend on an order that is not known, as `has_shares` says.
             InputError: clients route by binding key.
         """
-        totals = self.flows(self).before_totals() if self.bucket_count else {}
+        if not self.has_shares:
+            raise unknown_order(self)
+        if self.hashing.has_order and not self.is_determined:
+            return {place: ShareByWeight(round(ideal, 3)) for place, (_, ideal) in self.ideals().items()}
+        totals = self.flows_between(self, self).before_totals() if self.bucket_count else {}
         return {place: float(share) for place, share in totals.items()}
 
     def share_moved(self, other: KeyMap) -> float:
@@ -476,10 +508,10 @@ class KeyMap:
               "format": "rabbit-chx/ring",                               or rabbit-chx/modulus, rabbit-chx/super-stream
               "format_version": 1,
               "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
-              "provenance": "read",                                      read, recorded, observed, replayed or assumed
+              "provenance": "read",                                      read, recorded, observed or replayed; null: not known
               "condition": null,                                         what must be true for a recorded ring, as text
-              "doubt": "its bindings are listed without their order",    why an assumed ring is a guess, if that is known
-              "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole
+              "doubt": "its bindings are listed without their order",    why the order is not known
+              "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole; null: not known
               "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
               "next_bucket": 3,                                          if it was read with the ring; null if holes
                                                                          at the end may be missing
@@ -498,7 +530,9 @@ class KeyMap:
                 "format_version": _FORMAT_VERSION,
                 **({} if release is None else {"release": json_fields(release)}),
                 **json_fields(self.ground),
-                hashing.json_buckets: [place_to_json(place) for place in self.beneath.buckets],
+                hashing.json_buckets: [place_to_json(place) for place in self.beneath.buckets]
+                if self.is_determined
+                else None,
                 **self.beneath.other_fields(),
                 **({} if slots is None else {"slots": slots}),
             }
@@ -530,15 +564,17 @@ class KeyMap:
                 f"this JSON is not {what} that can be read here: it has format version {read.get('format_version')!r}, this library reads "
                 f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
             )
-        read |= read.get("likely") or {}  # a ring whose order is a guess, as `show` wrote it
         try:
             places = read[cls._hash.json_buckets]
+            ground = Ground(read["provenance"], read.get("doubt", ""))
+            if places is None and not ground.is_known:
+                return cls._of_unknown_order(read, ground)
             if not isinstance(places, list):
                 raise InputError(
                     f"the {cls._hash.json_buckets} are not a list: write the JSON again with to_json"
                 )
             buckets = [None if place is None else destination_from_json(place) for place in places]
-            return cls._of_json(read, buckets, Ground(read["provenance"], read.get("doubt", "")))
+            return cls._of_json(read, buckets, ground)
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -554,9 +590,28 @@ class KeyMap:
         return {}
 
     @classmethod
+    def _of_unknown_order(cls, read: Mapping[str, Any], ground: Ground) -> Self:  # noqa: ARG003  # for rings
+        """Return the map of a JSON document that does not have the order."""
+        raise InputError(
+            f"the order of {cls._hash.article} is not known ({ground.doubt}): read it again, and write it with to_json"
+        )
+
+    @classmethod
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> Self:
         """Return the map of a JSON document; its buckets and its ground are read."""
         raise NotImplementedError
+
+
+def unknown_order(key_map: KeyMap, exchange: str = "", how_to_learn: str = "") -> UnknownOrderError:
+    """Return the error for a question that depends on an order which is not known; `how_to_learn` is a sentence."""
+    of = exchange or key_map.name or f"the {key_map.hashing.title}"
+    doubt = f" ({key_map.ground.doubt})" if key_map.ground.doubt else ""
+    remedy = how_to_learn or f"{key_map.hashing.how_to_read}, or learn the order with the command record"
+    error = UnknownOrderError(
+        Fix(f"the order of {of} is unknown{doubt}: ", remedy), exchange=exchange or None
+    )
+    error.members = key_map.beneath.bindings or ()
+    return error
 
 
 def set_fields(made: object, **fields: object) -> None:

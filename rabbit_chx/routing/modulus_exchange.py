@@ -149,7 +149,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
         name: str,
         bindings: Iterable[tuple[Destination, int | str]],
         release: Release | None = None,
-        provenance: Provenance = "replayed",
+        provenance: Provenance | None = "replayed",
     ) -> None:
         """Create an exchange with its bindings.
 
@@ -177,7 +177,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
         places = tuple(destination for destination, _ in ordered)
         is_unordered = release.follows(MODULUS_UNORDERED) and len(set(places)) > 1
         if is_unordered:
-            ground = Ground("assumed", f"on RabbitMQ {release} {MODULUS_UNORDERED.says}")
+            ground = Ground(None, f"on RabbitMQ {release} {MODULUS_UNORDERED.says}")
         KeyMap.__init__(self, places, ModulusHash(name, release if is_unordered else None), ground)
         set_fields(self, name=name, bindings=tuple(distinct), release=release)
 

@@ -61,8 +61,8 @@ class NestedMap(KeyMap):
         hashed_on, behind, sources = HashedOn.from_arguments(arguments), dict(behind or {}), tuple(sources)
         set_fields(self, ref=ref, outer=outer, arguments=arguments, behind=behind, sources=sources)
         ground = outer.ground
-        if not ground.is_assumed and (guesses := self.guesses):
-            ground = Ground("assumed", f"the order of {listed(list(guesses))} is not known")
+        if ground.is_known and (guesses := self.guesses):
+            ground = Ground(None, f"the order of {listed(list(guesses))} is not known")
         ends: dict[Destination, None] = {}
         for place in outer.destinations:
             hop = behind.get(place) if isinstance(place, ExchangeRef) else None
@@ -104,7 +104,7 @@ class NestedMap(KeyMap):
     @property
     def guesses(self) -> Mapping[str, KeyMap]:
         """The assumed maps on the way of its keys, by the names of their exchanges."""
-        own = {self.name: self.outer} if self.outer.ground.is_assumed else {}
+        own = {self.name: self.outer} if not self.outer.ground.is_known else {}
         return own | {
             name: guess
             for node in (*self.behind.values(), *self.sources)

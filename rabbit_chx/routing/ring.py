@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.checks import similar
@@ -47,7 +47,7 @@ from rabbit_chx.routing.bindings import (
     weight_of,
 )
 from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fields
 from rabbit_chx.routing.observations import Observation, observed_ring
@@ -143,7 +143,7 @@ class HashRing(KeyMap):
     Attributes:
         buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some.
         release: the release whose rules apply.
-        ground: what is known about it: the origin of its order, and the doubt of a guess. It survives `bind`, `unbind` and JSON.
+        ground: what is known about it: the origin of its order, or why that is not known. It survives `bind`, `unbind` and JSON.
         bindings: ``(destination, binding key)`` of all bindings that the broker lists, in bind order, including those without a bucket;
             None if they are unknown.
         end_known: whether the next bucket follows the last of `buckets`. False if the ring was read in a way that does not show holes at
@@ -181,23 +181,35 @@ class HashRing(KeyMap):
         cls,
         bindings: GivenBindings,
         release: Release | None = None,
-        provenance: Literal["replayed", "assumed"] = "replayed",
     ) -> HashRing:
         """Return the ring of these bindings, in bind order.
 
         Args:
             bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's text. Duplicates are ignored.
             release: the release whose rules apply; None for the newest.
-            provenance: ``replayed`` if the order is known to be correct, otherwise ``assumed``.
 
         Raises:
             InputError: the broker would refuse a binding.
         """
-        if provenance not in ("replayed", "assumed"):
-            raise InputError(f"bindings make a ring that is replayed or assumed, not {provenance!r:.40}")
         rules = NEWEST_COMPARED if release is None else check_release(release)
         distinct = dict(checked_bindings(pairs_of_bindings(bindings), rules))
-        return cls(_grown((), distinct.items(), rules), rules, Ground(provenance), tuple(distinct))
+        return cls(_grown((), distinct.items(), rules), rules, Ground("replayed"), tuple(distinct))
+
+    @classmethod
+    def unordered(
+        cls, bindings: GivenBindings, release: Release | None = None, doubt: str = UNORDERED.doubt
+    ) -> HashRing:
+        """Return the ring of bindings whose order is not known. It answers what is the same in every order.
+
+        Args:
+            bindings: ``(destination, weight)`` pairs, or a mapping.
+            release: the release whose rules apply; None for the newest.
+            doubt: why the order is not known.
+
+        Raises:
+            InputError: the broker would refuse a binding.
+        """
+        return replace(cls.from_bindings(bindings, release), ground=Ground(None, doubt))
 
     @classmethod
     def from_buckets(
@@ -279,7 +291,7 @@ class HashRing(KeyMap):
         """Return the ring after a bind.
 
         If the bindings of the ring are unknown, the binding counts as new. If its end is unknown, and the release may leave holes there
-        (before 3.9.21 and 3.10.6), the result is assumed.
+        (before 3.9.21 and 3.10.6), the order of the result is not known.
 
         Args:
             destination: the queue or exchange.
@@ -362,7 +374,7 @@ class HashRing(KeyMap):
     def restarted(self) -> HashRing:
         """Return the ring after a full restart of a single node with durable exchange and destinations.
 
-        The result is assumed if the release's store is unknown, or if the ring remains but its bindings are unknown, because a binding
+        The order of the result is not known if the release's store is unknown, or if the ring remains but its bindings are unknown, because a binding
         without buckets would get them at the end. On 4.3 exclusive and transient queues keep their buckets and lose their bindings; read
         such a ring from the broker.
 
@@ -380,13 +392,12 @@ class HashRing(KeyMap):
         return replace(restarted, end_known=self.end_known or not keeps)
 
     def with_release(self, release: Release) -> HashRing:
-        """Return the same buckets under the rules of another release, as an assumption.
+        """Return the same buckets under the rules of another release.
 
         Args:
             release: the release whose rules apply.
         """
-        doubt = self.ground.doubt or f"its buckets are those of RabbitMQ {self.release}"
-        return replace(self, release=release, ground=Ground("assumed", doubt))
+        return replace(self, release=release, ground=self.ground.after_change())
 
     def destination_for_term(self, term: Term) -> Place:
         """Return the destination of an Erlang term, as the server hashes it; None if its bucket is a hole.
@@ -400,6 +411,7 @@ class HashRing(KeyMap):
         """
         if not self.bucket_count:
             raise self.hashing.empty_error()
+        self.check_order()
         return self.buckets[jump_consistent_hash(term, self.bucket_count)]
 
     def indices_of_all_seeds(self) -> NDArray[np.int32]:
@@ -421,12 +433,14 @@ class HashRing(KeyMap):
             "release": self.release,
             **KeyMap.summary(self),
             "buckets": len(self.buckets),
-            "destinations": self.destinations,
+            "destinations": self.destinations if self.is_determined else sorted(self.destinations, key=str),
         }
 
     def other_fields(self) -> dict[str, Any]:
         """Return the bindings, and the number of the next bucket if it does not follow from the provenance."""
         bindings = self.bindings
+        if bindings is not None and not self.is_determined:
+            bindings = tuple(sorted(bindings, key=order_of_binding))
         found: dict[str, Any] = {
             "bindings": bindings
             if bindings is None
@@ -437,18 +451,25 @@ class HashRing(KeyMap):
         return found
 
     @classmethod
+    def _of_unknown_order(cls, read: Mapping[str, Any], ground: Ground) -> HashRing:
+        return ring_of_unknown_order(read, ground)
+
+    @classmethod
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
         return ring_of_json(read, buckets, ground)
 
     def __repr__(self) -> str:
-        runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(self.buckets)]
+        buckets = self.buckets if self.is_determined else sorted(self.buckets, key=str)
+        runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(buckets)]
         shown = ", ".join(runs[:_SHOWN_RUNS]) + (", ..." if len(runs) > _SHOWN_RUNS else "")
         count = "1 bucket" if len(self.buckets) == 1 else f"{len(self.buckets)} buckets"
-        return f"<HashRing {self.provenance}, {self.release}, {count}: {shown or 'empty'}>"
+        return (
+            f"<HashRing {self.provenance or 'of unknown order'}, {self.release}, {count}: {shown or 'empty'}>"
+        )
 
     def _after(self, buckets: Iterable[Place], bindings: Iterable[Binding], doubt: str = "") -> HashRing:
-        """Return the ring with other buckets, and with other bindings if they are known; with a doubt it is a guess, whose first doubt remains."""
-        ground = Ground("assumed", self.ground.doubt or doubt) if doubt else self.ground.after_change()
+        """Return the ring with other buckets, and with other bindings if they are known; with a doubt their order is not known, and the first doubt remains."""
+        ground = Ground(None, self.ground.doubt or doubt) if doubt else self.ground.after_change()
         bound = None if self.bindings is None else tuple(bindings)
         return replace(self, buckets=tuple(buckets), ground=ground, bindings=bound)
 
@@ -475,6 +496,12 @@ def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) 
         None if bindings is None else tuple(map(_read_binding, bindings)),
         end_known=next_bucket is not None,
     )
+
+
+def ring_of_unknown_order(read: Mapping[str, Any], ground: Ground) -> HashRing:
+    """Return the ring in a JSON document that does not have its order."""
+    bindings = [_read_binding(each) for each in read["bindings"] or ()]
+    return HashRing.unordered(bindings, release_of_json(read), ground.doubt)
 
 
 def _read_binding(written: Any) -> Binding:

@@ -20,7 +20,7 @@ from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap, set_fields
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json
+from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json, ring_of_unknown_order
 from rabbit_chx.words import plural
 
 _Slot = TypeVar("_Slot")
@@ -182,6 +182,10 @@ class SlotTable(KeyMap):
             InputError: a weight is not an integer from 1, or a queue would get no slot.
         """
         return replace(self, owners=assign_slots(self.slots, self.owners, dict(weights)))
+
+    @classmethod
+    def _of_unknown_order(cls, read: Mapping[str, Any], ground: Ground) -> SlotTable:
+        return cls._of_json(read, [*ring_of_unknown_order(read, ground).buckets], ground)
 
     @classmethod
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> SlotTable:

@@ -125,7 +125,7 @@ class SuperStream(KeyMap):
         *,
         name: str = "",
         client: StreamClient = "java",
-        provenance: Provenance = "replayed",
+        provenance: Provenance | None = "replayed",
         routing: StreamRouting | None = None,
     ) -> None:
         """Create a super stream from its partitions.
@@ -311,7 +311,7 @@ def super_stream_of(
     bindings: Iterable[Binding],
     *,
     client: StreamClient = "java",
-    provenance: Provenance = "replayed",
+    provenance: Provenance | None = "replayed",
     routing: StreamRouting | None = None,
 ) -> SuperStream:
     """Return the super stream with these bindings in the order of its partitions; an InputError if one of them is not a stream."""

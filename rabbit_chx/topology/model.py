@@ -19,7 +19,7 @@ from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable
-from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
 from rabbit_chx.topology.modulus import modulus_of
@@ -34,7 +34,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.vhost_objects import assume_ring
+from rabbit_chx.topology.objects.vhost_objects import unordered_ring
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_policy, queue_setting
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
@@ -121,8 +121,8 @@ class AnyTopology(ObjectSet, ABC):
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
         """Return the ring of an ``x-consistent-hash`` exchange. With slots, the slots are its destinations.
 
-        A topology that was read from a broker has its rings. The ring of a file is replayed from the members, in their order; that of a
-        definitions file is assumed.
+        A topology that was read from a broker has its rings. The ring of a file is replayed from the members, in their order; a
+        definitions file does not have it.
 
         Args:
             exchange: the exchange's name.
@@ -194,16 +194,14 @@ class AnyTopology(ObjectSet, ABC):
         names, members = SlotNames(exchange, definition.slots), definition.members or ()
         owners = assign_owners(names, members, HashRing.from_bindings(()), {})
         assumed = any(member.slots is None for member in members)
-        if assumed:
-            ring = replace(ring, ground=Ground("assumed", "the slots of its members are not listed"))
         queues = {ExchangeRef(slot): queue for slot, queue in owners.items()}
         return SlotTable(ring, queues, owners_assumed=assumed)
 
     def modulus(self, exchange: str, release: Release | None = None) -> ModulusHashExchange:
         """Return an ``x-modulus-hash`` exchange.
 
-        Its bindings determine the queue of each key. So that of a broker's topology is ``read``, without a ring source. It is ``assumed``
-        if the release has no order, or if bindings to queues with names of the broker are left out.
+        Its bindings determine the queue of each key. So that of a broker's topology is ``read``, without a ring source. Its order is not known
+        if the release has none, or if bindings to queues with names of the broker are left out.
 
         Args:
             exchange: the exchange's name.
@@ -215,9 +213,9 @@ class AnyTopology(ObjectSet, ABC):
         self._hash_exchange(exchange, MODULUS_EXCHANGE)
         rules = release or self.release or NEWEST_COMPARED
         bound = [binding for binding in self.bindings if binding.source == exchange]
-        provenance: Provenance = "replayed" if self.release is None else "read"
+        provenance: Provenance | None = "replayed" if self.release is None else "read"
         if exchange in self.sources_left_out or rules != (self.release or rules):
-            provenance = "assumed"
+            provenance = None
         return modulus_of(exchange, bound, rules, provenance)
 
     def _hash_exchange(self, name: str, type_: str = HASH_EXCHANGE) -> ExchangeDefinition:
@@ -323,8 +321,8 @@ class Topology(AnyTopology):
         """The exchanges whose bindings to server-named queues are left out, in a definitions file."""
         return self.file.sources_left_out
 
-    def is_assumed(self, exchange: str) -> bool:
-        """Return True if the order of an exchange's ring is a guess, as in a definitions file: no plan and no check may restore it.
+    def is_unordered(self, exchange: str) -> bool:
+        """Return True if the topology does not have the order of an exchange's ring, as a definitions file: no plan and no check may restore it.
 
         Args:
             exchange: the exchange's name.
@@ -337,14 +335,14 @@ class Topology(AnyTopology):
 
     def _find_ring(self, exchange: str, release: Release | None) -> HashRing | None:
         definition = self.exchange(exchange)
-        if definition is None or definition.ring is None or not self.is_assumed(exchange):
+        if definition is None or definition.ring is None or not self.is_unordered(exchange):
             return None
         try:
-            return assume_ring(definition.ring, self.release)
+            return unordered_ring(definition.ring, self.release)
         except InputError:  # the file's own release refuses a weight, which a broker that was upgraded keeps
             if release is None:
                 raise
-            return assume_ring(definition.ring, release)
+            return unordered_ring(definition.ring, release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +366,7 @@ class Imported:
 
         The file is one of a whole broker or of a single vhost, of any release from 3.8 on; fields that it leaves out have the values that
         an import by RabbitMQ 4.3 gives them. It does not contain the order in which queues were bound: its rings are those of the bindings
-        as listed, with the provenance ``assumed``, and a plan keeps the order of the broker.
+        as listed, in an order that is not known, and a plan keeps the order of the broker.
 
         Args:
             text: the JSON text.
@@ -493,16 +491,16 @@ class LiveTopology(AnyTopology):
             definition = topology.exchange(name)
             if definition is not None and definition.ring is not None:
                 with suppress(InputError):  # that release refuses a weight
-                    rings[name] = assume_ring(definition.ring, release or topology.release)
+                    rings[name] = unordered_ring(definition.ring, release or topology.release)
         facts = BrokerFacts(
             operator_policies=topology.file.operator_policies, sources_left_out=topology.sources_left_out
         )
         return cls(**_lists_of(topology), rings=rings, release=release or topology.release, facts=facts)
 
     def as_wanted(self) -> Topology:
-        """Return the same objects as the topology of a file, to change and plan them. A ring that is assumed stays so."""
-        assumed = frozenset(name for name, ring in self.rings.items() if ring.provenance == "assumed")
-        file = FileFacts(self.release, unordered=assumed, sources_left_out=self.sources_left_out)
+        """Return the same objects as the topology of a file, to change and plan them. A ring whose order is not known stays so."""
+        unordered = frozenset(name for name, ring in self.rings.items() if not ring.ground.is_known)
+        file = FileFacts(self.release, unordered=unordered, sources_left_out=self.sources_left_out)
         return Topology(**_lists_of(self), file=file)
 
     @property

@@ -37,7 +37,7 @@ def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> 
 
 
 def modulus_of(
-    name: str, bindings: Iterable[BindingDefinition], release: Release, provenance: Provenance
+    name: str, bindings: Iterable[BindingDefinition], release: Release, provenance: Provenance | None
 ) -> ModulusHashExchange:
     """Return the exchange with these bindings. Bindings that differ only in their arguments count, too."""
     bindings = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
@@ -68,13 +68,13 @@ def modulo_map_of(
     exchange: ExchangeDefinition,
     bindings: Iterable[BindingDefinition],
     release: Release | None,
-    provenance: Provenance = "replayed",
+    provenance: Provenance | None = "replayed",
 ) -> ModulusHashExchange | SuperStream | None:
     """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
 
     A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that its bindings contain,
     which the broker returns to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``). Bindings that do not have a number each are in an
-    order that only this protocol shows: then a map that was read is assumed.
+    order that only this protocol shows: then the order of a map that was read is not known.
     """
     bound = [binding for binding in bindings if binding.source == exchange.name]
     if exchange.type == MODULUS_EXCHANGE:
@@ -83,7 +83,7 @@ def modulo_map_of(
         return None
     bound, is_ordered = order_partitions(bound)
     if provenance == "read" and not is_ordered:
-        provenance = "assumed"
+        provenance = None
     pairs = [binding.member for binding in bound]
     return super_stream_of(exchange.name, pairs, provenance=provenance)
 

@@ -174,7 +174,7 @@ class Nesting:
         sources = self._sources(ref)
         reached = NestedMap(ref, own, self._hashing[ref], None, sources)
         has_any = any(source.outer.shares().get(ref) for source in sources)
-        return reached if has_any and not reached.ground.is_assumed else None
+        return reached if has_any and reached.ground.is_known else None
 
     def _sources_of(self, queue: str) -> set[str]:
         """Return the exchanges to which a queue is bound."""

@@ -14,7 +14,6 @@ from rabbit_chx.analysis.pictures import draw_map
 from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.analysis.route_report import Answer, route_report
 from rabbit_chx.analysis.simulation import simulate
-from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.broker.exchange_report import (
     ShownExchange,
     list_moduli,
@@ -179,13 +178,16 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
     if any(asked.keys):
         key_map = shown.map.direct
         document, answers = _route(key_map, arguments, asked)
-        guess = "likely " if key_map.ground.is_assumed else ""
-        places = [(answer.key, f"{guess}{place_text(answer.place)}") for answer in answers]
+        places = [(answer.key, answer.destination) for answer in answers]
         values |= {"routed": document, "places": places}
     if any(asked.added) or any(asked.removed) or asked.to_release:
         document, changed, less = _change(shown.map, asked, name)
-        moved = document.title if shown.is_determined else ""
-        values |= {"changed": document, "file": _file_lines(name, changed), "moved": moved, "less": less}
+        values |= {
+            "changed": document,
+            "file": _file_lines(name, changed),
+            "moved": document.title,
+            "less": less,
+        }
     return Page(name, document, "exchange.html", values)
 
 
@@ -197,22 +199,28 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
     answers = []
     for key in asked.keys:
         message = hashing.message(hashed_value(hashing, key))
+        if not (key_map.is_determined or key_map.is_sole):
+            answers.append(Answer.unknown(key))
+            continue
         how = None if ring_exchange is None else ring_exchange.explain(**message)
         place = exchange.route(**message) if how is None else how.destination
         end = key_map.end_of(place, message, is_whole=False)
         answers.append(Answer.of(key, key_map, place, end, {}, explanation=how))
-    return route_report(key_map, answers, is_determined=not key_map.ground.is_assumed), answers
+    return route_report(key_map, answers), answers
 
 
 def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyMap, str]:
     added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
     removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
     changed = change_map(key_map, removed, added)
-    least = find_least_moved(key_map, changed) if added or removed else None
-    if (release := parse_release(asked.to_release or None)) is not None:
+    is_known = key_map.is_determined or key_map.is_sole
+    least = find_least_moved(key_map, changed) if is_known and (added or removed) else None
+    release = parse_release(asked.to_release or None)
+    if release is not None:
         changed = changed.with_release(release)
-    simulation = simulate(key_map, changed=changed)
-    is_determined = not key_map.ground.is_assumed
+    is_appended = bool(added) and not removed and release is None
+    simulation = simulate(key_map, changed=changed, is_appended=is_appended)
+    is_determined = is_known or (simulation.change is not None and simulation.change.moved is not None)
     document = compare_report(simulation, is_determined=is_determined, least=least, headings=(name, ""))
     change = simulation.change
     less = smaller_moves(least or (), change.shares.moved) if change and change.shares else ()

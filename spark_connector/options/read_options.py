@@ -308,9 +308,9 @@ def _check_pushdown(options: ReadOptions) -> None:
             "option 'pushFilters' is 'keys', and a list of streams does not determine the stream of a key: pass superStream, or exchange "
             "with ring"
         )
-    if options.ring is not None and options.ring.provenance == "assumed":
+    if options.ring is not None and not options.ring.ground.is_known:
         raise InputError(
-            "option 'ring' is assumed from the bindings, so keys may be in another stream: read it with a ring source"
+            "option 'ring' is a ring whose order is not known, so the stream of a key is not known: read it with a ring source"
         )
 
 

@@ -83,9 +83,8 @@ def test_an_answer_by_the_binding_list_or_by_amqp_alone_is_not_determined(
     for command in (("route", "tenants", "k", *shop.live), ("compare", *of, "--to", "tenants")):
         document = answer(*command, code=3)
         ring = document["ring"]
-        assert (document["determined"], ring["provenance"], ring["doubt"]) == (False, "assumed", doubt)
+        assert (document["determined"], ring["provenance"], ring["doubt"]) == (False, None, doubt)
         assert answer(*command, *shop.via)["determined"] is True
-        assert answer(*command, "--assume")["determined"] is False
     route = ("route", "tenants", "k", *of[1:3], *shop.via)
     assert main(route) == 3
     assert "AMQP alone does not show the arguments of exchange 'tenants'" in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_each_message_is_in_the_predicted_queue(
     live = managed.topology()
     front, got = live.key_map("front"), publish(channel, [queue.name for queue in wanted.queues])
     assert isinstance(front, NestedMap)
-    assert not front.ground.is_assumed
+    assert front.ground.is_known
     predicted = Counter(
         str(front.end_of(front.exchange.route(**message), message, is_whole=True))
         for message in map(message_of, range(MESSAGES))

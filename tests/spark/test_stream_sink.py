@@ -259,9 +259,9 @@ def test_rows_are_written_once_behind_a_hash_exchange(
     assert all(ring.destination_for(key) == stream for stream, key, _ in rows)
     assert report.streams is not None
     assert report.streams.rows == Counter(stream for stream, *_ in rows)
-    guessed = ring.with_release(ring.release).to_json()
-    with pytest.raises(InputError, match=r"the ring is assumed .*: pass ringVia"):
-        publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
+    replayed = ring.with_release(ring.release).to_json()
+    with pytest.raises(InputError, match=r"the ring is replayed.*: pass ringVia"):
+        publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": replayed})
 
 
 def test_a_recorded_ring_is_read(spark: SparkSession, vhost: RunningBroker) -> None:
@@ -291,7 +291,9 @@ def test_a_recorded_ring_is_read(spark: SparkSession, vhost: RunningBroker) -> N
         with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
             connection.channel().exchange_delete(f"{RECORD_PREFIX}x")
     for given in options, once:
-        with pytest.raises(InputError, match=r"the ring is assumed .*: record the ring, or pass ringVia"):
+        with pytest.raises(
+            InputError, match=r"the ring is of an unknown order .*: record the ring, or pass ringVia"
+        ):
             publish(placed, given)
 
 

@@ -40,7 +40,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, LiveTopology, PolicyDefinition, RingMember, Topology
 from rabbit_chx.topology.objects.ranges import expand as expand_ranges
 from rabbit_chx.topology.objects.toml_values import toml_key, toml_value
-from rabbit_chx.topology.objects.vhost_objects import assume_ring
+from rabbit_chx.topology.objects.vhost_objects import unordered_ring
 from rabbit_chx.topology.usage import Consumer, QueueUsage, Usage
 
 Table = dict[str, Any]
@@ -122,7 +122,7 @@ def _live(topology: Topology, table: Table) -> LiveTopology:
         facts["policies"] = _policies(table.pop("policies"))
     live = as_live(_edited(topology, table), cluster=table.pop("cluster", "") or None, **facts)
     if taken["unread"]:
-        return live.with_rings(dict(_assumed_rings(live)))
+        return live.with_rings(dict(_unordered_rings(live)))
     rings = {}
     for exchange in live.exchanges:
         if exchange.ring is not None:
@@ -140,10 +140,10 @@ def _live(topology: Topology, table: Table) -> LiveTopology:
     return replace(live, exchanges=tuple(replace(e, ring=others.get(e.name, e.ring)) for e in live.exchanges))
 
 
-def _assumed_rings(live: LiveTopology) -> Iterator[tuple[str, HashRing]]:
+def _unordered_rings(live: LiveTopology) -> Iterator[tuple[str, HashRing]]:
     for exchange in live.exchanges:
         with suppress(InputError):  # the release refuses a weight
-            yield exchange.name, assume_ring(exchange.ring or (), live.release)
+            yield exchange.name, unordered_ring(exchange.ring or (), live.release)
 
 
 def _edited(topology: Topology, table: Table) -> Topology:

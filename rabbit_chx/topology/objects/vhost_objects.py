@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
@@ -64,7 +63,7 @@ class VhostObjects(NamedTuple):
 
     Attributes:
         lists: the lists of a topology, by their names.
-        rings: the ring that the members make as listed, which is assumed, of each ``x-consistent-hash`` exchange.
+        rings: the ring that the members make as listed, in an order that is not known, of each ``x-consistent-hash`` exchange.
         left_out: descriptions of what a topology does not contain.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
     """
@@ -120,7 +119,7 @@ def vhost_objects(
         else:
             plain_bindings.append(binding)
     left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
-    rings, refused = _assume_rings(members, release)
+    rings, refused = _unordered_rings(members, release)
     lists = {
         "exchanges": tuple(
             replace(exchange, ring=tuple(members[exchange.name])) if exchange.name in members else exchange
@@ -133,26 +132,26 @@ def vhost_objects(
     return VhostObjects(lists, rings, (*left_out, *refused), frozenset(sources_left_out))
 
 
-def _assume_rings(
+def _unordered_rings(
     members: Mapping[str, Sequence[RingMember]], release: Release | None
 ) -> tuple[dict[str, HashRing], list[str]]:
-    """Return the rings as `assume_ring` does, and why some are left out."""
+    """Return the rings as `unordered_ring` does, and why some are left out."""
     rings, refused = {}, []
     for name, ring in members.items():
         try:
-            rings[name] = assume_ring(ring, release)
+            rings[name] = unordered_ring(ring, release)
         except InputError as error:
             refused.append(f"the ring of {name}: {error}")
     return rings, refused
 
 
-def assume_ring(members: Sequence[RingMember], release: Release | None) -> HashRing:
-    """Return the ring that members make in the order in which they are listed, which is not known to be that of their binds.
+def unordered_ring(members: Sequence[RingMember], release: Release | None) -> HashRing:
+    """Return the ring of members that are listed without their order.
 
     Raises:
         InputError: the broker would refuse a binding.
     """
-    return replace(HashRing.from_bindings([member.binding for member in members], release), ground=UNORDERED)
+    return HashRing.unordered([member.binding for member in members], release)
 
 
 def _find_missing_exchanges(

@@ -37,7 +37,7 @@ def test_findings_of_a_ring_have_their_share_of_the_keys(
 
 def test_no_number_of_buckets_is_told_of_a_ring_whose_order_is_not_known() -> None:
     bindings = [("q1", "3"), ("q1", "2")]
-    known, guess = (HashRing.from_bindings(bindings), HashRing.from_bindings(bindings, provenance="assumed"))
+    known, guess = (HashRing.from_bindings(bindings), HashRing.unordered(bindings))
     for ring, has in ((known, True), (guess, False)):
         (found,) = [each for each in ring_findings(ring, bindings) if each.kind == "second-binding"]
         assert ("and has" in found.message) == has

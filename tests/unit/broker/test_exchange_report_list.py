@@ -47,13 +47,14 @@ def test_each_exchange_has_its_members_buckets_slots_and_findings(stored: Stored
 
 
 def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
-    assumed = replace(LIVE, rings={})
+    unread = replace(LIVE, rings={})
     stored(
-        "rings-assumed", list_report(["/"], tuple(list_rings("/", assumed, check(assumed))), all_vhosts=True)
+        "rings-without-order",
+        list_report(["/"], tuple(list_rings("/", unread, check(unread))), all_vhosts=True),
     )
 
 
-def test_behind_an_exchange_whose_order_is_not_known_shares_are_likely() -> None:
+def test_behind_an_exchange_whose_order_is_not_known_shares_are_not_known() -> None:
     rings: dict[str, list[Destination]] = {
         "front": [ExchangeRef("m1"), ExchangeRef("m2")],
         "m1": ["a", "b"],
@@ -68,15 +69,12 @@ def test_behind_an_exchange_whose_order_is_not_known_shares_are_likely() -> None
             tuple(map(QueueDefinition, "abcd")),
         )
     )
-    guess = replace(live.rings["front"], ground=Ground("assumed"))
+    guess = replace(live.rings["front"], ground=Ground(None))
     for known, shares in ((live, [1.0, 0.0]), (live.with_rings({"front": guess}), [None, None])):
         shown = ShownExchange.of_topology(known, "m1")
         document = show_report({"m1": shown}).as_json(str)
         assert document["determined"] == shown.is_determined == (None not in shares)
         assert [member["share"] for member in document["members"]] == shares
-        assert [member.get("likely", {}).get("share") for member in document["members"]] == (
-            [1.0, 0.0] if None in shares else [None, None]
-        )
 
 
 def test_the_list_has_no_share_of_a_modulus_behind_an_order_that_is_not_known() -> None:
@@ -89,7 +87,7 @@ def test_the_list_has_no_share_of_a_modulus_behind_an_order_that_is_not_known() 
         ),
     )
     live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abc"))))
-    guess = replace(live.rings["front"], ground=Ground("assumed"))
+    guess = replace(live.rings["front"], ground=Ground(None))
     told, untold = (
         [share for *_, share in list_moduli("/", each, check(each))]
         for each in (live, live.with_rings({"front": guess}))
@@ -98,11 +96,13 @@ def test_the_list_has_no_share_of_a_modulus_behind_an_order_that_is_not_known() 
     assert untold == ["", ""]
 
 
-def test_of_a_guess_not_even_the_share_of_one_queue_is_certain() -> None:
-    for names in (["a"], ["a", "a"]):
-        ring = replace(HashRing.from_buckets(names), ground=Ground("assumed"))
-        (row,) = compare_report(simulate(ring), is_determined=False).as_json(str)["shares"]
-        assert (row["share"], row["buckets"], row["likely"]["share"]) == (None, None, 1.0)
+def test_shares_without_an_order_are_by_weight() -> None:
+    ring = HashRing.unordered([("a", 1), ("b", 2)])
+    rows = compare_report(simulate(ring), is_determined=False).as_json(str)["shares"]
+    assert [(row["share"], row["ideal"], row["skew"]) for row in rows] == [
+        (0.333, None, None),
+        (0.667, None, None),
+    ]
 
 
 def test_an_exchange_before_one_whose_order_is_not_known_is_listed_as_not_determined() -> None:
@@ -112,7 +112,7 @@ def test_an_exchange_before_one_whose_order_is_not_known_is_listed_as_not_determ
         ExchangeDefinition("behind", "x-consistent-hash", ring=(RingMember("a", "1"), RingMember("b", "1"))),
     )
     live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abq"))))
-    guess = replace(live.rings["behind"], ground=Ground("assumed"))
+    guess = replace(live.rings["behind"], ground=Ground(None))
     unsure = live.with_rings({"behind": guess})
     rows = list_report(["/"], tuple(list_rings("/", unsure, check(unsure))))
     assert [

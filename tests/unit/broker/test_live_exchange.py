@@ -77,7 +77,7 @@ def test_an_exchange_of_queues_takes_a_request_for_each_part() -> None:
     exchange = live(api)
     for _ in range(2):
         assert exchange.ring == HashRing.from_bindings([("q1", 1), ("q2", 2)], RELEASE)
-        assert (exchange.ring.provenance, exchange.slots.queues) == ("assumed", {})
+        assert (exchange.ring.provenance, exchange.slots.queues) == (None, {})
         assert exchange.hash_arguments == {"hash-header": "tenant"}
         mirror = exchange.mirror()
         assert isinstance(mirror, ConsistentHashExchange)

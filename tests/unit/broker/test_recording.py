@@ -106,7 +106,7 @@ class Site:
             if ring.provenance == "recorded":
                 assert ring.buckets == self.model.rings[name].buckets, name
             else:
-                assert ring.provenance == "assumed"
+                assert ring.provenance is None
                 self.doubts[name] = ring.ground.doubt
 
     def apply(self, wanted: Topology, client: ModelClient, permission: Permission = ALL) -> bool:
@@ -311,8 +311,7 @@ def test_a_record_holds_for_exactly_its_bindings(release: Release) -> None:
         site.client().perform(Operation("bind", again))
         assert ring_of(site).provenance == "recorded"
         change()
-        assert (ring_of(site).provenance, ring_of(site).ground.doubt.rpartition(": ")[2]) == ("assumed", says)
-    assert ring_of(site).buckets == ("b", "a", "a", "c")  # the likely one
+        assert (ring_of(site).provenance, ring_of(site).ground.doubt.rpartition(": ")[2]) == (None, says)
 
 
 @pytest.mark.parametrize("bound", [(), ("a",)], ids=["empty", "one binding"])
@@ -321,9 +320,9 @@ def test_a_ring_of_no_or_one_binding_is_known_by_its_record_only(bound: tuple[st
     site = recorded_site(NEWEST, *bound)
     assert ring_of(site).provenance == "recorded"
     site.client().perform(Operation("delete", ExchangeDefinition(record_name("x"), "fanout")))
-    assert ring_of(site).provenance == "assumed"
+    assert ring_of(site).provenance is None
     checked = check(site.client().live())
-    assert [*checked.unordered] == ["x"]
+    assert [*checked.unordered] == (["x"] if bound else []), "without a binding every message is unroutable"
 
 
 @pytest.mark.parametrize("again", ["a", "b", "c"])
@@ -412,7 +411,7 @@ def test_no_record_is_stored_of_a_ring_with_a_member_that_the_broker_deletes(how
     other = replace(wanted, exchanges=ring_file("b", "a").exchanges)
     (note,) = client.applied(plan(other, client.live()), ALL).unrecorded
     assert queue.why_transient in note
-    assert ring_of(site).provenance == "assumed"
+    assert ring_of(site).provenance is None
 
 
 def test_a_mark_with_two_persistent_messages_proves_nothing() -> None:
@@ -440,7 +439,7 @@ def test_the_unbinds_of_an_apply_make_no_old_record_fit(again: str) -> None:
         for place in ("c", "d", again):
             site.model.bind(BindingDefinition("x", place, "1"))
         site.model.bindings = dict.fromkeys(sorted(site.model.bindings, key=str))  # as the API lists them
-        assert ring_of(site).provenance == "assumed"
+        assert ring_of(site).provenance is None
         is_applied = site.apply(wanted, site.client(before))
         before += 1
     assert ring_of(site).provenance == "recorded"
@@ -589,14 +588,9 @@ def test_a_binding_that_the_broker_does_not_list_is_not_one_that_was_removed(*, 
     )
 
     (found,) = check(live).findings
-    assert (found.kind, found.destination, found.share, found.likely) == (
-        "down-destination",
-        "c",
-        None,
-        share,
-    )
+    assert (found.kind, found.destination, found.share) == ("down-destination", "c", None)
     assert re.search(
-        rf"still bound; the record of .* gives it {100 * share:.3f}% of all keys$", found.message
+        rf"still bound; the record of .* gives it {100 * share:.1f}% of all keys$", found.message
     )
     assert found.fix == "start rabbit@model again, and then check again"
     findings = check(live, wanted).findings
@@ -627,7 +621,7 @@ def test_from_4_0_on_the_bindings_of_a_queue_that_is_down_are_listed() -> None:
 
 def test_the_mark_is_made_again_only_for_a_new_record_after_a_restart() -> None:
     """The other record keeps its stamp: with Khepri it holds after the restart, with Mnesia it is void."""
-    for release, provenance in ((NEWEST, "recorded"), (Release("3.8.9"), "assumed")):
+    for release, provenance in ((NEWEST, "recorded"), (Release("3.8.9"), None)):
         wanted = ring_file("b", "a")
         (exchange,) = wanted.exchanges
         wanted = replace(wanted, exchanges=(exchange, replace(exchange, name="y")))
@@ -717,7 +711,7 @@ def test_who_may_not_declare_records_applies_without_them_and_replaces_none() ->
     assert site.model.rings["x"].buckets == ("b", "a")
     client = site.client()
     client.applied(plan(ring_file("b"), client.live()), replace(ALL, records=False))
-    assert ring_of(site).provenance == "assumed"
+    assert ring_of(site).provenance is None
     assert not evidence_of(client.live()).records
 
 
@@ -888,7 +882,7 @@ def test_a_second_run_repeats_the_first_one_and_counts_from_before_it(
         again = plan(wanted, client.live())
         assert again.checksum == reviewed.checksum
         assert not again.refusals
-        if again.changes and ring_of(site).provenance == "assumed":
+        if again.changes and ring_of(site).provenance is None:
             assert "from its first step" in str(again)
             assert again.rings["x"].moments == reviewed.rings["x"].moments
             assert again.rings["x"].matrix() == reviewed.rings["x"].matrix()

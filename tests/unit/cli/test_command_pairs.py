@@ -73,14 +73,14 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "route": (
         ("q1=1,q2=1", "k"),
         {
-            "--reaching": ("q1",), "--release": ("4.3",), "--assume": (), "--hash-header": ("h",), "--hash-property": ("message_id",),
+            "--reaching": ("q1",), "--release": ("4.3",), "--hash-header": ("h",), "--hash-property": ("message_id",),
             "--header": ("h=1",), "--property": ("message_id=1",), "--routing": ("hash",), "--keys": ("k{1..9}",), "--explain": (),
         },
     ),
     "compare": (
         ("q1=1,q2=1",),
         {
-            "--add": ("q3=1",), "--remove": ("q1",), "--to": ("q1=1",), "--to-release": ("3.8",), "--release": ("4.3",), "--assume": (),
+            "--add": ("q3=1",), "--remove": ("q1",), "--to": ("q1=1",), "--to-release": ("3.8",), "--release": ("4.3",),
             "--hash-header": ("h",), "--keys": ("k{1..9}",), "--allow": ("moved=0.1",),
         },
     ),
@@ -168,8 +168,6 @@ def test_a_pair_is_accepted_or_both_are_named(
 
 #: Lines on which an option has an effect, where that of `LINES` shows none: the line, and the value of the option.
 EFFECTS: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
-    ("route", "--assume"): (("assumed-ring.json", "k"), ()),
-    ("compare", "--assume"): (("assumed-ring.json",), ()),
     ("route", "--hash-header"): (("q{1..50}=1", "7"), ("h:long",)),
     ("route", "--hash-property"): (("q{1..50}=1", "k"), ("timestamp",)),
     ("route", "--header"): (("q{1..50}=1", "k", "--hash-header", "h"), ("h=other",)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from slot_files import live_of
 
 from rabbit_chx import Topology
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.ground import Ground
 
 NAMED = """
 [[exchanges]]
@@ -58,13 +56,17 @@ def test_a_question_that_is_answered_ends_with_0_unless_more_moves_than_a_limit(
     assert ran("compare", "q1=1,q2=1", "--add", "q3=1", *words)[0] == code
 
 
-def test_a_limit_of_a_guess_is_not_determined(ran: Ran, tmp_path: Path) -> None:
-    ring = replace(HashRing.from_bindings([("q1", 1), ("q2", 1)]), ground=Ground("assumed"))
-    (tmp_path / "ring.json").write_text(ring.to_json())
-    line = ("compare", str(tmp_path / "ring.json"), "--add", "q3=1", "--allow", "moved=0.1")
-    code, out, _ = ran(*line)
-    assert (code, "moved   likely 33.3" in out) == (3, True)
-    assert ran(*line, "--assume")[0] == 4
+def test_without_an_order_only_what_is_bound_last_has_an_exact_share(ran: Ran, tmp_path: Path) -> None:
+    (tmp_path / "ring.json").write_text(HashRing.unordered([("q1", 1), ("q2", 1)]).to_json())
+    ring = str(tmp_path / "ring.json")
+    code, out, _ = ran("compare", ring, "--add", "q3=1")
+    assert (code, "moved   33.3" in out, "in every order" in out) == (0, True, True)
+    assert ran("compare", ring, "--add", "q3=1", "--allow", "moved=0.1")[0] == 4
+    code, out, _ = ran("compare", ring, "--remove", "q2", "--allow", "moved=0.1")
+    assert (code, "moved   not determined" in out) == (3, True)
+    code, out, _ = ran("compare", ring, "--add", "q1=2", "-o", "json")
+    document = json.loads(out)
+    assert (code, document["determined"], document["change"]["moved"]) == (0, True, 0), "4.3 ignores it"
 
 
 NESTED = """

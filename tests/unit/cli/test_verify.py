@@ -14,7 +14,7 @@ from rabbit_chx.routing.bindings import Place
 
 RELEASE = Release("4.3.6")
 READ = HashRing.from_buckets(["q1", "q2"], RELEASE)
-ASSUMED = HashRing.from_bindings([("q1", 1), ("q2", 1)], RELEASE, "assumed")
+UNORDERED = HashRing.unordered([("q1", 1), ("q2", 1)], RELEASE)
 GHOST = Finding("ghost-bucket", "q9 has 1 bucket and no binding", destination="q9", share=0.25)
 ELSEWHERE = ("k", "q1", "q2")
 FOUND: Mapping[Place, int] = {"q1": 5}
@@ -27,8 +27,8 @@ FOUND: Mapping[Place, int] = {"q1": 5}
         (ScratchReport("x", "/", {}, READ, (), FOUND, differences=[ELSEWHERE], mismatches=1), 1),
         (ScratchReport("x", "/", {}, READ, [GHOST], FOUND), 1),
         (ScratchReport("x", "/", {}, READ, ()), 3),
-        (ScratchReport("x", "/", {}, ASSUMED, (), FOUND), 3),
-        (ScratchReport("x", "/", {}, ASSUMED, (), FOUND, differences=[ELSEWHERE], mismatches=1), 1),
+        (ScratchReport("x", "/", {}, UNORDERED, (), FOUND), 3),
+        (ScratchReport("x", "/", {}, UNORDERED, (), FOUND, differences=[ELSEWHERE], mismatches=1), 1),
     ],
 )
 def test_the_exit_code_is_the_result(report: ScratchReport, code: int) -> None:

@@ -89,10 +89,12 @@ def test_second_bindings_move_an_exact_share_and_are_cured_before_the_upgrade() 
     upgrade = upgraded(*twice, before=old, after=new)
     before, after = (HashRing.from_buckets(list(buckets)) for buckets in ("abaa", "ab"))
     assert upgrade.moved == before.share_moved(after) > 0.2
-    assumed = HashRing.from_bindings(twice, NEW, "assumed")
+    unordered = HashRing.unordered(twice, NEW)
     topology = hashing(*(RingMember(*member) for member in twice))
-    (of_file,) = predict_upgrade(as_live(topology, rings={"orders": assumed}).as_wanted(), old, new)
-    assert of_file.moved == upgrade.moved
+    (of_file,) = predict_upgrade(as_live(topology, rings={"orders": unordered}).as_wanted(), old, new)
+    assert of_file.moved is None, (
+        "which of two bindings counts depends on an order that the file does not have"
+    )
     for members, release, says in (
         (twice, old, "that moves 49."),
         (adjacent, old, "that moves 0.000% of the keys"),

@@ -73,7 +73,7 @@ OF_TENANT = ConsistentHashExchange("orders", RING, arguments={"hash-header": "te
         (None, "exchange 'orders': routing='client' got ring=None, expected a HashRing that was read"),
         ("q1", "got ring='q1', expected a HashRing"),
         (HashRing.from_bindings([("q1", 1)]), "needs a ring that was read .* this one is replayed: pass Broker a ring_source"),
-        (RING.with_release(RING.release), "this one is assumed"),
+        (RING.with_release(RING.release), "this one is replayed"),
         (HashRing.from_buckets(["q1", None]), "bucket 1 of the ring has no destination: publish to the exchange"),
         (HashRing.from_buckets([E]), "bucket 0 of the ring belongs to exchange e, not to a queue"),
         (SlotTable(HashRing.from_buckets([E]), {E: "q1"}), "not for slots"),
@@ -81,7 +81,7 @@ OF_TENANT = ConsistentHashExchange("orders", RING, arguments={"hash-header": "te
         (ModulusHashExchange("orders", [("q1", "1")]), "this one is replayed"),
         (ModulusHashExchange("orders", [(E, "1")], None, "read"), "belongs to exchange e, not to a queue"),
     ],
-    ids=["none", "text", "replayed", "assumed", "hole", "exchange", "slots", "header", "modulus replayed", "modulus exchange"],
+    ids=["none", "text", "replayed", "other release", "hole", "exchange", "slots", "header", "modulus replayed", "modulus exchange"],
 )  # fmt: skip
 def test_a_ring_by_which_nothing_can_be_routed_is_refused_as_an_empty_one_is(ring: object, says: str) -> None:
     with pytest.raises(InputError, match=says):

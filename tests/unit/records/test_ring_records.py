@@ -67,8 +67,6 @@ def test_a_record_proves_a_ring_or_nothing(given: str, told: str) -> None:
     buckets = " ".join("?" if place is None else str(place) for place in ring.buckets)
     found = ring.ground.doubt.removeprefix("the record of T by W does not determine it: ") or buckets
     assert found == told
-    if "likely" in case:
-        assert buckets == case["likely"]
 
 
 def record_of(case: Mapping[str, str]) -> RingRecord:

@@ -144,7 +144,7 @@ def test_the_provenance_of_bindings_is_that_of_their_list_unless_their_order_is_
     assert ModulusHashExchange("m", BINDINGS, NEW).provenance == "replayed"
     assert ModulusHashExchange("m", BINDINGS, NEW, "read").provenance == "read"
     assert ModulusHashExchange("m", BINDINGS, MNESIA, "read").provenance == "read"
-    assert ModulusHashExchange("m", BINDINGS, KHEPRI, "read").provenance == "assumed"
+    assert ModulusHashExchange("m", BINDINGS, KHEPRI, "read").provenance is None
     assert ModulusHashExchange("m", BINDINGS, NEW) == ModulusHashExchange("m", BINDINGS, NEW, "read")
     with pytest.raises(InputError, match="the provenance is 'seen'"):
         ModulusHashExchange("m", BINDINGS, NEW, "seen")  # type: ignore[arg-type]

@@ -192,11 +192,11 @@ def test_behind_another_exchange_shares_are_of_the_keys_that_come() -> None:
 def test_a_guess_on_the_way_makes_the_whole_a_guess() -> None:
     front = nested(("chx", 2, {}), ("chx", 2, {}))
     ref = ExchangeRef("front.1")
-    guess = HashRing.from_bindings([("a", 1), ("b", 1)], provenance="assumed")
+    guess = HashRing.unordered([("a", 1), ("b", 1)])
     unsure = NestedMap(FRONT, front.outer, {}, {**front.behind, ref: NestedMap(ref, guess, {})})
     assert front.ground == Ground("replayed")
     assert not front.guesses
-    assert unsure.ground == Ground("assumed", "the order of front.1 is not known")
+    assert unsure.ground == Ground(None, "the order of front.1 is not known")
     assert unsure.guesses == {"front.1": guess}
     assert unsure.facts()[0] == unsure.ground.text
     assert unsure.summary()["doubt"] == unsure.ground.doubt
@@ -212,9 +212,9 @@ def test_its_json_has_the_maps_of_all_exchanges(kinds: tuple[str, str]) -> None:
         assert (again, again.ground) == (made, made.ground)
         assert again.shares() == made.shares()
         assert [*map(again.destination_for, KEYS)] == [*map(made.destination_for, KEYS)]
-    guess = HashRing.from_bindings([("a", 1), ("b", 1)], provenance="assumed")
+    guess = HashRing.unordered([("a", 1), ("b", 1)])
     unsure = NestedMap(FRONT, front.outer, {}, {**front.behind, first.ref: NestedMap(first.ref, guess, {})})
-    assert key_map_from_json(unsure.to_json()).ground.is_assumed
+    assert not key_map_from_json(unsure.to_json()).ground.is_known
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ def test_a_mapping_is_pairs_in_its_order() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: HashRing.from_bindings([("a", 1)], provenance="read"), "replayed or assumed, not 'read'"),
         (lambda: HashRing.from_bindings([], release="4.3.6"), r"pass a Release, such as Release\('4.3.6'\)"),
         (lambda: HashRing.from_buckets(["a"], release="4.3.6"), "pass a Release"),
         (lambda: RING.with_release(None), "pass a Release"),

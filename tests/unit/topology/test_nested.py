@@ -115,18 +115,14 @@ def test_another_value_starves_nobody_and_an_order_that_is_not_known_shows_nothi
     assert starved(replace(NESTED, exchanges=tuple(alike))) == BOTH
     live = live_of(NESTED)
     for unknown in ("front", "mid.0"):
-        guess = HashRing.from_bindings(
-            [(each, 1) for each in live.rings[unknown].destinations], provenance="assumed"
-        )
+        guess = HashRing.unordered([(each, 1) for each in live.rings[unknown].destinations])
         found = check(live.with_rings({unknown: guess})).findings
         expected = set() if unknown == "front" else {"w.1.0"}
         assert {one.destination for one in found if one.kind == "starved-destination"} == expected
         (doubt,) = {live.with_rings({unknown: guess}).key_map("front").ground.doubt or "itself"}
         assert doubt == ("itself" if unknown == "front" else "the order of mid.0 is not known")
     # Behind an order that is not known, the keys that come are not.
-    guess = HashRing.from_bindings(
-        [(each, 1) for each in live.rings["front"].destinations], provenance="assumed"
-    )
+    guess = HashRing.unordered([(each, 1) for each in live.rings["front"].destinations])
     assert (
         live.with_rings({"front": guess}).key_map("mid.0").ground.doubt == "the order of front is not known"
     )
@@ -173,12 +169,12 @@ def test_a_plain_topology_has_its_own_maps() -> None:
 def test_behind_an_order_that_is_not_known_routes_are_certain_and_shares_are_not() -> None:
     live = live_of(NESTED)
     places = live.rings["front"].destinations
-    guess = HashRing.from_bindings([(place, 1) for place in places], provenance="assumed")
+    guess = HashRing.unordered([(place, 1) for place in places])
     unread = live.with_rings({"front": guess})
     behind = unread.key_map("mid.0")
     assert behind.guesses.keys() == {"front"}
-    assert behind.ground.is_assumed
-    assert not behind.direct.ground.is_assumed
+    assert not behind.ground.is_known
+    assert behind.direct.ground.is_known
     assert behind.direct.destination_for("k") == unread.rings["mid.0"].destination_for("k")
     # The order on which the shares depend is asked for, and no share of a finding is certain.
     lossy = replace(QUEUES[1], arguments={"x-expires": 1000})
@@ -187,14 +183,14 @@ def test_behind_an_order_that_is_not_known_routes_are_certain_and_shares_are_not
     assert found.unordered["front"] == guess.ground.doubt
     assert not found.unroutable
     assert found.findings
-    assert all(one.share is None and one.likely for one in found.findings)
+    assert all(one.share is None for one in found.findings)
 
 
 def test_a_trace_is_named_only_for_an_exchange_to_which_messages_are_published() -> None:
     live = live_of(NESTED)
-    guess = HashRing.from_bindings([("w.0.0", 1), ("w.0.1", 1)], provenance="assumed")
+    guess = HashRing.unordered([("w.0.0", 1), ("w.0.1", 1)])
     behind = live.with_rings({"mid.0": guess})
-    alone = HashRing.from_bindings([("a", 1)], provenance="assumed")
+    alone = HashRing.unordered([("a", 1)])
     for key_map, is_traced in (
         (alone, True),
         (behind.key_map("front"), False),

@@ -187,13 +187,15 @@ def test_what_is_not_known_is_not_drawn_and_not_green(
     assert home.count("an order that is not known") == 2, "the third exchange needs no order"
     cards = home.split('<section class="card">')
     assert [card for card in cards if "is not known" in card and CERTAIN.search(card)] == []
-    for question in ("", "?key=user-1", "?add=q9%3D2"):
+    for question in ("", "?key=user-1", "?remove=q1"):
         page = browser.get(f"/exchange/orders{question}").text
         assert CERTAIN.findall(page) == []
         assert "not determined" in page
         document = browser.get(f"/exchange/orders{question or '?'}&format=json").json()
         assert document["determined"] is False
-    assert "<strong>likely " in browser.get("/exchange/orders?key=user-1").text
+    assert "<strong>not determined" in browser.get("/exchange/orders?key=user-1").text
+    appended = browser.get("/exchange/orders?add=q9%3D2").text
+    assert "in every order" in appended
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -52,7 +52,7 @@ def test_an_export_says_what_is_stored_and_no_secrets(name: str) -> None:
     assert f"{topology.to_toml()}{left_out}" == stored
     assert "s3cret" in exported(name)
     assert "s3cret" not in stored
-    assert (topology.release, topology.ring("orders").provenance) == (Release(name[6:-5]), "assumed")
+    assert (topology.release, topology.ring("orders").provenance) == (Release(name[6:-5]), None)
     assert Topology.from_toml(topology.to_toml()) == topology
     assert Topology.from_definitions(definitions_file(topology)) == topology
     assert Topology.from_definitions(definitions_file(topology, None), vhost="any") == topology
@@ -101,7 +101,7 @@ def test_an_exchange_with_a_binding_that_is_left_out_is_not_read_as_a_whole(kind
     topology = Topology.from_definitions(definitions_file(file))
     assert topology.sources_left_out == {"x"}
     if kind == "x-modulus-hash":
-        assert topology.modulus("x").provenance == "assumed"
+        assert topology.modulus("x").provenance is None
 
 
 def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
