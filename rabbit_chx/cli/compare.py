@@ -140,7 +140,6 @@ def _compared(
     if keys is None:
         simulation = simulate(ring, hashing=hashing, changed=changed, is_appended=is_appended)
     else:
-        hashing = keys.hashing(hashing)
         batches = StreamedSample(keys, hashing, ring)
         with batches.name_errors():
             simulation = simulate(ring, iter(batches), hashing=hashing, changed=changed, heaviest=_HEAVIEST)

@@ -110,7 +110,6 @@ def route(
         sample, keys = parse_keys(STDIN), ()
     given = hashed.decide(of_ring.read_only(parse_ring(ring)).routed_by(routing))
     source, hashing = given.source, hashed.of(given)
-    hashing = hashing if sample is None else sample.hashing(hashing)
     if reaching is not None:
         return _find_keys(given, hashing, reaching, keys, sample)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}

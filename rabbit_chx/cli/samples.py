@@ -10,7 +10,6 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.cli.command import TEXT, option
 from rabbit_chx.cli.inputs import STDIN, claim_stdin, expand_ranges, file_name, hashed_value, open_input
 from rabbit_chx.errors import InputError, MissingExtraError
@@ -18,7 +17,7 @@ from rabbit_chx.installation import install_command
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering.progress import reading, sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.table_files import READERS, ColumnsOf, TableRows, check_columns, line_batches, shown_names
+from rabbit_chx.table_files import READERS, ColumnsOf, TableRows, check_columns, line_batches
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis import SlotLoad
@@ -74,39 +73,21 @@ _NO_KEYS = KeyBatch([], [])
 class KeySource:
     """The value of ``--keys``: a range, or a file that is not yet read.
 
-    The suffix of the file's name determines its format; stdin is CSV if a column is given.
+    A file ``.csv`` or ``.parquet`` is a table with the columns ``key`` and, if keys have several messages, ``count``; others have a key on
+    each line.
 
     Attributes:
         path: the file, ``-`` for stdin; or the text of the range.
-        column: the column with the keys, or ``NAME=COUNTS`` with that of the number of messages of each key too; None for a file of lines.
-        field_type: the AMQP type of the keys, where they are values of a header; None: longstr.
         made: the keys of a range; None for a file.
     """
 
     path: str
-    column: str | None = None
-    field_type: FieldType | None = None
     made: Sequence[str] | None = None
 
     @property
     def name(self) -> str:
         """The name of the file, or the range, for messages."""
         return file_name(self.path)
-
-    def hashing(self, of: Hashing) -> Hashing:
-        """Return what an exchange hashes, with the type of these keys."""
-        type_ = self.field_type
-        if type_ is None or type_ == of.field_type:
-            return of
-        if of.hash_header is None:
-            raise InputError(
-                f"--keys {self.path:.80} has the type of a header, and the exchange does not hash a header: leave :{type_} out"
-            )
-        if of.field_type is not None:
-            raise InputError(
-                f"the type of the keys is given twice, as {of.field_type} and as {type_}: pass it once"
-            )
-        return replace(of, field_type=type_)
 
     def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
         """Read the keys; a batch of lines contains all that can be read without waiting.
@@ -118,17 +99,7 @@ class KeySource:
                 keys = self.made[start : start + _BATCH]
                 yield KeyBatch(range(start + 1, start + 1 + len(keys)), keys, unit="key")
             return
-        suffix = Path(self.path).suffix.lower()
-        if suffix not in _FORMATS:
-            raise InputError(
-                f"the key file {self.name} has the suffix {suffix}: pass lines of text as .txt, or a table as .csv or .parquet"
-            )
-        is_piped_table = self.path == STDIN and self.column is not None
-        format_ = "csv" if is_piped_table else _FORMATS[suffix]
-        if format_ == "text" and self.column is not None:
-            raise InputError(
-                f"the key file {self.name} contains lines, not the column {self.column!r}: pass a table as .csv or .parquet"
-            )
+        format_ = _format_of(self.path, "key file")
         with _open(self.path, "keys", progress=progress) as file:
             if format_ == "text":
                 yield from self._lines(file)
@@ -174,15 +145,19 @@ class KeySource:
 
     def _columns(self, names: Sequence[str]) -> dict[str, str]:
         """Return the columns to read, by their contents; an error lists the existing columns."""
-        if self.column is None:
-            raise InputError(
-                f"{self.name} has columns: pass {self.name}#COLUMN, one of {shown_names(names) or 'none'}"
-            )
-        key, equals, counts = self.column.rpartition("=")
-        has_counts = equals and self.column not in names
-        columns = {"key": key, "count": counts} if has_counts else {"key": self.column}
-        check_columns(self.name, columns.values(), names)
-        return columns
+        columns = ["key", "count"] if "count" in names else ["key"]
+        check_columns(self.name, columns, names)
+        return {column: column for column in columns}
+
+
+def _format_of(path: str, what: str) -> str:
+    """Return the format of a file by its suffix; stdin has lines of text."""
+    suffix = Path(path).suffix.lower()
+    if path != STDIN and suffix not in _FORMATS:
+        raise InputError(
+            f"the {what} {file_name(path)} has the suffix {suffix}: pass lines of text as .txt, or a table as .csv or .parquet"
+        )
+    return "text" if path == STDIN else _FORMATS[suffix]
 
 
 def table_rows(path: str, contents: str, columns_of: ColumnsOf) -> Iterator[TableRows]:
@@ -220,18 +195,13 @@ def _open(path: str, contents: str, *, progress: bool = True) -> Iterator[Any]:
 
 
 def parse_keys(text: str) -> KeySource:
-    """Parse ``FILE``, ``FILE#COLUMN``, ``FILE#COLUMN=COUNTS``, each COLUMN with ``:TYPE`` if it is of a header, or a text with a range."""
+    """Parse the name of a file, or a text with a range."""
     made = expand_ranges([TEXT.value_of(text)])
     if made != [text]:
-        return KeySource(text, made=made)
-    path, _, columns = text.partition("#")
-    if path == STDIN:
+        return KeySource(text, made)
+    if text == STDIN:
         claim_stdin("the keys")
-    key, equals, counts = columns.rpartition("=") if "=" in columns else (columns, "", "")
-    stem, colon, type_ = key.rpartition(":")
-    known = next((known for known in FIELD_TYPES if colon and known == type_), None)
-    column = f"{stem if known else key}{equals}{counts}" or None
-    return KeySource(path, column, None if known == "longstr" else known)
+    return KeySource(text)
 
 
 def _repeat(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
@@ -274,7 +244,7 @@ def read_load(keys: KeySource, arguments: Mapping[str, str], key_map: KeyMap) ->
     from rabbit_chx.analysis import SlotLoad
     from rabbit_chx.analysis.key_routing import Hashing
 
-    hashing = keys.hashing(Hashing(arguments.get("hash-header"), arguments.get("hash-property")))
+    hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
     batches = StreamedSample(keys, hashing, key_map)
     with batches.name_errors():
         load = SlotLoad.of_keys(key_map, batches, hashing=hashing)
@@ -302,7 +272,7 @@ def heaviest_moves(keys: KeySource, plan: Plan) -> dict[str, list[tuple[str, str
                 view.map_of(each) for view, each in zip(change.slots, (before, after), strict=True)
             )
         hashed = {argument: exchange.arguments.get(argument) for argument in ("hash-header", "hash-property")}
-        hashing = keys.hashing(Hashing(hashed["hash-header"], hashed["hash-property"]))
+        hashing = Hashing(hashed["hash-header"], hashed["hash-property"])
         batches = StreamedSample(keys, hashing, before)
         with batches.name_errors():
             counted = simulate(before, iter(batches), hashing=hashing, changed=after)
@@ -318,7 +288,6 @@ def keys_option(use: str) -> Any:  # a field's default
         section="Sample",
         type=ValueKind("keys", parse=parse_keys),
         metavar="FILE|RANGE",
-        help=f"{use}: FILE[#COLUMN[=COUNTS]], a key on each line, or .csv or .parquet with the column of the keys and that of the number of "
-        "messages of each, as from a GROUP BY; - is stdin; #COLUMN:long is of the AMQP type long, for a header; or a range, as "
-        "'user-{1..100000}'.",
+        help=f"{use}: FILE with a key on each line, or .csv or .parquet with the columns key and, if there are several messages of a key, "
+        "count, as from a GROUP BY; - is stdin; or a range, as 'user-{1..100000}'.",
     )

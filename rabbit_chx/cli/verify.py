@@ -137,7 +137,7 @@ def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None
     hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
     default = "{0..9999}" if hashing.hash_property == "timestamp" else _DEFAULT_KEYS
     source = given or parse_keys(default)
-    hashing, keys = source.hashing(hashing), source.read()
+    keys = source.read()
     with keys.name_errors(hashing, ring):
         values = [hashed_value(hashing, key) for key in keys.keys]
         # The copy has the members in the order of their list, whatever order the exchange has.

@@ -128,7 +128,7 @@ def test_neither_observations_nor_keys_in_csv_need_pyarrow(tmp_path: Path) -> No
         "from rabbit_chx.analysis.key_routing import Hashing\n"
         "from rabbit_chx.cli.evidence import EvidenceOptions\n"
         "from rabbit_chx.cli.samples import parse_keys\n"
-        "print(EvidenceOptions(observed=sys.argv[1]).read_file('x', Hashing()), parse_keys(sys.argv[1] + '#key=count').read())"
+        "print(EvidenceOptions(observed=sys.argv[1]).read_file('x', Hashing()), parse_keys(sys.argv[1]).read())"
     )
     done = ended(sys.executable, "-c", program, path)
     assert "messages=3" in done.stdout, done.stderr

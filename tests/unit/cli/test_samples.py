@@ -14,28 +14,8 @@ from pyarrow import parquet
 
 from rabbit_chx import table_files
 from rabbit_chx.analysis import simulation
-from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.samples import KeySource, parse_keys
 from rabbit_chx.errors import InputError, MissingExtraError
-
-
-@pytest.mark.parametrize(
-    ("text", "path", "column", "type_"),
-    [
-        ("keys.txt", "keys.txt", None, None),
-        ("keys.csv#key", "keys.csv", "key", None),
-        ("keys.csv#key=n", "keys.csv", "key=n", None),
-        ("keys.csv#key:long=n", "keys.csv", "key=n", "long"),
-        ("keys.csv#a:b=c=n", "keys.csv", "a:b=c=n", None),
-        ("keys.csv#key:longstr", "keys.csv", "key", None),
-        ("keys.txt#:short", "keys.txt", None, "short"),
-        ("-#key", "-", "key", None),
-    ],
-)
-def test_a_file_is_written_with_its_column_and_type(
-    text: str, path: str, column: str | None, type_: str | None
-) -> None:
-    assert parse_keys(text) == KeySource(path, column, type_)  # type: ignore[arg-type]
 
 
 def test_a_range_is_all_its_keys() -> None:
@@ -44,22 +24,11 @@ def test_a_range_is_all_its_keys() -> None:
     assert [key for batch in source.batches() for key in batch.keys] == source.made
 
 
-def test_the_type_of_keys_is_that_of_a_header() -> None:
-    source = parse_keys("keys.txt#:long")
-    assert source.hashing(Hashing("tenant")) == Hashing("tenant", field_type="long")
-    for hashing, says in (
-        (Hashing(), "does not hash a header"),
-        (Hashing("tenant", field_type="short"), "given twice, as short and as long"),
-    ):
-        with pytest.raises(InputError, match=says):
-            source.hashing(hashing)
-
-
 # ---- files of keys: text and tables
 
 
 ROWS = [("a", 3), ("b, c", 1), ("", 0), ("7", 2)]
-CSV = 'id,n,key\n1,3,a\n2,1,"b, c"\n3,0,\n4,2,7\n'
+CSV = 'id,count,key\n1,3,a\n2,1,"b, c"\n3,0,\n4,2,7\n'
 
 
 def _put(path: Path, content: str | pa.Table) -> str:
@@ -74,7 +43,7 @@ def _put(path: Path, content: str | pa.Table) -> str:
 def test_a_table_gives_its_keys_and_counts(tmp_path: Path, name: str) -> None:
     keys, counts = zip(*ROWS, strict=True)
     content = _table(pa.array(keys), *counts) if name == "k.parquet" else CSV
-    batches = list(KeySource(_put(tmp_path / name, content), "key=n").batches())
+    batches = list(KeySource(_put(tmp_path / name, content)).batches())
 
     assert [
         (key, n) for batch in batches for key, n in zip(batch.keys, batch.messages or (), strict=True)
@@ -95,12 +64,12 @@ def test_a_table_gives_its_keys_and_counts(tmp_path: Path, name: str) -> None:
 def test_keys_of_parquet_are_text_and_whole_numbers(
     tmp_path: Path, values: pa.Array[Any], keys: list[str]
 ) -> None:
-    (batch,) = KeySource(_put(tmp_path / "k.parquet", _table(values, 1.0, 2.0)), "key=n").batches()
+    (batch,) = KeySource(_put(tmp_path / "k.parquet", _table(values, 1.0, 2.0))).batches()
     assert (batch.keys, batch.messages) == (keys, [1, 2])
 
 
 def _table(values: pa.Array[Any], *counts: float) -> pa.Table:
-    return pa.table({"n": pa.array(counts), "key": values})
+    return pa.table({"count": pa.array(counts), "key": values})
 
 
 def _short(value: object) -> str:
@@ -114,54 +83,49 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = _put(tmp_path / "k.parquet", _table(pa.array(["a"]), 1))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"needs pyarrow: .*, or pass CSV"):
-        list(KeySource(path, "key").batches())
+        list(KeySource(path).batches())
 
 
-CONTENTS: list[tuple[str, str | pa.Table, str | None, str]] = [
-    ("k.csv", CSV, None, r"has columns: pass .*k.csv#COLUMN, one of id, n, key$"),
-    ("k.csv", CSV, "kye", r"has no column 'kye': it has id, n, key$"),
-    ("k.parquet", _table(pa.array(["a"]), 1), None, r"has columns: pass .*k.parquet#COLUMN, one of n, key$"),
-    ("k.parquet", _table(pa.array(["a"]), 1), "kye", r"has no column 'kye': it has n, key$"),
+CONTENTS: list[tuple[str, str | pa.Table, str]] = [
+    ("k.csv", "kye,count\na,1\n", r"has no column 'key': it has kye, count$"),
+    ("k.parquet", pa.table({"kye": ["a"]}), r"has no column 'key': it has kye$"),
     *(
-        (name, CSV, column, r"has the suffix \.\w+: pass lines of text as .txt, or a table")
+        (name, CSV, r"has the suffix \.\w+: pass lines of text as .txt, or a table")
         for name in ("k.jsonl", "k.tsv", "k.csv.gz", "k.xlsx")
-        for column in (None, "key")
     ),
-    ("k.txt", CSV, "key", r"contains lines, not the column 'key': pass a table as \.csv"),
-    ("k.csv", "", "key=n", "has no column 'key': it has no columns"),
+    ("k.csv", "", "has no column 'key': it has no columns"),
     (
         "k.csv",
-        "key,n\na,x\n",
-        "key=n",
+        "key,count\na,x\n",
         r"row 1 of .*k\.csv has the count 'x': a number of messages is a whole number",
     ),
-    ("k.csv", "key,n\na,\n", "key=n", "row 1 of .* has the count ''"),
-    ("k.csv", "key,n\na,-1\n", "key=n", "row 1 of .* has the count '-1'"),
-    ("k.csv", "n,key\n1,a\n1\n", "key=n", "row 2 of .* has 1 column, and the header has 2"),
-    ("k.csv", 'key,n\n"a\nb",1\n\nc,1_000\n', "key=n", "row 2 of .* has the count '1_000'"),
-    ("k.csv", 'key,n\n"b,1\nc,1\n', "key=n", "row 1 of .* cannot be read: "),
-    ("k.csv", "key,n\ra,1\rb,2\r", "key=n", "the key file .* cannot be read: new-line character"),
-    ("k.csv", "key,n," + "x" * 200_000, "key=n", "field larger than field limit"),
-    ("k.csv", "key,key,n\na,b,1\n", "key=n", "contains several columns 'key': name each differently"),
-    ("k.csv", "key,n\na,9223372036854775808\n", "key=n", "row 1 of .* has the count '9223372036854775808'"),
-    ("k.csv", "key,n\na,1\n\n\udcff,1\n", "key=n", "row 2 of .* is not UTF-8: convert the file first"),
-    ("k.csv", "k\udcff,n\na,1\n", "key=n", "the key file .* cannot be read: .* codec"),
-    ("k.parquet", "PAR1", "key=n", "the key file .* cannot be read: "),
-    ("k.parquet", _table(MOMENT, 1), "key=n", r"'key' of .* has the type timestamp\[ms\]: a key is text"),
-    ("k.parquet", _table(pa.array([True]), 1), "key=n", "has the type bool: a key is text or an integer"),
-    ("k.parquet", _table(pa.array(["a", None]), 1, 1), "key=n", "row 2 of .* has null in the column 'key'"),
-    ("k.parquet", _table(pa.array(["a"]), 0.5), "key=n", "'n' of .* cannot be read: .* 0.50* was truncated"),
-    ("k.parquet", _table(pa.array(["a"]), -1.0), "key=n", "the column 'n' of .* cannot be read: "),
-    ("k.parquet", _table(pa.array([b"\xff"]), 1), "key=n", "'key' of .* cannot be read: Invalid UTF8"),
+    ("k.csv", "key,count\na,\n", "row 1 of .* has the count ''"),
+    ("k.csv", "key,count\na,-1\n", "row 1 of .* has the count '-1'"),
+    ("k.csv", "count,key\n1,a\n1\n", "row 2 of .* has 1 column, and the header has 2"),
+    ("k.csv", 'key,count\n"a\nb",1\n\nc,1_000\n', "row 2 of .* has the count '1_000'"),
+    ("k.csv", 'key,count\n"b,1\nc,1\n', "row 1 of .* cannot be read: "),
+    ("k.csv", "key,count\ra,1\rb,2\r", "the key file .* cannot be read: new-line character"),
+    ("k.csv", "key,count," + "x" * 200_000, "field larger than field limit"),
+    ("k.csv", "key,key,count\na,b,1\n", "contains several columns 'key': name each differently"),
+    ("k.csv", "key,count\na,9223372036854775808\n", "row 1 of .* has the count '9223372036854775808'"),
+    ("k.csv", "key,count\na,1\n\n\udcff,1\n", "row 2 of .* is not UTF-8: convert the file first"),
+    ("k.csv", "k\udcff,count\na,1\n", "the key file .* cannot be read: .* codec"),
+    ("k.parquet", "PAR1", "the key file .* cannot be read: "),
+    ("k.parquet", _table(MOMENT, 1), r"'key' of .* has the type timestamp\[ms\]: a key is text"),
+    ("k.parquet", _table(pa.array([True]), 1), "has the type bool: a key is text or an integer"),
+    ("k.parquet", _table(pa.array(["a", None]), 1, 1), "row 2 of .* has null in the column 'key'"),
+    ("k.parquet", _table(pa.array(["a"]), 0.5), "'count' of .* cannot be read: .* 0.50* was truncated"),
+    ("k.parquet", _table(pa.array(["a"]), -1.0), "the column 'count' of .* cannot be read: "),
+    ("k.parquet", _table(pa.array([b"\xff"]), 1), "'key' of .* cannot be read: Invalid UTF8"),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "column", "says"), CONTENTS, ids=_short)
+@pytest.mark.parametrize(("name", "content", "says"), CONTENTS, ids=_short)
 def test_a_file_without_such_keys_is_refused_and_the_reason_named(
-    tmp_path: Path, name: str, content: str | pa.Table, column: str | None, says: str
+    tmp_path: Path, name: str, content: str | pa.Table, says: str
 ) -> None:
     with pytest.raises(InputError, match=says) as caught:
-        list(KeySource(_put(tmp_path / name, content), column).batches())
+        list(KeySource(_put(tmp_path / name, content)).batches())
     assert len(str(caught.value)) < 400
 
 
@@ -169,15 +133,14 @@ LONG = ("--hash-header", "h:long")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "options", "column", "says"),
+    ("name", "content", "options", "says"),
     [
-        ("k.txt", "a\n" * 20_000 + "b\n" + "x" * 300, (), "", "line 20002 of {}: the routing key"),
-        ("k.txt", "1\n2\nthree", LONG, "", "line 3 of {}: 'three' is not a valid long"),
-        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', LONG, "#key", "row 2 of {}: "),
-        ("k.csv", 'key,n\n\n"1",2\n"x\n",1\n', LONG, "#key=n", "row 2 of {}: "),
-        ("k.parquet", _table(pa.array(["a", "b" * 256]), 1, 1), (), "#key", "row 2 of {}: "),
-        ("k.csv", "key,n\n\n\n", (), "#key=n", "{} has no keys, or all counts are 0"),
-        ("k.csv", "key,n\na,0\n", (), "#key=n", "{} has no keys, or all counts are 0"),
+        ("k.txt", "a\n" * 20_000 + "b\n" + "x" * 300, (), "line 20002 of {}: the routing key"),
+        ("k.txt", "1\n2\nthree", LONG, "line 3 of {}: 'three' is not a valid long"),
+        ("k.csv", 'key,count\n\n"1",2\n"x\n",1\n', LONG, "row 2 of {}: "),
+        ("k.parquet", _table(pa.array(["a", "b" * 256]), 1, 1), (), "row 2 of {}: "),
+        ("k.csv", "key,count\n\n\n", (), "{} has no keys, or all counts are 0"),
+        ("k.csv", "key,count\na,0\n", (), "{} has no keys, or all counts are 0"),
     ],
     ids=_short,
 )
@@ -188,12 +151,11 @@ def test_a_key_that_cannot_be_sent_is_named_by_its_file_and_place(
     name: str,
     content: str | pa.Table,
     options: tuple[str, ...],
-    column: str,
     says: str,
 ) -> None:
     path = _put(tmp_path / name, content)
     for command in (("compare", *BIND), ("compare", *BIND, "--to", "q=1")):
-        code, _, errors = ran(*command, *options, "--keys", f"{path}{column}")
+        code, _, errors = ran(*command, *options, "--keys", path)
         assert (code, errors.startswith(f"rabbit-chx: {says.format(path)}")) == (2, True), errors
 
 
@@ -201,7 +163,7 @@ def test_a_key_that_cannot_be_sent_is_named_by_its_file_and_place(
 def test_rows_are_numbered_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(table_files, "_ROWS", 2)
     content = "key\n" + "a\n" * 5 if name == "k.csv" else pa.table({"key": ["a"] * 5})
-    rows = [batch.numbers for batch in KeySource(_put(tmp_path / name, content), "key").batches()]
+    rows = [batch.numbers for batch in KeySource(_put(tmp_path / name, content)).batches()]
     assert rows == [range(1, 3), range(3, 5), range(5, 6)]
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
-from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis import SlotLoad
-from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.samples import parse_keys, read_load
 from rabbit_chx.errors import InputError
 
@@ -20,16 +18,6 @@ TABLE = SlotTable(HashRing.from_buckets(SLOTS), {slot: f"events.{n % 2 + 1}" for
 
 def counted(keys: str | Path, **arguments: str) -> SlotLoad:
     return read_load(parse_keys(str(keys)), arguments, TABLE)
-
-
-def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> None:
-    path = tmp_path / "tenants"
-    path.write_text("7\n7\n8\n")
-    sample = counted(f"{path}#:long", **{"hash-header": "tenant"})
-    place = Hashing("tenant", field_type="long").route_all([AmqpField("long", 7)], TABLE.ring)[0]
-    assert (sample.keys[0].place, sample.keys[0].least) == (place, 2)
-    with pytest.raises(InputError, match="does not hash a header: leave :long out"):
-        counted(f"{path}#:long")
 
 
 def test_a_range_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -> None:
