@@ -1,7 +1,7 @@
 """Three members of a group share six streams. One leaves, and the others take over its streams where it stopped.
 
-The effect of a batch is a line in a table of SQLite, written together with the generation of the stream: a member that lost the stream
-without noticing it cannot write.
+The effect of a batch is a line in a table of SQLite, written together with the offset after it: a batch that is handled again, also by a
+member that has lost the stream without noticing it, is not counted twice.
 
 python examples/stream_group.py [--rows COUNT]
 """
@@ -14,43 +14,40 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
+from typing import Any
 
 import pyarrow as pa
 
 from rabbit_chx import StreamGroup, StreamPublisher
-from rabbit_chx.consuming import GroupTiming
-from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
-STREAMS = [f"orders-{number}" for number in range(6)]
-#: Shorter than the defaults, so that the example is short.
-TIMING = GroupTiming(warm_up_s=0.5, alive_s=0.5, gone_s=5.0)
+SUPER_STREAM = "orders"
+PARTITIONS = 6
 
 
 class Store:
-    """The numbers of rows by stream, and the generation and the offset of the last effect."""
+    """The numbers of rows by stream, and the offset after the last effect."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect(":memory:")
-        self._db.execute("create table counts (stream primary key, generation int, next int, rows int)")
+        self._db.execute("create table counts (stream primary key, next int, rows int)")
 
-    def add(self, stream: str, generation: int, first: int, last: int, rows: int) -> None:
-        """Count the rows of a batch, unless it was counted before; refuse it if a later owner has written."""
-        seen, following = self.position(stream)
-        if generation < seen:
-            raise PermissionError(f"{stream} belongs to generation {seen}")
-        if first < following:  # a batch that is repeated
-            return
+    def add(self, stream: str, offsets: list[int]) -> None:
+        """Count the rows of a batch that were not counted before, in the transaction that moves the offset."""
         with self._db:
+            following = self.position(stream)
+            new = [offset for offset in offsets if offset >= following]
+            if not new:
+                return
             self._db.execute(
-                "insert into counts values (?, ?, ?, ?) on conflict do update set generation = ?2, next = ?3, rows = rows + ?4",
-                (stream, generation, last + 1, rows),
+                "insert into counts values (?1, ?2, ?3) on conflict do update set next = ?2, rows = rows + ?3",
+                (stream, new[-1] + 1, len(new)),
             )
 
-    def position(self, stream: str) -> tuple[int, int]:
-        """Return the last generation and the next offset of a stream."""
-        found = self._db.execute("select generation, next from counts where stream = ?", (stream,)).fetchone()
-        return found or (-1, 0)
+    def position(self, stream: str) -> int:
+        """Return the next offset of a stream."""
+        found = self._db.execute("select next from counts where stream = ?", (stream,)).fetchone()
+        return 0 if found is None else int(found[0])
 
     def close(self) -> None:
         """Close the database."""
@@ -66,16 +63,13 @@ async def member(url: str, name: str, store: Store) -> tuple[StreamGroup, asynci
     """Start a member; it begins each stream where the store ends."""
 
     async def where_to_start(stream: str) -> int:
-        return store.position(stream)[1]
+        return store.position(stream)
 
     async def handle(stream: str, batch: pa.RecordBatch) -> None:
-        offsets = batch["offset"]
-        generation = group.generation(stream) or 0
-        store.add(stream, generation, offsets[0].as_py(), offsets[-1].as_py(), batch.num_rows)
+        offsets: Any = batch["offset"].to_pylist()
+        store.add(stream, offsets)
 
-    group = StreamGroup(
-        url, streams=STREAMS, name="billing", member=name, on_gained=where_to_start, timing=TIMING
-    )
+    group = StreamGroup(url, super_stream=SUPER_STREAM, name="billing", member=name, on_gained=where_to_start)
     await group.__aenter__()
     return group, asyncio.create_task(group.run(handle))
 
@@ -90,7 +84,7 @@ async def shared(url: str, rows: int, store: Store) -> int:
     """Publish rows twice, before and after a member leaves; return the number of counted rows."""
 
     def publish() -> None:
-        for stream in STREAMS:
+        for stream in [f"{SUPER_STREAM}-{number}" for number in range(PARTITIONS)]:
             with StreamPublisher(url, stream=stream) as publisher:
                 publisher.publish_many([f"key-{n}" for n in range(rows)], ["x"] * rows)
 
@@ -106,7 +100,7 @@ async def shared(url: str, rows: int, store: Store) -> int:
             first.stop()
             await running
             await asyncio.to_thread(publish)
-            await until(lambda: store.rows >= 2 * rows * len(STREAMS))
+            await until(lambda: store.rows >= 2 * rows * PARTITIONS)
             print("a has left:")
             print("\n".join(f"{group.member} reads {', '.join(sorted(group.held))}" for group, _ in members))
         for group, running in members:
@@ -117,10 +111,9 @@ async def shared(url: str, rows: int, store: Store) -> int:
 
 
 def run(broker: RunningBroker, rows: int) -> int:
-    """Create the streams, and share them."""
-    with closing(open_any(settings_of(broker.stream_url))) as connection:
-        for stream in STREAMS:
-            connection.create_stream(stream)
+    """Create the super stream, and share its partitions."""
+    with StreamPublisher(broker.stream_url, super_stream=SUPER_STREAM, create=PARTITIONS):
+        pass
     with closing(Store()) as store:
         return asyncio.run(shared(broker.stream_url, rows, store))
 
@@ -131,7 +124,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=20_000, help="rows of each stream, published twice")
     rows = parser.parse_args().rows
     with find_broker() as broker, temporary_vhost(broker) as vhost:
-        return 0 if run(vhost, rows) == 2 * rows * len(STREAMS) else 1
+        return 0 if run(vhost, rows) == 2 * rows * PARTITIONS else 1
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ FORMATS = {
     "  modulus?: [{vhost: text exchange: text members: int bindings: int findings: [finding]}]",
     "route": "source  determined: bool  learn?: text  answers: [answer]",
     "show": "shown?  exchanges?: object",
-    "stream-group": "group: text  vhost: text  ignored_entries: int"
+    "stream-group": "group: text  vhost: text"
     "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
     "  members: [{name: text weight: number heard_at: text assigned: int}]",
     "topology": "determined?: bool  cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"

@@ -51,6 +51,7 @@ _OF_TYPES = ("modulus:", "super-stream:")
         | {"--address": "--stream-group"},
         excludes=[
             ("--all-vhosts", "EXCHANGE"),
+            ("--journal", "--stream-group"),
             *((name, "--consumers") for name in ("--all-vhosts", "--keys")),
         ],
         of_one=("--keys",),

@@ -1,4 +1,4 @@
-"""``rabbit-chx show --consumers``: the consumers of a hash exchange's queues, or the members of a StreamGroup, and their backlog."""
+"""``rabbit-chx show --consumers``: the consumers of a hash exchange's queues and their backlog, or the backlog of a StreamGroup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rabbit_chx.cli.command import check_one, say
 from rabbit_chx.cli.printed import in_words
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
 from rabbit_chx.consuming.group_report import group_report, stream_group_report
-from rabbit_chx.consuming.journal import JOURNAL, Roster, entries_in
+from rabbit_chx.consuming.journal import JOURNAL, Roster, entry_in
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.document import Document
@@ -35,10 +35,10 @@ _IDLE_S = 1.0
 
 
 def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: GroupOptions) -> Document:
-    """Return the queues of an exchange, or of its slots, and their consumers; or the streams of a StreamGroup and its members."""
+    """Return the queues of an exchange, or of its slots, and their consumers; or the streams of a StreamGroup."""
     journal = group.journal or JOURNAL
     if group.stream_group is not None and exchanges:
-        return _stream_group(at, exchanges, group.stream_group, journal, group.address)
+        return _stream_group(at, exchanges, group.stream_group, group.address)
     check_one("--consumers", exchanges)
     (exchange,) = exchanges
     management = at.management("AMQP alone shows neither bindings nor consumers")
@@ -80,15 +80,15 @@ def _read_connections(management: Management, live: LiveTopology) -> dict[str, f
 
 @sign_of_life("reading the streams of the group")
 def _stream_group(
-    at: BrokerAddresses, names: Sequence[str], group: str, journal: str, address: tuple[str, ...]
+    at: BrokerAddresses, names: Sequence[str], group: str, address: tuple[str, ...]
 ) -> Document:
     from rabbit_chx.consuming.stream_status import find_streams, read_stream_group
 
     settings, addresses = stream_settings(at.settings), parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
         streams = find_streams(connection, names)
-    shares, members, ignored = read_stream_group(settings, group, streams, journal, addresses)
-    return stream_group_report(at.address, group, settings.vhost, shares, members, ignored_entries=ignored)
+    shares = read_stream_group(settings, group, streams, addresses)
+    return stream_group_report(at.address, group, settings.vhost, shares)
 
 
 def _roster(settings: ConnectionSettings, journal: str, live: LiveTopology) -> tuple[Roster, int | None]:
@@ -113,13 +113,13 @@ def read_roster(settings: ConnectionSettings, journal: str) -> tuple[Roster, int
     def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         nonlocal last_at, heard, ignored
         heard = time.monotonic()
-        for found in entries_in(body):
-            if found is None:
-                ignored += 1
-            else:
-                last_at = found.at
-                headers = dict(properties_in(properties.raw)["headers"])
-                roster.take(headers[b"x-stream-offset"].value, found)
+        found = entry_in(body)
+        if found is None:
+            ignored += 1
+        else:
+            last_at = found.at
+            headers = dict(properties_in(properties.raw)["headers"])
+            roster.take(headers[b"x-stream-offset"].value, found)
         if method.delivery_tag % (_PREFETCH // 2) == 0:
             channel.basic_ack(method.delivery_tag, multiple=True)
 

@@ -36,7 +36,7 @@ class GroupOptions:
     stream_group: str | None = option(
         type=TEXT,
         metavar="NAME",
-        help="The name of a StreamGroup: show its streams and their lag, without the management API. Each EXCHANGE is then a super "
+        help="The name of a StreamGroup: show the lag of its streams, without the management API. Each EXCHANGE is then a super "
         "stream, an exchange of streams, or a stream.",
     )
     address: tuple[str, ...] = address_option()

@@ -25,7 +25,7 @@ from rabbit_chx.connection.aio_pika_opening import (
     parse_refusal,
 )
 from rabbit_chx.connection.failures import raise_if_cancelled
-from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entries_in
+from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entry_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.queue_checks import NEVER_CREATED, REQUIRED_ARGUMENTS, is_deleted, learn_argument
@@ -370,7 +370,7 @@ class GroupConnection(ConsumingConnection):
     """The connection of a group member, with another one that publishes (`_Writer`)."""
 
     channels_fail_alone = False
-    ends_alarms = True  # handled messages leave their queue
+    has_priorities = True
     lost_at: float | None = None  # only a `StreamGroupConnection` lives on after a loss
 
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:
@@ -464,8 +464,7 @@ class GroupConnection(ConsumingConnection):
 
         async def on_message(message: Any) -> None:
             offset = int((message.header.properties.headers or {}).get("x-stream-offset", -1))
-            for entry in entries_in(message.body):
-                take(offset, entry)
+            take(offset, entry_in(message.body))
             with ignore_loss():
                 await message.channel.basic_ack(message.delivery.delivery_tag, wait=False)
 

@@ -151,16 +151,6 @@ class Group(ABC):
         """The queues (in a `StreamGroup` the streams) that this member owns now."""
         return tuple(runner.ownership.queue for runner in self._runners if runner.ownership.is_held)
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The members, according to the journal; empty without a journal."""
-        return () if self._session is None else tuple(sorted(self._session.roster.members))
-
-    @property
-    def owners(self) -> dict[str, str]:
-        """The assigned owner of each queue, according to the journal; empty without a journal."""
-        return {} if self._session is None else self._session.roster.owners()
-
     def healthy(self) -> GroupHealth:
         """Return the health of this member, for the probes of an orchestrator; it is true if the member is healthy.
 
@@ -170,14 +160,11 @@ class Group(ABC):
         is_silent = self._loop_watch.silence_s > self._member.timing.gone_s
         connected = session is not None and session.is_up and not session.is_lost and not is_silent
         roster = Roster() if session is None else session.roster
-        not_owned = (
-            queue
-            for queue, owner in self.owners.items()
-            if owner == self.member
-            and (claim := roster.claims.get(queue)) is not None
-            and claim.held
-            and claim.member != self.member
-        )
+        not_owned = []
+        for queue, owner in roster.owners().items():
+            claim = roster.claims.get(queue)
+            if owner == self.member and claim is not None and claim.held and claim.member != self.member:
+                not_owned.append(queue)
         handled = [runner.handled_at for runner in self._runners if runner.handled_at is not None]
         ignored = 0 if session is None else session.ignored_entries
         held_up = tuple(sorted(runner.ownership.queue for runner in self._runners if runner.is_held_up))
@@ -404,6 +391,16 @@ class ConsumerGroup(Group):
 
     def __repr__(self) -> str:
         return f"<ConsumerGroup member={self.member!r} at {self._settings.masked_url}: {len(self.held)} of {len(self.queues)} queues>"
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members, according to the journal; empty without a journal."""
+        return () if self._session is None else tuple(sorted(self._session.roster.members))
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The assigned owner of each queue, according to the journal; empty without a journal."""
+        return {} if self._session is None else self._session.roster.owners()
 
     async def __aenter__(self) -> Self:
         """Connect, and check that the queues are suitable for a group.

@@ -16,7 +16,7 @@ from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
+    from rabbit_chx.consuming.stream_status import StreamShare
 
 _READY = Metric("rabbit_chx_group_ready_messages", "The number of messages of a queue that wait.")
 _ACTIVE = Metric(
@@ -126,33 +126,22 @@ def group_report(
     return Document("group", parts, (*gauges, *counted))
 
 
-def stream_group_report(
-    address: str,
-    group: str,
-    vhost: str,
-    streams: Sequence[StreamShare],
-    members: Sequence[StreamMember],
-    *,
-    ignored_entries: int = 0,
-) -> Document:
-    """Return the streams and members of a StreamGroup; `address` is the broker's host and port."""
+def stream_group_report(address: str, group: str, vhost: str, streams: Sequence[StreamShare]) -> Document:
+    """Return the streams of a StreamGroup; `address` is the broker's host and port."""
     # It needs pyarrow, which is not installed where only queues are consumed.
-    from rabbit_chx.consuming.stream_status import StreamMember, StreamShare
+    from rabbit_chx.consuming.stream_status import StreamShare
 
-    counts = f"{plural(len(streams), 'stream')}, {plural(len(members), 'member')}"
-    facts = [("stream group", group), ("vhost", vhost), ("group", counts)]
-    of_group = {"broker": address, "vhost": vhost, "group": group}
-    gauges = gauges_of(StreamShare, [({**of_group, "stream": share.stream}, share) for share in streams])
+    facts = [("stream group", group), ("vhost", vhost), ("group", plural(len(streams), "stream"))]
+    labels = {"broker": address, "vhost": vhost, "group": group}
+    gauges = gauges_of(StreamShare, [({**labels, "stream": share.stream}, share) for share in streams])
     return Document(
         "stream-group",
         [
             Data({"group": group, "vhost": vhost}),
-            Facts(facts + _facts_of_ignored(ignored_entries)),
+            Facts(facts),
             Table.of(StreamShare, streams, key="streams", total=True),
-            Table.of(StreamMember, members, key="members").for_people(members),
-            Data({"ignored_entries": ignored_entries}),
         ],
-        (*gauges, _members_gauge(of_group, len(members))),
+        tuple(gauges),
     )
 
 

@@ -51,35 +51,30 @@ class JournalEntry:
     queue: str = ""
     token: str = ""
 
-    def to_json(self, group: str = "") -> bytes:
-        """Return the body of the message. The entries of a `StreamGroup` have its name."""
+    def to_json(self) -> bytes:
+        """Return the body of the message."""
         fields = {name: value for name, value in asdict(self).items() if value not in ("", ())}
-        return json.dumps({"group": group, "entry": fields} if group else fields).encode()
+        return json.dumps(fields).encode()
 
 
-def entries_in(body: bytes | None, group: str = "") -> list[JournalEntry | None]:
-    """Return the entry of a group in a message: ``[]`` if it is of another group, ``[None]`` if this version cannot read it.
+def entry_in(body: bytes | None) -> JournalEntry | None:
+    """Return the entry in a message; None if it cannot be read.
 
     Any client may write anything into the stream. So each field must have its type, and a value with which every member can go on.
     """
     try:
         fields: dict[str, Any] = json.loads(body or b"")
-        if _text(fields.get("group", "")) != group:
-            return []
-        fields = fields["entry"] if group else fields
-        return [
-            JournalEntry(
-                _KINDS[_KINDS.index(fields["kind"])],  # ValueError for an unknown kind
-                _text(fields["member"]),
-                _number(fields["at"], 0.0, _LAST_MOMENT),
-                _number(fields.get("weight", 1.0), math.ulp(0.0), sys.float_info.max),
-                tuple(map(_text, _list(fields.get("queues", [])))),
-                _text(fields.get("queue", "")),
-                _text(fields.get("token", "")),
-            )
-        ]
+        return JournalEntry(
+            _KINDS[_KINDS.index(fields["kind"])],  # ValueError for an unknown kind
+            _text(fields["member"]),
+            _number(fields["at"], 0.0, _LAST_MOMENT),
+            _number(fields.get("weight", 1.0), math.ulp(0.0), sys.float_info.max),
+            tuple(map(_text, _list(fields.get("queues", [])))),
+            _text(fields.get("queue", "")),
+            _text(fields.get("token", "")),
+        )
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
-        return [None]
+        return None
 
 
 def _text(value: object) -> str:

@@ -454,11 +454,6 @@ class QueueOwnership:
         return not (self.subscription or self._orphans or self._is_hook_running or self._is_lost_hook_due)
 
     @property
-    def is_claimed(self) -> bool:
-        """True if this member owns the queue by a claim of the present subscription, after which no other claim was read."""
-        return self.is_held and self.subscription is not None and self.subscription.claim == "confirmed"
-
-    @property
     def is_releasing(self) -> bool:
         """True if it releases the queue, or has no subscription."""
         return self.subscription is None or self.subscription.state in ("retiring", "closing")

@@ -199,6 +199,7 @@ class QueueRunner:
 
     async def _send(self, command: Ack | Reject | AwaitAcks | SendReply) -> None:
         session = self.session
+        connection: Any = session.connection
         channel: Any = self._channels.get(command.subscription)  # streams have only `Ack`
         if channel is None:
             return
@@ -213,7 +214,7 @@ class QueueRunner:
                 case SendReply(_, queue, marker):
                     with waiting(self.ownership.queue, f"a reply to be in the queue {queue}: look at alarms"):
                         await channel.sync()  # the broker has processed all acks of the channel then
-                        await session.connection.publish(queue, b"", marker.headers())
+                        await connection.publish(queue, b"", marker.headers())
         except RabbitChxError as error:
             session.fail(error)
 
@@ -264,8 +265,10 @@ class QueueRunner:
 
     def _start_handler(self, start: StartHandler) -> None:
         message = start.delivery.content
-        if start.generation is not None or start.attempt > 1:
-            message = replace(message, generation=start.generation, attempt=start.attempt)
+        if start.attempt > 1:
+            message = replace(message, attempt=start.attempt)
+        if start.generation is not None:
+            message = replace(message, generation=start.generation)
         task = asyncio.get_running_loop().create_task(_call(self.session.handle, message))
         self._handlers[start.subscription, start.delivery.tag] = task
         task.add_done_callback(partial(self._on_handled, start))
@@ -346,9 +349,8 @@ class QueueRunner:
         member, queue = self.session.member, self.ownership.queue
         verb = "owns" if command.hook == "gained" else "no longer owns"
         fields = {**self._log_fields, "generation": command.generation}
-        _log.info(
-            "group member %s %s %s, generation %s", member.name, verb, queue, command.generation, extra=fields
-        )
+        generation = "" if command.generation is None else f", generation {command.generation}"
+        _log.info("group member %s %s %s%s", member.name, verb, queue, generation, extra=fields)
         if call is None:
             return
         try:

@@ -44,7 +44,7 @@ from rabbit_chx.words import typed_error_text
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
     from rabbit_chx.consuming.runner import MemberChannel
-    from rabbit_chx.consuming.stream_connection import JournalChannel, StreamGroupConnection
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class GroupSession:
         handle: Callable[[Any], Awaitable[None]],
         earlier_tokens: Collection[str] = (),
     ) -> None:
-        self.connection = connection
+        self.connection: Any = connection
         self.member = member
         self.handle = handle
         self.check: Callable[[str], Awaitable[None]] = _accept
@@ -173,6 +173,7 @@ class GroupSession:
         """The channel of a queue was closed by the broker or with the connection."""
         runner = self._runners.get(queue) if self.connection.channels_fail_alone else None
         if runner is not None and (refusal is None or is_transient(refusal)):
+            self._subscribed.discard(queue)
             _log.warning(
                 "group member %s lost %s and consumes it again: %s",
                 self.member.name,
@@ -220,7 +221,7 @@ class GroupSession:
         Its consumers may be what ends an alarm. It is above that of an owner that claimed the queue before the last entry, and below those of
         later claims. The broker has elected this member, so no other one consumes the queue.
         """
-        if not (self.connection.ends_alarms and await self.connection.is_blocked()):
+        if not await self.connection.is_blocked():
             return None
         if not self._has_warned_of_block:
             self._has_warned_of_block = True
@@ -259,8 +260,9 @@ class GroupSession:
                     await self._catch_up(self.member.journal, stop)
             if stop.is_set():
                 return
-            self.spawn(self._join_and_write_heartbeats)
-            self.spawn(self._look_at_idle_queues)
+            if self.connection.has_priorities:
+                self.spawn(self._join_and_write_heartbeats)
+                self.spawn(self._look_at_idle_queues)
             await self._consume_all(stop)
             await wait_for_any(stop, self._ended)
         except RabbitChxError as error:
@@ -281,7 +283,7 @@ class GroupSession:
         """Read the journal up to a first heartbeat of this session, so that its consumers subscribe after the present ones."""
         timing = self.member.timing
         since_s = time.time() - _READY_EVERY * timing.alive_s - timing.gone_s - _CLOCK_DIFFERENCE_S
-        opening: asyncio.Future[MemberChannel | JournalChannel] = asyncio.ensure_future(
+        opening: asyncio.Future[MemberChannel] = asyncio.ensure_future(
             self.connection.read_journal(journal, since_s, self.on_entry)
         )
         stopping = asyncio.ensure_future(stop.wait())
@@ -374,7 +376,7 @@ class GroupSession:
 
     async def _append(self, entry: JournalEntry) -> None:
         if self.member.journal is not None:
-            await self.connection.publish(self.member.journal, entry.to_json(self.member.group))
+            await self.connection.publish(self.member.journal, entry.to_json())
 
     async def _write_farewell(self, kind: EntryKind) -> bool:
         """Write that this member is leaving or has left, unless another process has the name; return whether the broker answers."""
@@ -536,7 +538,7 @@ class GroupSession:
         while True:
             await asyncio.sleep(self.member.timing.watch_s)
             for queue, runner in self._runners.items():
-                if runner.ownership.is_idle and self._can_look_at(queue, runner):
+                if runner.ownership.is_idle:
                     await self._look_at(queue, runner)
                 else:
                     self._stalls.forget(queue)
@@ -551,10 +553,6 @@ class GroupSession:
         if warning is not None:
             _log.warning("%s", warning, extra={"queue": queue})
             runner.execute(runner.ownership.step_back())
-
-    def _can_look_at(self, queue: str, runner: QueueRunner) -> bool:
-        """Return whether a look costs little: for a stream it takes a connection."""
-        return not self.connection.channels_fail_alone or self._should_deliver(queue, runner)
 
     def _should_deliver(self, queue: str, runner: QueueRunner) -> bool:
         """Return whether this idle member would get the messages of a queue, if it had any."""

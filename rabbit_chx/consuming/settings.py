@@ -59,7 +59,6 @@ _MEMBER = ValueKind(
 _WEIGHT = ValueKind(
     "`float`, more than 0", lambda weight: is_finite(weight) and weight > 0, "a finite number, more than 0"
 )
-_JOURNAL_MEANING = "the stream that announces members and assigns generations"
 
 
 # -- values
@@ -124,8 +123,8 @@ class FailurePolicy:
     )
     reconnect_timeout_s: float = option(
         SECONDS,
-        "maximum time to reconnect after a loss, in a `StreamGroup` of the journal; 0 disables it. A lost stream is subscribed again without "
-        "such a limit",
+        "maximum time to reconnect after a loss, in a `StreamGroup` of all streams; 0 disables it. While one stream is read, a lost one is "
+        "subscribed again without such a limit",
         Retries.reconnect_timeout_s,
     )
     reconnect_backoff_s: float = option(
@@ -172,11 +171,6 @@ class GroupOptions:
         "a name that is unique among the members and stays the same after a restart, for example the pod's name",
         otherwise="the host's name and the process id",
     )
-    weight: float = option(
-        _WEIGHT,
-        "this member's relative share: a member of weight 2 is assigned twice as many queues or streams as one of weight 1",
-        1.0,
-    )
     on_lost: Hook | None = option(
         _HOOK, "called with the name of a queue or stream when this member no longer owns it"
     )
@@ -212,6 +206,11 @@ class QueueGroupOptions(GroupOptions):
         )
     )
     _: KW_ONLY
+    weight: float = option(
+        _WEIGHT,
+        "this member's relative share: a member of weight 2 is assigned twice as many queues as one of weight 1",
+        1.0,
+    )
     concurrency: int = option(
         whole(1, _MAX_CONCURRENCY),
         "the number of messages of one queue that are handled at a time. The messages of a key are handled one after the other",
@@ -227,7 +226,9 @@ class QueueGroupOptions(GroupOptions):
     on_gained: Hook | None = option(
         _HOOK, "called with the name of a queue before the first message of a queue that this member gains"
     )
-    journal: str | None = option(TEXT, f"{_JOURNAL_MEANING}. None for no journal", JOURNAL)
+    journal: str | None = option(
+        TEXT, "the stream that announces members and assigns generations. None for no journal", JOURNAL
+    )
     static: tuple[int, int] | None = option(
         ValueKind("(index, count)"),
         "this member consumes every count-th queue only. For releases before 4.0 without a journal",
@@ -261,7 +262,6 @@ class StreamGroupOptions(GroupOptions):
         "called with the name of a stream before the first batch of a stream that this member gains. It returns where to start, as `GroupReading.start`; "
         "None for the offset after the stored one. If it raises, it is called again, like a handler",
     )
-    journal: str = option(TEXT, _JOURNAL_MEANING, JOURNAL)
     addresses: Mapping[str, str] | None = option(
         ValueKind("mapping of `str` to `str`"),
         'the address to connect to for an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``',
@@ -276,7 +276,7 @@ class GroupMember:
     """What a member of either kind of group is made of. `member_of` takes each field from the option of its name."""
 
     name: str
-    weight: float = GroupOptions.weight
+    weight: float = QueueGroupOptions.weight
     concurrency: int = QueueGroupOptions.concurrency
     prefetch: int = QueueGroupOptions.prefetch
     failures: FailurePolicy = GroupOptions.failures
@@ -284,7 +284,6 @@ class GroupMember:
     on_lost: Hook | None = None
     timing: GroupTiming = field(default_factory=GroupTiming)
     journal: str | None = JOURNAL
-    group: str = ""  # of a `StreamGroup`
 
     def __post_init__(self) -> None:
         check_whole("prefetch", self.prefetch, self.concurrency, _MAX_PREFETCH)

@@ -1,12 +1,12 @@
 """A stream as a member of a `StreamGroup` reads it: a subscription over a connection of its own, and the thread that reads it.
 
-The broker elects one subscription of each stream and group name, in the order of subscription, by a `ConsumerUpdate` that the client
-answers with the offset to start at (rabbitmq-server v4.3.6, rabbit_stream_sac_coordinator.erl; tested with 4.0.5 and 4.3.6). A
-subscription with the property ``super-stream`` would be elected by the number of members instead, which moves almost all streams when
-a member joins.
+The broker elects one subscription of each stream and group name by a `ConsumerUpdate` that the client answers with the offset to start at
+(rabbitmq-server v4.3.6, rabbit_stream_sac_coordinator.erl; tested with 4.0.5 and 4.3.6): of the partitions of a super stream in turn, so
+that each member gets its share; of any other stream the one that subscribed first. When a member joins or leaves, the broker makes the
+active subscription of a partition passive, and elects the next one after the client's answer.
 
-The election is delivered like a message: it is handled once the claim is read, by calling the hook `on_gained`. The next messages are
-batches of rows, each after the one before is acknowledged.
+The election is delivered like a message, which is handled by calling the hook `on_gained`. The next messages are batches of rows, each after
+the one before is acknowledged.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import queue as queues
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -31,7 +31,6 @@ from rabbit_chx.consuming.waits import LoopWatch, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
-    InputError,
     MissingRowsError,
     NotFoundError,
     RabbitChxError,
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The offset of handled rows is stored after so many rows or seconds, whichever comes first.
-STORE_ROWS = 10_000
-STORE_S = 1.0
 #: Seconds between two looks at a connection while its thread waits.
 LOOK_S = 0.2
 REQUEST_S = 10.0
@@ -75,6 +71,8 @@ class StreamReading:
     """How the streams of a group are read. An InputError if `given` has an invalid value.
 
     Attributes:
+        super_stream: the super stream whose partitions they are; None for streams.
+        open_s: the longest time in seconds to connect to a member of a stream.
         given: where to start, the columns, and the size of a batch.
         missing: the missing rows of each stream.
         damaged: the reads of a damaged chunk of each stream.
@@ -84,12 +82,14 @@ class StreamReading:
 
     settings: deque[ConnectionSettings]
     group: str
+    super_stream: str | None = None
     given: GroupReading = field(default_factory=GroupReading)
     addresses: Mapping[str, str] | None = None
     missing: Counter[str] = field(default_factory=Counter)
     damaged: dict[str, DamagedReads] = field(default_factory=dict)
     failed_starts: Counter[str] = field(default_factory=Counter)
     loop_watch: LoopWatch = field(default_factory=LoopWatch)
+    open_s: float = _OPEN_S
 
     def __post_init__(self) -> None:
         check_range(self.given.start, None, None)
@@ -132,7 +132,6 @@ class StreamBatch:
     stream: str
     channel: StreamChannel
     rows: pa.RecordBatch | None = None
-    generation: int | None = None
     attempt: int = 1
 
     @property
@@ -157,8 +156,6 @@ class Feed:
         stream: the stream.
         start: where to start.
         properties: of the subscription.
-        open_s: the longest time in seconds to connect.
-        is_lenient: whether rows of which a client has written damaged sub-entries are skipped, and noted in `unreadable`.
     """
 
     def __init__(
@@ -167,14 +164,9 @@ class Feed:
         stream: str,
         start: OffsetSpec,
         properties: Mapping[str, str],
-        *,
-        open_s: float = _OPEN_S,
-        is_lenient: bool = False,
     ) -> None:
         self.updates: deque[ConsumerUpdate] = deque()
-        self.unreadable: list[int] = []  # offsets
-        self._is_lenient = is_lenient
-        self.connection = reading.open(stream, timeout_s=open_s)
+        self.connection = reading.open(stream, timeout_s=reading.open_s)
         self._reading = reading
         self._stream = stream
         self._subscription = StreamSubscription(stream)
@@ -194,6 +186,12 @@ class Feed:
         """Begin at `start` as the active consumer."""
         self._begin(start)
         self.connection.answer_consumer_update(update.correlation_id, start)
+        if self._subscription.is_paused:
+            self._subscription.resume()
+
+    def drop(self) -> None:
+        """Drop what was received: the next member reads it."""
+        self._subscription.drop()
 
     def _begin(self, start: OffsetSpec) -> None:
         """Expect the first rows at `start`; if it is not an offset, at the first chunk."""
@@ -231,7 +229,7 @@ class Feed:
                 self._take_chunk()
                 continue
             size += pieces_left[0].size
-            if found and (size > BATCH_BYTES or self._is_lenient):
+            if found and size > BATCH_BYTES:
                 break
             found.append(pieces_left.popleft())
             rows += found[-1].records
@@ -241,12 +239,8 @@ class Feed:
             return None
         if size > BATCH_BYTES:  # a few large rows
             pa.default_memory_pool().release_unused()  # of the batch before
-        begin, end = found[0].offset, found[-1].end
-        try:
-            batch = columns_in(_take_all(found), self._first, NEVER, self._reading.include)
-        except (DamagedChunkError, InputError) as error:
-            self._note_unreadable(begin, error)
-            return None
+        end = found[-1].end
+        batch = columns_in(_take_all(found), self._first, NEVER, self._reading.include)
         self._reading.damage_of(self._stream).forget_before(end)
         return batch if batch.num_rows else None
 
@@ -257,17 +251,8 @@ class Feed:
             self._is_placed, progress.next, self._first = True, chunk.offset, chunk.offset
         first, missing = progress.next, progress.missing
         if progress.advance(chunk):
-            try:
-                self._subscription.pieces.extend(piece for piece in pieces(chunk) if piece.end > first)
-            except (DamagedChunkError, InputError) as error:
-                self._note_unreadable(chunk.offset, error)
+            self._subscription.pieces.extend(piece for piece in pieces(chunk) if piece.end > first)
         self._count_missing(missing)
-
-    def _note_unreadable(self, offset: int, error: RabbitChxError) -> None:
-        """Note rows that are damaged although the CRC of their chunk is right, so that each replica has the same; unless lenient, raise the error."""
-        if not self._is_lenient:
-            raise error
-        self.unreadable.append(offset)
 
     def skip_unstored(self, start: int, log_start: int) -> None:
         """Raise or count that rows before `start` may be missing, as no position is stored."""
@@ -298,35 +283,59 @@ class _Begin(NamedTuple):
     start: OffsetSpec | None
 
 
-class _Done(NamedTuple):
-    """The batch was handled; or, as None, the thread ends."""
+class _Done:
+    """The batch was handled."""
+
+
+class _StepDown:
+    """What was delivered is handled or given up: let the broker elect the next member."""
+
+
+class _End:
+    """The thread ends."""
+
+
+_Command: TypeAlias = _Begin | _Done | _StepDown | _End
 
 
 class StreamChannel:
-    """A subscription of a stream as a single active consumer, and the thread that reads it."""
+    """A subscription of a stream as a single active consumer, and the thread that reads it.
+
+    Args:
+        reading: how it is read.
+        stream: the stream.
+        take: is called with the election and each batch.
+        on_passive: is called when the broker has made this subscription passive. `step_down` answers that.
+        pause_s: seconds before it subscribes.
+    """
 
     def __init__(
-        self, reading: StreamReading, stream: str, take: Callable[[DeliveredMessage], None], pause_s: float
+        self,
+        reading: StreamReading,
+        stream: str,
+        take: Callable[[DeliveredMessage], None],
+        on_passive: Callable[[], None],
+        pause_s: float,
     ) -> None:
         self.stream = stream
-        self.is_active = False  # elected
+        self.take = take
         self.has_handled = False
-        self.confirmed: int | None = None  # the last generation that was confirmed
+        self.is_passive = False  # made so by the broker, and not answered yet
         self._reading = reading
-        self._take = take
+        self._on_passive = on_passive
         self._pause_s = pause_s
         self._loop = asyncio.get_running_loop()
         self.subscribed: asyncio.Future[None] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._stop = threading.Event()
-        self._commands: queues.SimpleQueue[asyncio.Future[None] | _Begin | _Done | None] = (
-            queues.SimpleQueue()
-        )
+        self._commands: queues.SimpleQueue[_Command] = queues.SimpleQueue()
         self._closed: Callable[[RabbitChxError | None], None] | None = None
         self._error: RabbitChxError | None = None
+        # To be answered; of the thread.
+        self._election: ConsumerUpdate | None = None
+        self._passive: ConsumerUpdate | None = None
         self._stored: int | None = None  # what the broker has
-        self._handled: int | None = None
-        self._stored_at = 0.0
+        self._handled: int | None = None  # since the election
         thread = threading.Thread(target=self._run, name=f"rabbit_chx stream {stream}", daemon=True)
         start_thread(thread, f"stream {stream!r}")
 
@@ -337,27 +346,31 @@ class StreamChannel:
         """True if it was not lost but abandoned."""
         return self._stop.is_set()
 
+    @property
+    def is_connected(self) -> bool:
+        """True if it is subscribed."""
+        return self.subscribed.done() and not self._ended.is_set()
+
     async def ack(self, tag: int) -> None:
         """Let the thread store the offset of the batch; tag 0 is the election."""
         if tag:
             self.has_handled = True
             self._commands.put(_Done())
 
-    async def confirm(self, generation: int | None) -> None:
-        """Wait for a reply of the broker over this connection: this consumer was elected when the claim of this generation was read."""
-        done = self._loop.create_future()
-        self._commands.put(done)
-        await done
-        self.confirmed = generation
-
     def begin(self, start: OffsetSpec | None) -> None:
         """Read from `start`; None for the offset after the stored one, or the start of the group."""
         self._commands.put(_Begin(start))
 
+    def step_down(self, take: Callable[[DeliveredMessage], None]) -> None:
+        """Let the thread store the offset of the handled rows, and the broker elect the next member. The subscription stays, and calls `take`."""
+        self.take = take
+        self.is_passive = False
+        self._commands.put(_StepDown())
+
     async def abandon(self) -> None:
         """Store the offset of the handled rows and close the connection. After some seconds the thread does that alone."""
         self._stop.set()
-        self._commands.put(None)
+        self._commands.put(_End())
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._ended.wait()
@@ -376,6 +389,13 @@ class StreamChannel:
             self.subscribed.exception()  # nobody may wait for it
         elif self._closed is not None and not self._stop.is_set() and not self._reading.loop_watch.is_late:
             self._closed(error)  # otherwise the session ends anyway
+
+    def _note_passive(self) -> None:
+        self.is_passive = True
+        self._on_passive()
+
+    def _deliver(self, message: DeliveredMessage) -> None:
+        self.take(message)
 
     # -- the thread
 
@@ -396,42 +416,68 @@ class StreamChannel:
 
     def _read(self) -> None:
         properties = {"single-active-consumer": "true", "name": self._reading.group}
+        if self._reading.super_stream is not None:
+            properties["super-stream"] = self._reading.super_stream
         with closing(Feed(self._reading, self.stream, "next", properties)) as feed:
             call_in(self._loop, _set_done, self.subscribed)
-            update = self._await_election(feed)
-            if update is None:
-                return
-            start = self._await_begin(feed)
-            if start is None:
-                return
-            feed.answer(update, start)
-            try:
-                self._deliver_batches(feed)
-            finally:
-                self._store_at_end(feed.connection)
+            while self._await_election(feed):
+                self._handled = None
+                try:
+                    self._be_active(feed)
+                finally:
+                    self._store_at_end(feed.connection)
+                if not self._stop.is_set():
+                    self._answer_passive(feed)
 
-    def _await_election(self, feed: Feed) -> ConsumerUpdate | None:
-        """Return the update that makes this consumer active; None if the thread must end."""
+    def _await_election(self, feed: Feed) -> bool:
+        """Wait until this consumer is elected; return False if the thread must end."""
         while not self._stop.is_set():
             self._check_loop()
             feed.poll(LOOK_S)
             while feed.updates:
                 update = feed.updates.popleft()
                 if update.is_active:
-                    self.is_active = True
-                    return update
+                    self._election = update
+                    return True
                 feed.connection.answer_consumer_update(update.correlation_id, None)
-        return None
+        return False
 
-    def _await_begin(self, feed: Feed) -> int | None:
-        """Let the election be handled; return where to start, None if the thread must end."""
+    def _answer_passive(self, feed: Feed) -> None:
+        """Let the broker elect the next member, after everything that it has asked before is answered."""
+        feed.drop()
+        for update in (self._election, self._passive):
+            if update is not None:
+                feed.connection.answer_consumer_update(update.correlation_id, None)
+        self._election = None
+        self._passive = None
+
+    def _be_active(self, feed: Feed) -> None:
+        """Let the election be handled, and then each batch, until the thread must end, or the next member is to be elected."""
         election = StreamBatch(self.stream, self)
         attempt = 1 + self._reading.failed_starts[self.stream]
-        call_in(self._loop, self._take, DeliveredMessage(0, "", election, attempt=attempt))
+        call_in(self._loop, self._deliver, DeliveredMessage(0, "", election, attempt=attempt))
         command = self._next_command(feed)
-        return self._start(feed, command.start) if isinstance(command, _Begin) else None
+        if not isinstance(command, _Begin):
+            return
+        start = self._start(feed, command.start)
+        if self._must_step_down():
+            # It asks for no rows before it has handed over.
+            self._await_step_down(feed)
+            return
+        assert self._election is not None  # for mypy
+        feed.answer(self._election, start)
+        self._election = None
+        self._deliver_batches(feed)
+
+    def _must_step_down(self) -> bool:
+        return self._passive is not None
+
+    def _await_step_down(self, feed: Feed) -> None:
+        while not isinstance(self._next_command(feed), _StepDown | _End):
+            pass
 
     def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
+        self._stored = feed.connection.query_offset(self._reading.group, self.stream)
         log_start, is_unstored, origin = 0, start is None and self._stored is None, "as on_gained returned"
         if start is None:
             start = self._reading.given.start if self._stored is None else self._stored + 1
@@ -465,51 +511,55 @@ class StreamChannel:
         # Stored, so that the next member does not start after rows that this one has not handled.
         if not isinstance(start, int) and offset > 0 and self._stored is None:
             self._handled = offset - 1
-            self._store(feed.connection)
+            self._store_handled(feed.connection)
         return offset
 
     def _deliver_batches(self, feed: Feed) -> None:
-        tag, most = 0, self._reading.given.batch_rows
+        tag = 0
         while not self._stop.is_set():
             self._check_loop()
             feed.poll(LOOK_S)
-            self._check_active(feed)
+            self._note_update(feed)
+            if self._must_step_down():
+                self._await_step_down(feed)
+                return
             rows = feed.batch()
-            self._store_if_due(feed.connection)
             if rows is None:
                 continue
-            for first in range(0, rows.num_rows, most):
-                batch = StreamBatch(self.stream, self, rows.slice(first, most))
-                last = rows["offset"][min(first + most, rows.num_rows) - 1].as_py()
+            for batch in self._parts(rows):
                 tag += 1
-                call_in(self._loop, self._take, DeliveredMessage(tag, "", batch))
-                del batch
-                if self._next_command(feed) is None:
+                last = batch["offset"][-1].as_py()
+                content = StreamBatch(self.stream, self, batch)
+                call_in(self._loop, self._deliver, DeliveredMessage(tag, "", content))
+                del batch, content
+                if not isinstance(self._next_command(feed), _Done):
                     return
                 self._handled = last
-                self._store_if_due(feed.connection)
+                self._store(feed)
+                if self._must_step_down():
+                    break
             rows = None  # so that two large batches are not there at a time
 
-    def _check_active(self, feed: Feed) -> None:
-        if feed.updates:
-            feed.connection.answer_consumer_update(feed.updates.popleft().correlation_id, None)
-            raise self._lost("the broker has made another member active")
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        most = self._reading.given.batch_rows
+        for first in range(0, rows.num_rows, most):
+            yield rows.slice(first, most)
 
-    def _next_command(self, feed: Feed) -> _Begin | _Done | None:
-        """Return the next command of the event loop, and look after the connection and its requests to confirm meanwhile."""
+    def _note_update(self, feed: Feed) -> None:
+        """Tell the event loop if the broker has made this consumer passive. It is answered once what was delivered is handled."""
+        if feed.updates and self._passive is None:
+            self._passive = feed.updates.popleft()
+            call_in(self._loop, self._note_passive)
+
+    def _next_command(self, feed: Feed) -> _Command:
+        """Return the next command of the event loop, and look after the connection meanwhile."""
         while True:
             try:
-                command = self._commands.get(timeout=LOOK_S)
+                return self._commands.get(timeout=LOOK_S)
             except queues.Empty:
                 self._check_loop()
                 feed.poll(0.0)
-                continue
-            if not isinstance(command, asyncio.Future):
-                return command
-            self._stored = feed.connection.query_offset(self._reading.group, self.stream)
-            feed.poll(0.0)
-            self._check_active(feed)
-            call_in(self._loop, _set_done, command)
+                self._note_update(feed)
 
     def _check_loop(self) -> None:
         """Give up the stream if nobody handles its batches: the broker would leave it to this connection permanently."""
@@ -526,17 +576,17 @@ class StreamChannel:
     def _lost(self, why: str) -> ConnectionLostError:
         return ConnectionLostError(f"stream {self.stream!r}: {why}", queue=self.stream)
 
-    def _store_if_due(self, connection: StreamConnection) -> None:
-        if self._handled is None or self._handled == self._stored:
-            return
-        rows = STORE_ROWS if self._stored is None else self._handled - self._stored
-        if rows >= STORE_ROWS or time.monotonic() - self._stored_at >= STORE_S:
-            self._store(connection)
+    def _store(self, feed: Feed) -> None:
+        """Store the offset of the handled rows, and wait for an answer: a member whose connection is lost handles no further batch."""
+        self._store_handled(feed.connection)
+        feed.connection.query_offset(self._reading.group, self.stream)
+        feed.poll(0.0)
+        self._note_update(feed)
 
-    def _store(self, connection: StreamConnection) -> None:
+    def _store_handled(self, connection: StreamConnection) -> None:
         if self._handled is not None:
             connection.store_offset(self._reading.group, self.stream, self._handled)
-            self._stored, self._stored_at = self._handled, time.monotonic()
+            self._stored = self._handled
 
     def _store_at_end(self, connection: StreamConnection) -> None:
         """Store the last offset, and wait until the leader has it: the next member reads it there."""
@@ -545,7 +595,7 @@ class StreamChannel:
             for _ in range(_STORED_CHECKS):
                 if self._handled is None:
                     return
-                self._store(connection)
+                self._store_handled(connection)
                 stored = connection.query_offset(self._reading.group, self.stream)
                 if stored is not None and stored >= self._handled:
                     return

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.checks import check_name
 from rabbit_chx.connection.failures import raise_if_cancelled
@@ -20,11 +20,14 @@ from rabbit_chx.options import check_options, documented, takes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rabbit_chx.consuming.session import GroupSession
     from rabbit_chx.consuming.stream_channels import StreamBatch
     from rabbit_chx.consuming.stream_connection import StreamGroupConnection
     from rabbit_chx.streams.frames import OffsetSpec
 
 _HEARTBEAT_S = 10  # the default if the URL has none
+#: Also without reconnects a connection takes a moment.
+_LEAST_OPEN_S = 5.0
 #: The broker closes the connection of an elected consumer that does not say within 60 s where to start (tested with 4.3.6).
 _MAX_HOOK_S = 50.0
 
@@ -33,9 +36,9 @@ _MAX_HOOK_S = 50.0
 class StreamGroup(Group):
     """One member of a group that shares streams and keeps the order of each stream.
 
-    Every member subscribes to all streams as a single active consumer. The broker lets one member read each stream, and the next one
-    when the first ends its subscription. The members and the assigned owner of each stream are those of the journal, as in a
-    `ConsumerGroup`. Use it in an ``async with`` block. It needs RabbitMQ 3.11 or newer and only the stream port.
+    Every member subscribes to all streams as a single active consumer. The broker lets one member read each stream: it shares the partitions
+    of a super stream evenly, and any other stream is read by the member that subscribed first, until that one leaves. Use it in an
+    ``async with`` block. It needs RabbitMQ 3.11 or newer and only the stream port.
 
     Attributes:
         streams: the streams; those of a super stream are known in the ``async with`` block.
@@ -76,12 +79,11 @@ class StreamGroup(Group):
         if super_stream is not None:
             check_name(super_stream, "super stream")
         check_name(name, "group")
-        check_name(options.journal, "journal")
         if options.failures.on_failure != "stop":
             raise InputError(
                 f"on_failure is {options.failures.on_failure!r}, and a stream has no dead-letter exchange: pass 'stop'"
             )
-        member = member_of(options, group=name, on_gained=None)  # `_take_over` calls the hook
+        member = member_of(options, journal=None, on_gained=None)  # `_take_over` calls the hook
         if member.timing.hook_s > _MAX_HOOK_S:
             raise InputError(
                 f"the timing has hook_s {member.timing.hook_s:g}: pass {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
@@ -100,9 +102,14 @@ class StreamGroup(Group):
             for one in settings
         )
         addresses = options.addresses and node_addresses(options.addresses)
-        self._reading = stream_channels.StreamReading(deque(named), name, options.reading, addresses)
+        self._reading = stream_channels.StreamReading(
+            deque(named), name, super_stream, options.reading, addresses
+        )
         super().__init__(settings[0], member)
         self._reading.loop_watch = self._loop_watch
+        self._reading.open_s = min(
+            max(options.failures.reconnect_timeout_s, _LEAST_OPEN_S), self._reading.open_s
+        )
         self._on_gained = options.on_gained
 
     # -- state
@@ -111,17 +118,6 @@ class StreamGroup(Group):
     def missing(self) -> int:
         """The number of rows that retention had removed before this member could read them, with ``on_missing="count"``."""
         return sum(self._reading.missing[stream] for stream in self.streams)
-
-    def generation(self, stream: str) -> int | None:
-        """Return the generation of `stream`, which grows whenever the stream changes hands; None if this member does not own it.
-
-        It is None, too, once the subscription is lost or given up, as after a handler has blocked the event loop for too long. A store can
-        reject effects with a lower generation than it has seen.
-        """
-        if self._session is None or self._session.is_lost or self._loop_watch.is_late:
-            return None
-        owned = (runner.ownership for runner in self._runners if runner.ownership.queue == stream)
-        return next((ownership.generation for ownership in owned if ownership.is_claimed), None)
 
     def __repr__(self) -> str:
         return (
@@ -146,8 +142,8 @@ class StreamGroup(Group):
     async def run(self, handle: Callable[[str, pa.RecordBatch], Awaitable[None]]) -> None:
         """Handle batches until `stop` is called or the task is cancelled.
 
-        The offset of the last row of a batch is stored after the handler has returned: at once, if the last one was stored 1 s or 10,000
-        rows before, else later, and when the member releases the stream. If the handler raises, it is called with the batch again.
+        The offset of the last row of a batch is stored when the handler has returned, before the next batch. If the handler raises, it is
+        called with the batch again.
 
         Args:
             handle: an async function of the stream's name and a batch with the columns of a `StreamReader`.
@@ -157,24 +153,20 @@ class StreamGroup(Group):
             MissingRowsError: a stream lacks rows that were not handled, and `on_missing` is ``"raise"``.
             ConnectionLostError: the connection was lost, and reconnecting failed in time.
             BrokerRefusedError: the broker refuses an operation, and a retry cannot succeed.
-            InputError: the handler is not async; the group is not open or is already running; or another process uses this member name.
+            InputError: the handler is not async; or the group is not open or is already running.
         """
         check_async("handle", handle)
 
         async def handle_batch(batch: StreamBatch) -> None:
             if batch.rows is None:
                 await self._take_over(batch)
-                return
-            if batch.channel.confirmed != batch.generation:  # another member has claimed the stream meanwhile
-                await batch.channel.confirm(batch.generation)
-            await handle(batch.stream, batch.rows)
+            else:
+                await handle(batch.stream, batch.rows)
 
         await self._run_once(handle_batch)
 
     async def _take_over(self, batch: StreamBatch) -> None:
         """Handle an election: call the hook `on_gained`, and begin where it returns."""
-        channel = batch.channel
-        await channel.confirm(batch.generation)
         start = None
         if self._on_gained is not None:
             failures = self._reading.failed_starts
@@ -189,13 +181,22 @@ class StreamGroup(Group):
                 failures[batch.stream] += 1  # the next attempt may be that of another subscription
                 raise
             del failures[batch.stream]
-        channel.begin(start)
+        batch.channel.begin(start)
 
     async def _open(self) -> StreamGroupConnection:
         from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
-        reconnect_s = min(self._member.timing.journal_s, self._retries.reconnect_timeout_s)
-        return await StreamGroupConnection.open(self._reading, reconnect_s)
+        return await StreamGroupConnection.open(self._reading, self._retries.reconnect_timeout_s)
+
+    def _new_session(self, connection: Any, handle: Callable[[Any], Awaitable[None]]) -> GroupSession:
+        connection.on_passive = self._step_back
+        return super()._new_session(connection, handle)
+
+    def _step_back(self, stream: str) -> None:
+        """Finish the batch in progress and release a stream, of which the broker is about to elect another member."""
+        for runner in self._runners:
+            if runner.ownership.queue == stream:
+                runner.execute(runner.ownership.step_back())
 
     async def _prepare(self, connection: StreamGroupConnection) -> dict[str, int]:
         self.streams = await connection.find_streams(self.streams, self._super_stream)

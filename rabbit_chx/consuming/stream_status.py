@@ -1,4 +1,4 @@
-"""The status of a `StreamGroup`: its members and owners according to the journal, and the lag of each stream according to its leader."""
+"""The status of a `StreamGroup`: the lag of each stream according to its leader."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.analysis.wording import moment_as_json, moment_text
-from rabbit_chx.consuming.journal import JournalEntry, QueueClaim, Roster, entries_in
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.result_fields import Metric, shown
-from rabbit_chx.streams import StreamReader
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.ends import ChunkFinder
@@ -21,8 +17,6 @@ from rabbit_chx.streams.frames import Code
 from rabbit_chx.streams.nodes import open_at, settings_of
 
 _TIMEOUT_S = 60.0
-#: Seconds without an entry of a member after which it is not shown. It is `GroupTiming.gone_s` with a margin for slow members and for clocks.
-_SILENT_S = 60.0
 _LAG_ROWS = Metric(
     "rabbit_chx_stream_group_lag_rows", "The number of offsets of a stream after the stored one."
 )
@@ -40,9 +34,6 @@ class StreamShare:
     """A stream of a group.
 
     Attributes:
-        assigned: the member that the journal assigns it to; None without members.
-        active: the member that has claimed it and not released it.
-        generation: the offset of the last claim; None before the first.
         stored: the stored offset of the group; None without one.
         lag_rows: the number of offsets after the stored one, which is at least the number of rows.
         lag_s: the age of the oldest chunk after the stored offset, in seconds; 0 without one.
@@ -50,69 +41,31 @@ class StreamShare:
     """
 
     stream: str = field(metadata=shown("stream"))
-    assigned: str | None = field(metadata=shown("assigned"))
-    active: str | None = field(metadata=shown("active"))
-    generation: int | None = field(metadata=shown("generation", number=True))
     stored: int | None = field(metadata=shown("stored", number=True))
     lag_rows: int = field(metadata=shown("lag rows", number=True, summed=True, metric=_LAG_ROWS))
     lag_s: float = field(metadata=shown("lag s", round, number=True, metric=_LAG_S))
     oldest_s: float | None = field(metadata=shown(metric=_OLDEST_S))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamMember:
-    """A member of a group, with the time of its last heartbeat in seconds since 1970."""
-
-    name: str = field(metadata=shown("member"))
-    weight: float
-    heard_at: float = field(metadata=shown("last heard", moment_text, as_json=moment_as_json))
-    assigned: int = field(metadata=shown("assigned", number=True))
-
-
 def read_stream_group(
     settings: ConnectionSettings,
     group: str,
     streams: Iterable[str],
-    journal: str,
     addresses: Mapping[str, str] | None = None,
-) -> tuple[list[StreamShare], list[StreamMember], int]:
-    """Return the streams and the members of a group, and the number of entries of the journal that cannot be read.
-
-    `addresses` is as for `StreamReader`. A NotFoundError if the journal does not exist.
-    """
-    roster, ignored = Roster(), 0
-    with StreamReader(settings, journal, addresses=addresses, on_missing="count") as reader:
-        for batch in reader:
-            offsets: Any = batch["offset"].to_pylist()
-            for offset, body in zip(offsets, batch["value"].to_pylist(), strict=True):
-                for entry in entries_in(body, group):
-                    if entry is None:
-                        ignored += 1
-                    else:
-                        roster.take(offset, entry, entry.at)
-    heard, now = dict(roster.seen), time.time()
-    for name in roster.silent(now, _SILENT_S):  # no other member is left that would write it
-        roster.take(roster.term, JournalEntry("gone", name, now))
-    owners = roster.owners()
+) -> list[StreamShare]:
+    """Return the streams of a group; `addresses` is as for `StreamReader`."""
     shares = []
     for stream in streams:
         at_leader = open_at(
             settings_of(settings), stream, leader=True, addresses=addresses, timeout_s=_TIMEOUT_S
         )
         with closing(at_leader) as connection:
-            claim = roster.claims.get(stream)
-            shares.append(_read_share(connection, group, stream, owners.get(stream), claim))
-    members = [
-        StreamMember(name, member.weight, heard[name], sum(owner == name for owner in owners.values()))
-        for name, member in sorted(roster.members.items())
-    ]
-    return shares, members, ignored
+            shares.append(_read_share(connection, group, stream))
+    return shares
 
 
-def _read_share(
-    connection: StreamConnection, group: str, stream: str, assigned: str | None, claim: QueueClaim | None
-) -> StreamShare:
-    """Return the lag of a group in a stream, by the leader of the stream; `assigned` and `claim` are those of the journal."""
+def _read_share(connection: StreamConnection, group: str, stream: str) -> StreamShare:
+    """Return the lag of a group in a stream, by the leader of the stream."""
     stored = connection.query_offset(group, stream)
     finder = ChunkFinder(connection, _TIMEOUT_S)
     end, first = finder.end(stream).offset, finder.first(stream)
@@ -122,16 +75,7 @@ def _read_share(
     chunk = finder.chunk_at(stream, following) if following < end else None
     if chunk is not None:  # not the broker's own chunks before it, such as those of stored offsets
         following = max(following, chunk.offset)
-    return StreamShare(
-        stream,
-        assigned,
-        claim.member if claim is not None and claim.held else None,
-        None if claim is None else claim.generation,
-        stored,
-        max(0, end - following),
-        _age_s(chunk) or 0.0,
-        _age_s(first),
-    )
+    return StreamShare(stream, stored, max(0, end - following), _age_s(chunk) or 0.0, _age_s(first))
 
 
 def _age_s(chunk: Chunk | None) -> float | None:

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from rabbit_chx.errors import ConnectionLostError
 from rabbit_chx.streams.chunks import Piece
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import CreditRefused, DeliveredChunk, Event, OffsetSpec, StreamChanged
+from rabbit_chx.streams.frames import (
+    ConsumerUpdate,
+    CreditRefused,
+    DeliveredChunk,
+    Event,
+    OffsetSpec,
+    StreamChanged,
+)
 
 #: The most rows of a batch by default, and the most unpacked bytes; a single piece may have more.
 BATCH_ROWS = 65_536
@@ -33,12 +40,14 @@ class StreamSubscription:
         waiting: the received chunks that were not taken.
         pieces: the rest of the chunk that was taken last.
         bytes_received: the bytes of all chunks, also those of other subscriptions of the connection.
+        is_paused: whether the broker has made this single active consumer passive.
     """
 
     stream: str
     waiting: deque[memoryview] = field(default_factory=deque)
     pieces: deque[Piece] = field(default_factory=deque)
     bytes_received: int = 0
+    is_paused: bool = False
     _connection: StreamConnection = field(init=False)
     _credit: int = 1  # chunks that the broker may still send
     _limit: int = 1  # chunks that may be under way or wait here
@@ -52,6 +61,19 @@ class StreamSubscription:
         # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
         connection.subscribe(_ID, self.stream, start, 1, properties)
         self._credit = self._limit = 1
+        self.is_paused = False
+
+    def drop(self) -> None:
+        """Drop what was received and not taken."""
+        self.waiting.clear()
+        self.pieces.clear()
+
+    def resume(self) -> None:
+        """End the pause, and let the broker send a chunk."""
+        self.is_paused = False
+        # The broker may have dropped credit during the pause.
+        self._connection.give_credit(_ID, 1)
+        self._credit = 1
 
     @property
     def is_large(self) -> bool:
@@ -70,6 +92,11 @@ class StreamSubscription:
                         self._credit -= 1
                     else:
                         others.append(event)
+                case ConsumerUpdate(_, is_active, _):
+                    self.is_paused = self.is_paused or not is_active
+                    others.append(event)
+                case CreditRefused() if self.is_paused:
+                    pass  # it has crossed with the update
                 case StreamChanged() | CreditRefused():
                     raise ConnectionLostError(
                         f"{self._connection.where}: the broker has ended the subscription of stream {self.stream!r}: the stream is "
@@ -89,6 +116,8 @@ class StreamSubscription:
 
     def replenish(self) -> None:
         """Give the broker credit for further chunks, once half of it is used."""
+        if self.is_paused:
+            return
         # The limit only doubles: the first chunk often has the publisher's first row alone, and larger ones follow.
         limit = min(max(1, _READ_AHEAD_BYTES // max(1, self._largest_chunk)), _MAX_CREDIT, 2 * self._limit)
         left = self._credit + len(self.waiting)

@@ -50,7 +50,7 @@ def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
     written = set(
         parsed_exposition(metrics_text(CheckReport("b:5672", checks, (), 1.0, "file").document().gauges))
     )
-    of_group = set(parsed_exposition(metrics_text(stream_group_report("b:5552", "g", "/", (), ()).gauges)))
+    of_group = set(parsed_exposition(metrics_text(stream_group_report("b:5552", "g", "/", ()).gauges)))
     for text in (ALERTS.read_text(), *EXPRESSIONS):
         assert set(re.findall(r"rabbit_chx_\w+", text)) <= written | of_group
     assert {name for name in written if name not in " ".join(EXPRESSIONS)} == set()

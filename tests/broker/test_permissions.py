@@ -269,7 +269,6 @@ def consume(site: Site, *, has_journal: bool) -> None:
 
 def consume_streams(site: Site) -> None:
     streams = ["orders-0", "orders-1"]
-    site.channel.queue_delete(JOURNAL)
     for stream in streams:
         site.channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
         site.channel.basic_publish("", stream, b"")

@@ -100,7 +100,7 @@ def test_a_command_on_streams_shows_what_it_waits_for(
     with Publisher(shop.broker.url, "x") as publisher:
         publisher.publish_many(["k"] * 10, [b""] * 10)
     at = ("--url", str(shop.broker.stream_url), "--management-url", str(shop.broker.management_url))
-    line = "show s --consumers --stream-group g --journal s"
+    line = "show s --consumers --stream-group g"
     code = main([*line.split(), *at])
     assert code in (0, 1, 3), capsys.readouterr()
     assert silent == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -15,12 +16,12 @@ from stream_group_stage import StreamGroupStage
 from rabbit_chx import StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
-from rabbit_chx.consuming import FailurePolicy, stream_channels, stream_connection
-from rabbit_chx.errors import MissingRowsError, NotFoundError, RabbitChxError
+from rabbit_chx.consuming import stream_channels, stream_connection
+from rabbit_chx.errors import MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.11")]
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.13", "creating super streams")]
 
 
 @pytest.fixture
@@ -32,37 +33,24 @@ def stage(vhost: RunningBroker) -> StreamGroupStage:
 
 
 @pytest.mark.core
-def test_members_that_join_and_leave_move_only_what_must_move(stage: StreamGroupStage) -> None:
-    """Nothing is lost or repeated, each stream keeps its order, and the shares are even."""
-    gained: list[str] = []
-
-    async def on_gained(stream: str) -> None:
-        gained.append(stream)
+def test_members_that_join_and_leave_share_the_partitions(stage: StreamGroupStage) -> None:
+    """Nothing is lost or repeated, each stream keeps its order, and the shares are even, under load."""
 
     async def story() -> None:
-        stage.publish(100)
-        async with stage.member("a") as a:
-            await eventually(lambda: len(a.held) == 6, "the first member has every stream")
-            async with stage.member("b", on_gained=on_gained) as b:
-                await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half")
-                assert a.healthy().connected
-                assert a.healthy().handled_at is not None
-                await eventually(lambda: a.healthy() and b.healthy(), "no stream changes hands any more")
-                await eventually(lambda: sorted(gained) == sorted(b.held), "three streams move, once each")
-                await asyncio.to_thread(stage.publish, 100)
-                async with stage.member("c") as c:
-                    before = set(a.held), set(b.held)
-                    await eventually(lambda: [len(each.held) for each in (a, b, c)] == [2, 2, 2], "thirds")
-                    kept = set(a.held), set(b.held)
-                    assert kept[0] < before[0]
-                    assert kept[1] < before[1]
-                    await asyncio.to_thread(stage.publish, 100)
-                    await eventually(stage.all_handled, "all is handled")
-                await eventually(lambda: len(a.held) == len(b.held) == 3, "halves again")
-                assert kept[0] < set(a.held), "what the others had stays"
-                assert kept[1] < set(b.held), "what the others had stays"
-            await eventually(lambda: len(a.held) == 6, "the first member has every stream again")
-            await asyncio.to_thread(stage.publish, 10)
+        async with stage.member("a", 0.02) as a:
+            with stage.load(10):
+                await eventually(lambda: len(a.held) == 6, "the first member has every stream")
+                async with stage.member("b", 0.02) as b:
+                    await eventually(lambda: len(a.held) == len(b.held) == 3, "each has its half")
+                    await eventually(lambda: a.healthy().handled_at, "it has handled a batch")
+                    await eventually(lambda: a.healthy() and b.healthy(), "both are healthy")
+                    async with stage.member("c", 0.02) as c:
+                        await eventually(
+                            lambda: [len(each.held) for each in (a, b, c)] == [2, 2, 2], "thirds"
+                        )
+                        await asyncio.sleep(2)
+                    await eventually(lambda: len(a.held) == len(b.held) == 3, "halves again")
+                await eventually(lambda: len(a.held) == 6, "the first member has every stream again")
             await eventually(stage.all_handled, "all is handled")
         assert not a.healthy().connected
 
@@ -70,6 +58,31 @@ def test_members_that_join_and_leave_move_only_what_must_move(stage: StreamGroup
     assert len(stage.handled) == stage.sent * 6
     assert all(in_order(handled) for handled in stage.by_queue().values())
     assert {row.member for row in stage.handled} == {"a", "b", "c"}
+
+
+def test_a_stream_of_no_super_stream_is_read_by_the_member_that_subscribed_first(
+    stage: StreamGroupStage,
+) -> None:
+    """The next member is a stand-by: it goes on where the first one stopped, also after that was killed in a batch."""
+
+    async def story() -> None:
+        how: dict[str, Any] = {"super_stream": None, "streams": stage.queues}
+        stage.publish(50)
+        async with stage.member("a", **how) as a:
+            await eventually(stage.all_handled, "all is handled")
+            async with stage.member("b", **how) as b:
+                await eventually(b.healthy, "it waits")
+                await asyncio.to_thread(stage.publish, 50)
+                await eventually(stage.all_handled, "all is handled")
+                assert (len(a.held), len(b.held)) == (6, 0)
+                a.stop()
+                await eventually(lambda: len(b.held) == 6, "the next one has all")
+                await asyncio.to_thread(stage.publish, 50)
+                await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert len(stage.handled) == stage.sent * 6
+    assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
 def test_a_stream_that_is_deleted_and_created_again_or_not(
@@ -124,28 +137,30 @@ def test_a_start_after_the_end_of_the_stream(
     handle.assert_not_called()
 
 
-@pytest.mark.parametrize("most", [1, 4])
-def test_a_limit_of_connections_that_lasts_is_a_warning_and_ends_the_run(
-    vhost: RunningBroker, most: int, caplog: pytest.LogCaptureFixture
+def test_a_limit_of_connections_leaves_a_member_with_what_it_can_read_and_is_a_warning(
+    vhost: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With four connections it has both streams for a moment each time, and no further one for its journal."""
+    """It is not healthy, and has all streams once the limit allows it. Without any stream it ends."""
     stage = StreamGroupStage(vhost.stream_url, ["s.0", "s.1"])
     stage.declare()
     management = Management(str(vhost.management_url))
+    stage.publish(10)
+
+    def limit(most: int) -> None:
+        management.put("user-limits", user, "max-connections", body={"value": most})
 
     async def story(url: str) -> None:
-        failures = FailurePolicy(reconnect_timeout_s=6.0)
-        async with StreamGroup(
-            url, streams=stage.queues, name="g", member="m", timing=QUICK, failures=failures
-        ) as group:
-            with pytest.raises(RabbitChxError, match="limits of connections; gave up after"):
-                await asyncio.wait_for(group.run(AsyncMock()), 120)
+        async with stage.member("m", url=url) as group:
+            await eventually(
+                lambda: any("limits of connections" in each for each in caplog.messages), "it warns"
+            )
+            await eventually(lambda: stage.handled, "it handles a stream")
+            assert not group.healthy()
+            await asyncio.to_thread(limit, 10)
+            await eventually(stage.all_handled, "it handles both")
+            await eventually(group.healthy, "it is healthy")
 
     of_vhost = ConnectionSettings.from_uri(vhost.url).vhost
     with canary_user(management, of_vhost, configure=".*", write=".*", read=".*") as user:
-        management.put("user-limits", user, "max-connections", body={"value": most})
+        limit(2)
         asyncio.run(story(with_login(vhost.stream_url, user, CANARY)))
-    warnings = [
-        record.getMessage() for record in caplog.records if record.name == "rabbit_chx.consuming.waits"
-    ]
-    assert any("limits of connections" in warning for warning in warnings)

@@ -29,6 +29,7 @@ from canary import CANARY, traces_of_canary
 from declared import with_login
 from delivery_checker import Attempt, History, Judge, Verdict
 from effect_store import Effect, EffectStore, effect_store, store_effect
+from exchange_types import DIRECT
 from fire_load import key_of
 from fire_queues import EXCHANGE
 from fire_site import Site, site_on
@@ -39,7 +40,6 @@ from tcp_proxy import Proxy
 
 from rabbit_chx import ConsumerGroup, Limits, Publisher, Retries, StreamGroup
 from rabbit_chx.consuming import GroupMessage, GroupReading
-from rabbit_chx.consuming.stream_channels import STORE_S
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 
@@ -48,6 +48,7 @@ _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-queue-lea
 #: A message may be returned as often as it happens. Before 4.0 this is so by default, and -1 drops it at its first return.
 _NO_LIMIT = {"x-delivery-limit": -1}
 _STREAM = {"x-queue-type": "stream", "x-queue-leader-locator": "balanced"}
+_SUPER_STREAM = "fire-super-stream"
 _MEMBERS = ("a", "b", "c")
 _STEP = 20
 _BATCH_ROWS = 20
@@ -122,6 +123,16 @@ class GroupFire:
         has_limit = Release(self.site.broker.version).numbers >= (4, 0, 0)
         arguments = _STREAM if self.streams else {**_FIT, **(_NO_LIMIT if has_limit else {})}
         self.site.declare(arguments, [(queue, 1) for queue in GROUP_QUEUES])
+        if self.streams:
+            self._declare_super_stream()
+
+    def _declare_super_stream(self) -> None:
+        """Make the streams the partitions of a super stream, by which the broker shares them."""
+        with self.site.channel() as channel:
+            channel.exchange_declare(_SUPER_STREAM, DIRECT, durable=True, arguments={"x-super-stream": True})
+            for number, queue in enumerate(GROUP_QUEUES):
+                order = {"x-stream-partition-order": number}
+                channel.queue_bind(queue, _SUPER_STREAM, str(number), arguments=order)
 
     def run(
         self,
@@ -318,8 +329,9 @@ class GroupFire:
         - refused: effects with a lower generation than the store had seen.
         - queue_pause_s, group_pause_s: the longest time without an effect of one of the queues, and without any.
         - recover_s, all_back_s: from the end of the fault until the next effect, and until each member has handled a message again.
-        - overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun.
-        - repeats_at_change: the most effects that one generation of a queue repeated.
+        - overlap_s: the longest time for which a member wrote effects of a queue, taken or refused, after another one had begun; None for
+          streams, which have no generations.
+        - repeats_at_change: the most effects of a stream that were repeated in a row.
         """
         by_queue: dict[str, list[Effect]] = defaultdict(list)
         for effect in self.store.taken:
@@ -333,16 +345,18 @@ class GroupFire:
             "group_pause_s": round(self._pause_s(self.store.taken), 1),
             "recover_s": min(first.values()) - self._ended,
             "all_back_s": round(max(first.values()) - self._ended, 1),
-            "overlap_s": round(max(0.0, *(overlap_s(self.store, queue) for queue in GROUP_QUEUES)), 1),
+            "overlap_s": None
+            if self.streams
+            else round(max(0.0, *(overlap_s(self.store, queue) for queue in GROUP_QUEUES)), 1),
             "repeats_at_change": max(map(repeats_at_change, by_queue.values())) if self.streams else None,
         }
 
     def most_repeats(self, unheard_s: float) -> int:
-        """Return how many rows of a stream the next member may repeat: those after the stored offset, and the batch in progress.
+        """Return how many rows of a stream the next member may repeat: the batch in progress, and the one before, whose offset was under way.
 
-        The offset is stored with the first batch that ends 1 s after the last store (`StreamChannel._store_if_due`).
+        A member that is not heard for longer goes on with its batch for as long.
         """
-        return math.floor((STORE_S + unheard_s) / self._pause_s_of_row) + _BATCH_ROWS
+        return math.floor(min(unheard_s / self._pause_s_of_row, _BATCH_ROWS)) + 2 * _BATCH_ROWS
 
     def _pause_s(self, effects: Iterable[Effect]) -> float:
         times = [self._began, *(effect.at for effect in effects if effect.at > self._began)]
@@ -367,12 +381,15 @@ def overlap_s(store: EffectStore, queue: str) -> float:
 
 
 def repeats_at_change(effects: Iterable[Effect]) -> int:
-    """Return the most effects of a queue that one generation repeated."""
-    seen, repeats = set[int](), Counter[int]()
+    """Return the most effects of a stream that were repeated in a row."""
+    seen = set[int]()
+    most = 0
+    repeated = 0
     for effect in effects:
-        repeats[effect.generation] += effect.number in seen
+        repeated = repeated + 1 if effect.number in seen else 0
+        most = max(most, repeated)
         seen.add(effect.number)
-    return max(repeats.values())
+    return most
 
 
 def overtaken(numbers: Iterable[int]) -> int:
@@ -449,7 +466,7 @@ def group_fire(
 
 async def _be_member(kind: str, url: str, name: str, store: str, pause_s: str, *queues: str) -> None:
     if kind != "queues":
-        await _be_stream_member(json.loads(kind), url, name, store, pause_s, *queues)
+        await _be_stream_member(json.loads(kind), url, name, store, pause_s)
         return
 
     async def handle(message: GroupMessage) -> None:
@@ -462,18 +479,15 @@ async def _be_member(kind: str, url: str, name: str, store: str, pause_s: str, *
         await group.run(handle)
 
 
-async def _be_stream_member(
-    addresses: dict[str, str], url: str, name: str, store: str, pause_s: str, *streams: str
-) -> None:
+async def _be_stream_member(addresses: dict[str, str], url: str, name: str, store: str, pause_s: str) -> None:
     async def handle(stream: str, batch: Any) -> None:
-        generation = group.generation(stream)
         for body in batch["value"].to_pylist():
             await asyncio.sleep(float(pause_s))
-            await store_effect(store, stream, int(body), name, -1 if generation is None else generation)
+            await store_effect(store, stream, int(body), name, -1)
 
     async with StreamGroup(
         url.split(","),
-        streams=streams,
+        super_stream=_SUPER_STREAM,
         name="fire",
         member=name,
         reading=GroupReading(batch_rows=_BATCH_ROWS),

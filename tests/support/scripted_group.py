@@ -15,7 +15,7 @@ from group_stage import eventually
 
 from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.consuming.channels import GroupConnection
-from rabbit_chx.consuming.journal import JournalEntry, entries_in
+from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, entry_in
 from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
@@ -115,7 +115,7 @@ class ScriptedConnection:
 
     where = "amqp://scripted"
     channels_fail_alone = False
-    ends_alarms = True
+    has_priorities = True
     lost_at: float | None = None
     server_version = "4.3.6"
 
@@ -154,7 +154,7 @@ class ScriptedConnection:
         await self.journal.open.wait()
         if self.is_closed:
             raise ConnectionLostError("closed")
-        (entry,) = entries_in(body)
+        entry = entry_in(body)
         assert entry is not None
         self.journal.write(entry)
 
@@ -219,14 +219,16 @@ class ScriptedStage:
         cancelled: how many handlers were cancelled.
     """
 
-    def __init__(self, timing: GroupTiming = BRISK, former: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, timing: GroupTiming = BRISK, former: tuple[str, ...] = (), journal: str | None = JOURNAL
+    ) -> None:
         self.journal = ScriptedJournal()
         self.connection = ScriptedConnection(self.journal)
         self.handled: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.cancelled = 0
-        member = GroupMember("a", timing=timing)
+        member = GroupMember("a", timing=timing, journal=journal)
         self.session = GroupSession(cast("GroupConnection", self.connection), member, self.handle, former)
         turns = Turns()
         self.runners = [

@@ -27,11 +27,10 @@ class StreamGroupStage(GroupStage):
     group: str = "billing"
     most_reconnects: float = math.inf
 
-    def declare(self, **arguments: str) -> None:
-        """Create the streams."""
+    def declare(self, **_arguments: str) -> None:
+        """Create the super stream `numbers`, whose partitions the streams are."""
         with closing(open_any(settings_of(self.url))) as connection:
-            for stream in self.queues:
-                connection.create_stream(stream, arguments)
+            connection.create_super_stream("numbers", self.queues)
 
     def publish(self, count: int) -> None:
         """Publish so many rows to each stream, with the next numbers."""
@@ -46,11 +45,16 @@ class StreamGroupStage(GroupStage):
         """Run a member until the block ends; then it leaves."""
 
         async def handle(stream: str, batch: pa.RecordBatch) -> None:
-            generation = group.generation(stream) or 0
             await asyncio.sleep(pause_s)
-            self.handled += [Handled(stream, n, generation, name, False) for n in numbers_in(batch)]
+            self.handled += [Handled(stream, n, 0, name, False) for n in numbers_in(batch)]
 
-        how = {"timing": QUICK, "reconnect_backoff_s": 0.1, "name": self.group, "streams": self.queues, **how}
+        how = {
+            "timing": QUICK,
+            "reconnect_backoff_s": 0.1,
+            "name": self.group,
+            "super_stream": "numbers",
+            **how,
+        }
         used = how.pop("handle", handle)
         async with StreamGroup(how.pop("url", self.url), member=name, **how) as group:
             async with running(group, used):

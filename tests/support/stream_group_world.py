@@ -23,19 +23,16 @@ from stream_node import Line, Session, StreamNode, in_memory
 from rabbit_chx import StreamGroup, retry
 from rabbit_chx.connection import failures
 from rabbit_chx.consuming import GroupTiming, group, session, stream_channels, stream_connection, waits
-from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import UnreachableError
-from rabbit_chx.streams import nodes, offsets, publisher, writer
+from rabbit_chx.streams import nodes, offsets
 from rabbit_chx.streams.frames import Fields, Key
 
 URL = "rabbitmq-stream://broker?heartbeat=0"
 GROUP = "billing"
-TIMING = GroupTiming(warm_up_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=5.0, stop_s=10.0, journal_s=5.0)
+TIMING = GroupTiming(alive_s=0.3, gone_s=4.0, stop_s=10.0)
 #: The longest that a handler takes in these tests, in seconds.
 LONGEST_S = 0.6
-#: A member that loses a stream handles again at most the rows of so many seconds: an offset is stored after the batch in which it is due.
-REPEATED_S = stream_channels.STORE_S + 2 * stream_channels.LOOK_S + LONGEST_S
-_PLAYED = (failures, group, session, stream_channels, stream_connection, waits, offsets, publisher)
+_PLAYED = (failures, group, session, stream_channels, stream_connection, waits, offsets)
 
 
 class TimedLog(RowLog):
@@ -186,15 +183,6 @@ class GroupNode(StreamNode):
         """Return the connection of the active consumer of a stream."""
         return self.consumers[GROUP, stream][0][0]
 
-    def journal_readers(self) -> list[Session]:
-        """Return the connections that read the journal."""
-        log = self.streams[JOURNAL]
-        return [
-            each
-            for each in self.open_sessions()
-            if any(one.log is log for one in each.subscriptions.values())
-        ]
-
 
 @dataclass(slots=True)
 class Call:
@@ -203,7 +191,6 @@ class Call:
     member: str
     stream: str
     offsets: list[int]
-    generation: int | None  # None if another member has claimed the stream meanwhile
     began: float
     ended: float | None = None  # as it returned; None while it runs, and if it failed or was cancelled
     over: float | None = None  # as it ended, in whichever way
@@ -261,7 +248,7 @@ class Member:
     async def _handle(self, stream: str, batch: pa.RecordBatch) -> None:
         offsets: Any = batch["offset"].to_pylist()
         world = self.world
-        call = Call(self.name, stream, offsets, self.group.generation(stream), world.threads.now)
+        call = Call(self.name, stream, offsets, world.threads.now)
         world.calls.append(call)
         try:
             await self._before(call)
@@ -326,7 +313,7 @@ class GroupWorld:
         """Run a story; then every thread and every connection has ended."""
         with (
             in_memory(self.node, clock=self.threads, line=ScheduledLine),
-            self.threads.playing(*_PLAYED, nodes, retry, writer),
+            self.threads.playing(*_PLAYED, nodes, retry),
         ):
             self.threads.run(story)
         assert self.node.open_sessions() == [], "connections that stay open"
@@ -411,15 +398,13 @@ class GroupWorld:
     def _check_pair(self, before: Call, call: Call) -> None:
         overlaps = before.over is None or before.over > call.began
         assert not overlaps or self._is_lost(before, call.began), f"two at a time: {before}, {call}"
-        if before.generation is not None and call.generation is not None:
-            assert before.generation <= call.generation, f"{call} is of an older generation than {before}"
-            assert before.generation < call.generation or before.member == call.member
 
     def _check_repeat(self, first: Call, again: Call) -> None:
-        """A row is handled again only after a loss, and only if it was handled shortly before."""
+        """A row is handled again only after a loss, and only if it was handled shortly before: the offset is stored when a handler returns."""
         assert first.ended is not None
         lost = self._is_lost(first, again.began)
         assert lost, f"{again} repeats {first}, though nothing was lost"
-        assert lost[0] - first.ended <= REPEATED_S + self.node.store_delay_s, (
+        late_s = lost[0] - first.ended
+        assert late_s <= 2 * stream_channels.LOOK_S + self.node.store_delay_s, (
             f"{again} repeats {first}, which was stored long before"
         )

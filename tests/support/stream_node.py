@@ -89,6 +89,7 @@ class _Subscription:
     filters: frozenset[bytes] = frozenset()
     group: tuple[str, str] | None = None  # of a single active consumer, with its stream
     is_active: bool = True
+    is_stepping_down: bool = False  # until its client answers that it is passive
 
 
 class Session:
@@ -240,6 +241,9 @@ class Session:
             offset = fields.integer(8) if kind in (_OFFSET, _TIME) else 0
             subscription.next = self.place_of(subscription.log, kind, offset)
             subscription.is_active = True
+        elif subscription.is_stepping_down and subscription.group is not None:
+            subscription.is_stepping_down = False
+            self.node.elect_next(subscription.group)
         return self.deliver(number)
 
     def give_credit(self, fields: Fields) -> bytes:
@@ -399,6 +403,19 @@ class StreamNode:
         self.consumers[group] = consumers = [each for each in consumers if each[0] is not session]
         if was_first and consumers:
             self.update(*consumers[0], is_active=True)
+
+    def move(self, group: tuple[str, str]) -> None:
+        """Make the active consumer passive, as of a partition when a member joins or leaves. The next one is elected after its answer."""
+        session, number = self.consumers[group][0]
+        subscription = session.subscriptions[number]
+        subscription.is_active, subscription.is_stepping_down = False, True
+        self.update(session, number, is_active=False)
+
+    def elect_next(self, group: tuple[str, str]) -> None:
+        """Elect the consumer behind the first one, which becomes the last one."""
+        consumers = self.consumers[group]
+        consumers.append(consumers.pop(0))
+        self.update(*consumers[0], is_active=True)
 
     def update(self, session: Session, number: int, *, is_active: bool) -> None:
         """Tell a consumer whether it is active."""

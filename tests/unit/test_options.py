@@ -145,7 +145,6 @@ def test_an_option_of_a_value_is_given_by_its_name(
         (StreamPublisher, {"stream": "s", "window": 0, "management_url": f"http://a:{SECRET}@b"}),
         (StreamGroup, {"name": "g", "streams": ["s"], "batch_rows": 0}),
         (StreamGroup, {"name": "g", "streams": ["s"], "on_failure": "dead-letter"}),
-        (StreamGroup, {"name": "g", "streams": ["s"], "weight": 0}),
         (ConsumerGroup, {"queues": ["q"], "retries": -1}),
         (ConsumerGroup, {"queues": [], "member": "a"}),
         (ConsumerGroup, {"queues": ["q"], "concurrent": 2}),

@@ -54,7 +54,7 @@ def lose(
         kept(
             group.run(lambda: fault.happen(nodes), [",".join(urls) for urls in members]),
             fault=f"{fault.words}; a member at each node",
-            promise="No member ends. Every row is handled, each stream in order; rows after the stored offset may be handled again.",
+            promise="No member ends. Every row is handled, each stream in order; a batch may be handled again.",
             queue_pause_s=queue_pause_s,
             unheard_s=LEADERLESS_S,
         )

@@ -10,7 +10,7 @@ from rabbit_chx.rendering.output import ConsoleOutput
 
 
 def test_the_lag_of_a_stream_group_is_the_sum(capsys: pytest.CaptureFixture[str]) -> None:
-    shares = [StreamShare(f"s{lag}", None, None, None, None, lag, 0.0, None) for lag in (4, 7, 2)]
-    ConsoleOutput().show(stream_group_report("b:5552", "billing", "/", shares, []))
+    shares = [StreamShare(f"s{lag}", None, lag, 0.0, None) for lag in (4, 7, 2)]
+    ConsoleOutput().show(stream_group_report("b:5552", "billing", "/", shares))
     (total,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["all"]]
     assert total == ["all", "13"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stories import each_story, played, write_stories
 
 from rabbit_chx.consuming import journal
-from rabbit_chx.consuming.journal import Assignments, JournalEntry, Roster, entries_in, queue_owners
+from rabbit_chx.consuming.journal import Assignments, JournalEntry, Roster, entry_in, queue_owners
 
 STORIES = Path(__file__).with_name("journal_stories.txt")
 QUEUES = ("q1", "q2", "q3", "q4")
@@ -36,16 +36,11 @@ def test_members_with_other_queues_share_what_they_have_in_common() -> None:
     assert sorted([owners["q1"], owners["q2"]]) == ["a", "b"]
 
 
-def test_an_entry_is_read_from_its_json_by_its_group_alone() -> None:
-    """By a `ConsumerGroup` if it has none. An earlier release has read any JSON with a kind and a member."""
+def test_an_entry_is_read_from_its_json() -> None:
     ready = JournalEntry("ready", "pod-ü", 12.5, 2.0, QUEUES, "", "t")
     claim = JournalEntry("claim", "a", 12.5, 1.0, (), "q1", "c")
     for entry in (ready, claim):
-        assert (entries_in(entry.to_json()), entries_in(entry.to_json(), "audit")) == ([entry], [])
-        body = entry.to_json("billing")
-        assert [entries_in(body, group) for group in ("billing", "audit", "")] == [[entry], [], []]
-        assert b'"entry"' in body
-        assert b'{"kind"' not in body[:8], "an earlier release finds no kind"
+        assert entry_in(entry.to_json()) == entry
 
 
 INVALID = Path(__file__).with_name("invalid_entries.txt").read_bytes().splitlines()
@@ -54,13 +49,12 @@ TOO_MUCH = b'{"kind": "ready", "member": "a", "at": 1' + b"0" * 9_000 + b"}"
 
 @pytest.mark.parametrize("body", [*INVALID, b"", b"\xff", b"[" * 100_000, TOO_MUCH])
 def test_an_invalid_entry_is_none(body: bytes) -> None:
-    assert entries_in(body) == [None]
-    assert entries_in(b'{"group": "g", "entry": ' + body + b"}", "g") == [None]
+    assert entry_in(body) is None
 
 
-def test_what_is_no_entry_is_invalid_in_each_group() -> None:
-    assert entries_in(None) == entries_in(b"[]", "g") == entries_in(b'{"group": "g"}', "g") == [None]
-    assert entries_in(b'{"group": 1, "kind": "ready", "member": "a", "at": 1}') == [None]
+def test_what_is_no_entry_is_invalid() -> None:
+    assert entry_in(None) is None
+    assert entry_in(b"[]") is None
 
 
 def _json(value: object) -> bytes:
@@ -69,7 +63,7 @@ def _json(value: object) -> bytes:
 
 def _damaged(fields: Any, values: Any) -> Any:
     """Entries of which some fields have any value."""
-    names = ("kind", "member", "at", "weight", "queues", "queue", "token", "group")
+    names = ("kind", "member", "at", "weight", "queues", "queue", "token")
     odd = st.dictionaries(st.sampled_from(names), values, max_size=2)
     return st.builds(lambda good, bad: {**good, **bad}, fields, odd)
 
@@ -102,11 +96,11 @@ def test_no_entry_raises(bodies: list[bytes]) -> None:
     """Neither when it is read, nor in the roster, the assignment of its owners and the table of a command."""
     roster, assignments = Roster(), Assignments("t")
     for offset, body in enumerate(bodies):
-        for found in entries_in(body):
-            if found is not None:
-                roster.take(offset, found)
-                assert set(assignments.update(roster)) <= set(roster.owners())
-                datetime.fromtimestamp(found.at, UTC)
+        found = entry_in(body)
+        if found is not None:
+            roster.take(offset, found)
+            assert set(assignments.update(roster)) <= set(roster.owners())
+            datetime.fromtimestamp(found.at, UTC)
 
 
 def test_the_time_for_which_a_member_cannot_write_counts_for_nobodys_silence() -> None:

@@ -105,29 +105,6 @@ async def test_a_member_that_is_elected_while_the_broker_blocks_takes_the_queue_
         assert not running.done()
 
 
-async def test_what_is_not_confirmed_is_no_alarm_unless_the_broker_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A group of streams knows only that its entry is not confirmed; after a while it says that it waits for its claim, once."""
-    for module in ("session", "runner"):
-        monkeypatch.setattr(f"rabbit_chx.consuming.{module}.BLOCKED_S", 0.05)
-    monkeypatch.setattr("rabbit_chx.consuming.waits.LONG_S", 0.2)
-    stage = Stage()
-    stage.connection.ends_alarms = False
-    async with stage.running():
-        await stage.consuming()
-        stage.journal.block()
-        line = await stage.connection.deliver("q.0", 1)
-        await eventually(
-            lambda: "q.0 has waited for 0.2 s for its claim in the journal" in caplog.text, "it says so"
-        )
-        await asyncio.sleep(0.5)
-        assert caplog.text.count("q.0 has waited") == 1
-        assert "blocks publishers" not in caplog.text
-        stage.journal.unblock()
-        await eventually(lambda: line.acked == [1], "it goes on")
-
-
 async def test_a_member_that_stops_says_once_which_handler_it_waits_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

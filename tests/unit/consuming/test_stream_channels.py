@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
-from stream_bytes import chunk_bytes, entry, sub_entry
-from stream_group_world import GROUP, TIMING, URL, GroupWorld, TimedLog
-from stream_logs import ChunkLog
+from stream_group_world import GROUP, TIMING, URL, GroupWorld
 
 from rabbit_chx import errors
-from rabbit_chx.consuming.journal import JOURNAL, JournalEntry
 from rabbit_chx.consuming.stream_channels import Feed, StreamChannel, StreamReading
 from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 from rabbit_chx.streams.ends import ChunkFinder, LogEnd
-from rabbit_chx.streams.frames import Code, Key, StreamChanged
+from rabbit_chx.streams.frames import Code, Key
 from rabbit_chx.streams.nodes import settings_of
 
 
@@ -59,25 +54,14 @@ async def test_a_handler_that_fails_for_good_leaves_its_batch_to_the_next_member
     assert batches(world) == [[0, 1]]
 
 
-async def test_the_offset_of_a_slow_stream_is_stored_within_seconds(world: GroupWorld) -> None:
-    async with world.joined():
-        for _ in range(4):
-            world.node.publish("s", 1)
-            await world.until(world.is_all_handled, "it is handled")
-            last = world.node.rows_of("s")[-1]
-            await world.until(lambda last=last: last in stores(world), "it is stored", 2)  # type: ignore[misc]
-            count = len(world.node.stores)
-            await asyncio.sleep(10)
-            assert len(world.node.stores) == count, "each offset is stored once"
-
-
-async def test_of_many_batches_in_a_second_few_offsets_are_stored(world: GroupWorld) -> None:
-    """Each is a chunk in the stream. Behind 10,000 rows the next one is due at once."""
+async def test_an_offset_is_stored_when_the_handler_has_returned_and_once(world: GroupWorld) -> None:
     async with world.joined(before=lambda _: asyncio.sleep(0.05)):
-        for rows in [100] * 10 + [4_000] * 6:
-            world.node.publish("s", rows)
+        for count in range(1, 5):
+            world.node.publish("s", 100)
             await world.until(world.is_all_handled, "it is handled")
-        assert 2 <= len(world.node.stores) <= 6
+            await asyncio.sleep(1)
+            assert stores(world) == [call.offsets[-1] for call in world.calls]
+            assert len(world.node.stores) == count
 
 
 async def test_missing_rows_are_counted_over_all_losses(world: GroupWorld) -> None:
@@ -258,48 +242,23 @@ async def test_failures_of_on_gained_are_counted_over_lost_connections(world: Gr
     assert member.gained == ["s"] * 3
 
 
-def test_hooks_alternate_and_a_generation_ends_with_the_stream() -> None:
-    world = GroupWorld(streams=("s.0", "s.1", "s.2", "s.3"))
-
-    async def story() -> None:
-        a = world.member("a")
-        await world.until(lambda: len(a.group.held) == 4, "it has all")
+async def test_hooks_alternate(world: GroupWorld) -> None:
+    async with world.joined("a") as a:
+        await world.until(lambda: a.group.held, "it has the stream")
         async with world.joined("b") as b:
-            await world.until(lambda: len(a.group.held) == len(b.group.held) == 2, "halves")
-            for stream in world.streams:
-                owner, other = (a, b) if stream in a.group.held else (b, a)
-                assert owner.group.generation(stream) is not None
-                assert other.group.generation(stream) is None, "it fences effects"
-            assert sorted(a.lost) == sorted(b.group.held)
-            assert sorted(a.gained) == list(world.streams)
-        assert sorted(b.gained) == sorted(b.lost)
-        await a.stop()
-        assert sorted(a.gained) == sorted(a.lost)
-        assert len(a.gained) == 6
-
-    world.run(story)
+            await world.until(lambda: len(world.node.consumers[GROUP, "s"]) == 2, "the second waits")
+            for count in range(1, 4):
+                for owner in (a, b):
+                    assert owner.group.held == ("s",)
+                    world.node.move((GROUP, "s"))
+                    await world.until(lambda owner=owner: not owner.group.held, "it moves")  # type: ignore[misc]
+                    other = a if owner is b else b
+                    await world.until(lambda other=other: other.group.held, "the other one has it")  # type: ignore[misc]
+                    assert len(owner.gained) == len(owner.lost)
+                assert (len(a.lost), len(b.lost)) == (count, count)
 
 
 # -- losses
-
-
-async def test_a_member_that_the_broker_makes_passive_stops(world: GroupWorld) -> None:
-    world.node.publish("s", 1)
-    async with world.joined("first") as first:
-        await world.until(world.is_all_handled, "it handles")
-        async with world.joined("second") as second:
-            consumers = world.node.consumers[GROUP, "s"]
-            await world.until(lambda: len(consumers) == 2, "the second waits")
-            world.node.update(*consumers[1], is_active=False)
-            await world.until(lambda: 0 in world.node.answers, "the one that waits answers, too", 5)
-            world.note_losses(consumers[0][0])
-            world.node.update(*consumers[0], is_active=False)
-            world.node.publish("s", 1)
-            await world.until(world.is_all_handled, "the second handles")
-            assert world.calls[-1].member == "second"
-            assert (first.lost, second.gained) == (["s"], ["s"])
-            assert world.node.answers.count(0) == 2
-    world.check()
 
 
 async def test_a_stop_while_a_handler_runs_ends_the_thread(world: GroupWorld) -> None:
@@ -322,7 +281,7 @@ async def test_a_subscription_that_is_lost_before_anybody_listens_is_told_and_on
 ) -> None:
     heard: list[errors.RabbitChxError | None] = []
     began = world.threads.now
-    channel = StreamChannel(StreamReading(settings_of(URL), GROUP), "s", lambda _: None, 2.0)
+    channel = StreamChannel(StreamReading(settings_of(URL), GROUP), "s", lambda _: None, lambda: None, 2.0)
     await channel.subscribed
     assert world.threads.now >= began + 2.0, "the pause before it subscribes"
     if is_abandoned:
@@ -381,7 +340,7 @@ async def test_rows_that_are_missing_behind_a_first_chunk_are_an_error(world: Gr
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[StreamGroupConnection]:
-    """The connections of a member, with a patience of 5 s for the journal."""
+    """The connections of a member, with a patience of 5 s while nothing is subscribed."""
     connection = await StreamGroupConnection.open(StreamReading(settings_of(URL), GROUP), 5.0)
     yield connection
     await connection.close()
@@ -404,49 +363,32 @@ async def test_a_subscription_that_is_cancelled_is_given_up(world: GroupWorld) -
         assert world.threads.names == []
 
 
-async def test_closed_connections_subscribe_no_more_and_write_nothing(world: GroupWorld) -> None:
+async def test_closed_connections_subscribe_no_more(world: GroupWorld) -> None:
     async with connected() as connection:
         world.node.dead.add("")
         subscribing = consume(connection)
         await asyncio.sleep(1)
-    publishing = asyncio.ensure_future(connection.publish(JOURNAL, b"{}"))
     await asyncio.wait({subscribing}, timeout=80)
     assert isinstance(subscribing.exception(), errors.RabbitChxError)
     world.node.dead.clear()
     count = len(world.node.sessions)
     await asyncio.sleep(20)
     assert len(world.node.sessions) == count
-    publishing.cancel()
 
 
-@pytest.mark.parametrize("rows", [0, 10])
-async def test_a_stream_waits_for_a_member_if_it_has_rows_and_the_member_is_not_active(
-    world: GroupWorld, rows: int
-) -> None:
-    if rows:
-        world.node.publish("s", rows)
-    async with connected() as first, connected() as second:
-        await consume(first)
-        await consume(second)
-        await asyncio.sleep(1)
-        assert [await first.ready_count("s"), await second.ready_count("s")] == [0, rows]
-        world.node.offsets[GROUP, "s"] = 9
-        assert await second.ready_count("s") == 0
-
-
-async def test_an_entry_is_blocked_until_it_is_confirmed(world: GroupWorld) -> None:
-    """The broker refuses publishers during a disk alarm, which ends no session."""
-    async with connected() as connection:
-        await connection.read_journal(JOURNAL, 0.0, lambda *_: None)
-        world.node.refused[Key.DECLARE_PUBLISHER] = Code.PRECONDITION_FAILED
-        publishing = asyncio.ensure_future(connection.publish(JOURNAL, b"{}"))
-        assert not await connection.is_blocked()
-        await asyncio.sleep(5)
-        assert await connection.is_blocked()
-        world.node.refused.clear()
-        await publishing
-        await asyncio.sleep(5)
-        assert not await connection.is_blocked()
+async def test_a_member_without_any_stream_gives_up_after_its_time(world: GroupWorld) -> None:
+    member = world.member("a", reconnect_timeout_s=20.0)
+    await world.until(lambda: member.group.held, "it has the stream")
+    world.node.dead.add("")
+    began = world.threads.now
+    for session in world.node.open_sessions():
+        world.lose(session)
+    with pytest.raises(errors.UnreachableError, match="nobody answers"):
+        await member.end()
+    # The last attempt may begin shortly before the end.
+    assert 20 <= world.threads.now - began <= 45
+    assert not member.group.healthy()
+    world.members.clear()
 
 
 async def test_a_stream_that_does_not_exist_is_an_error_at_once(world: GroupWorld) -> None:
@@ -461,109 +403,3 @@ async def test_a_super_stream_that_may_not_be_read_names_the_permissions(world: 
     async with connected() as connection:
         with pytest.raises(errors.AccessRefusedError, match="needs the permission read on its streams"):
             await connection.find_streams((), "orders")
-
-
-# -- the journal
-
-
-async def test_a_journal_that_cannot_be_read_again_in_time_ends_the_session(world: GroupWorld) -> None:
-    heard: list[errors.RabbitChxError | None] = []
-    async with connected() as connection:
-        (await connection.read_journal(JOURNAL, 0.0, lambda *_: None)).when_closed(heard.append)
-        await asyncio.sleep(1)
-        world.node.dead.add("")
-        for session in world.node.journal_readers():
-            session.lose()
-        await asyncio.sleep(20)
-    assert len(heard) == 1
-
-
-async def test_damaged_sub_entries_of_the_journal_are_told_as_unreadable(world: GroupWorld) -> None:
-    """The journal is read on behind them. A client has written them, so each replica has the same."""
-    alive = JournalEntry("alive", "z", 1.0, token="t")  # noqa: S106
-    body = alive.to_json(GROUP)
-    good = entry(b"\0Su\xa0" + bytes([len(body)]) + body)
-    world.node.streams[JOURNAL] = ChunkLog(
-        [
-            chunk_bytes([good]),
-            chunk_bytes([sub_entry([b"a", b"b"], 1, b"no gzip")], offset=1, records=2),
-            chunk_bytes([struct.pack(">BHII", 0x80 | 1 << 4, 2, 1 << 31, 3) + b"bom"], offset=3, records=2),
-            chunk_bytes([entry(b"not AMQP")], offset=5),
-            chunk_bytes([good], offset=6),
-        ]
-    )
-    read: list[tuple[int, JournalEntry | None]] = []
-    async with connected() as connection:
-        await connection.read_journal(JOURNAL, 0.0, lambda *found: read.append(found))
-        await asyncio.sleep(2)
-    assert sorted(read, key=itemgetter(0)) == [(0, alive), (1, None), (3, None), (5, None), (6, alive)]
-
-
-async def test_a_journal_whose_beginning_retention_has_removed(world: GroupWorld) -> None:
-    """A member reads what is there of the last minutes, and nothing counts as missing."""
-    journal = TimedLog(world.threads)
-    world.node.streams[JOURNAL] = journal
-    for number in range(1, 60):
-        journal.take(None, number, [b"\0Su\xa0\x02{}"])
-    journal.begins_at, journal.committed = 50, 59
-    world.node.publish("s", 1)
-    async with world.joined() as member:
-        await world.until(world.is_all_handled, "all is handled", 5)
-        assert member.group.reconnects == 0
-        assert member.group.missing == 0
-
-
-async def test_losses_of_the_journal_that_heal_end_no_session(world: GroupWorld) -> None:
-    """Nor if nothing was written meanwhile, and a long time lies between them."""
-    timing = replace(TIMING, alive_s=30.0, gone_s=70.0)
-    async with world.joined(timing=timing) as member:
-        await world.until(lambda: member.group.healthy() and member.group.held, "it is ready")
-        for _ in range(2):
-            for session in world.node.journal_readers():
-                session.lose()
-            await asyncio.sleep(12)
-            assert member.group.reconnects == 0
-            assert member.group.healthy()
-            await asyncio.sleep(100)
-        assert (member.gained, member.lost) == (["s"], [])
-
-
-async def test_each_entry_of_the_journal_is_read_once_over_losses(world: GroupWorld) -> None:
-    body = JournalEntry("alive", "z", 1.0, token="t").to_json(GROUP)  # noqa: S106
-    read: list[int] = []
-    async with connected() as connection:
-        await connection.read_journal(JOURNAL, 0.0, lambda offset, _: read.append(offset))
-        for number in range(4):
-            await connection.publish(JOURNAL, body)
-            await asyncio.sleep(1)
-            assert len(read) == number + 1
-            for session in world.node.journal_readers():
-                session.lose()
-            await asyncio.sleep(1)
-    assert read == [0, 1, 2, 3]
-
-
-async def test_a_journal_that_another_member_has_just_created_is_awaited(world: GroupWorld) -> None:
-    """The broker knows it and has not started it. That is a wait, and does not end a session."""
-    world.node.streams[JOURNAL] = world.node.new_log()
-    world.node.starting = {JOURNAL}
-    world.node.publish("s", 1)
-    async with world.joined() as member:
-        await asyncio.sleep(2)
-        world.node.starting = set()
-        await world.until(world.is_all_handled, "all is handled")
-        assert member.group.reconnects == 0
-
-
-async def test_a_journal_that_is_made_again_begins_a_session(world: GroupWorld) -> None:
-    async with world.joined() as member:
-        await world.until(lambda: member.group.held, "it is ready")
-        readers = world.node.journal_readers()
-        del world.node.streams[JOURNAL]
-        for session in readers:
-            session.tell(StreamChanged(JOURNAL, Code.STREAM_NOT_AVAILABLE))
-        for session in world.node.writers:
-            session.lose()
-        await world.until(lambda: member.group.reconnects == 1, "another session")
-        world.node.publish("s", 1)
-        await world.until(world.is_all_handled, "it goes on")

@@ -1,4 +1,4 @@
-"""Members of a group of streams: their arguments, their entries in the journal, and the loss of a single stream.
+"""Members of a group of streams: their arguments, and the loss of a single stream.
 
 python tests/unit/consuming/test_stream_group.py    # writes the refusals of this version into `group_refusals.txt`
 """
@@ -31,11 +31,9 @@ from stream_node import ListeningNode
 
 from rabbit_chx import ConsumerGroup, StreamGroup, errors
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.consuming import FailurePolicy, GroupReading, GroupTiming
-from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.consuming import GroupReading, GroupTiming
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.stream_channels import Feed, StreamBatch, StreamReading
-from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 STORIES = Path(__file__).with_name("group_refusals.txt")
 URL = "rabbitmq-stream://user:secret-word@host:5552/v"
@@ -56,30 +54,6 @@ def test_the_hooks_of_a_consumer_group_are_async() -> None:
     for name in ("on_gained", "on_lost"):
         with pytest.raises(errors.InputError, match=f"{name} is .* not async"):
             ConsumerGroup("amqp://host", ["q"], **cast("Any", {name: print}))
-
-
-def test_missing_rows_are_those_of_the_streams() -> None:
-    """Not those of the journal, which retention removes while a member is not connected."""
-    group = StreamGroup(URL, streams=["a", "b"], name="billing", reading=GroupReading(on_missing="count"))
-    group._reading.missing.update({"a": 2, "b": 3, JOURNAL: 40})
-    assert group.missing == 5
-
-
-@pytest.mark.parametrize(("journal_s", "reconnect_s"), [(7.0, 11.0), (11.0, 7.0)])
-async def test_a_member_goes_on_without_its_journal_for_the_shorter_of_both_limits(
-    monkeypatch: pytest.MonkeyPatch, journal_s: float, reconnect_s: float
-) -> None:
-    """After `journal_s` the others may have removed it, and handle its streams."""
-    monkeypatch.setattr(StreamGroupConnection, "open", opened := AsyncMock())
-    group = StreamGroup(
-        URL,
-        streams=["a"],
-        name="billing",
-        timing=GroupTiming(journal_s=journal_s),
-        failures=FailurePolicy(reconnect_timeout_s=reconnect_s),
-    )
-    await group._open()
-    assert opened.call_args.args[1] == 7.0
 
 
 def batches_of(feed: Feed, last: int) -> list[list[Any]]:
@@ -145,7 +119,7 @@ def test_a_group_names_its_connection_and_hides_its_password() -> None:
         URL, streams=["a", "b", "a"], name="billing", member="pod-7", timing=GroupTiming(hook_s=50)
     )
     assert group.streams == ("a", "b")
-    assert (group.held, group.members, group.generation("a"), group.missing) == ((), (), None, 0)
+    assert (group.held, group.missing) == ((), 0)
     settings = group._reading.settings[0]
     assert settings.connection_name == "rabbit-chx.stream-group.billing.pod-7"
     assert settings.heartbeat_s == 10
@@ -202,7 +176,7 @@ BAD_STARTS = ("latest", "begin", "", 40.0, -1, True, np.int64(40), 1 << 64, NAIV
 async def test_what_on_gained_returns_is_checked_as_a_start_is(start: Any) -> None:
     begun: list[object] = []
     group = StreamGroup(URL, streams=["a"], name="billing", on_gained=AsyncMock(return_value=start))
-    channel: Any = SimpleNamespace(confirm=lambda _: asyncio.sleep(0), begin=begun.append)
+    channel: Any = SimpleNamespace(begin=begun.append)
     if any(start is good for good in GOOD_STARTS):
         StreamGroup(URL, streams=["a"], name="billing", reading=GroupReading(start=start))
         await group._take_over(StreamBatch("a", channel))
@@ -230,7 +204,7 @@ async def test_on_gained_that_goes_on_although_it_is_cancelled_has_failed(
     group = StreamGroup(
         URL, streams=["a"], name="billing", on_gained=goes_on, timing=GroupTiming(hook_s=0.05)
     )
-    channel: Any = SimpleNamespace(confirm=lambda _: asyncio.sleep(0))
+    channel: Any = SimpleNamespace()
     taking = asyncio.ensure_future(group._take_over(StreamBatch("a", channel)))
     await asyncio.wait({taking}, timeout=8)
     is_over.set()
@@ -240,7 +214,8 @@ async def test_on_gained_that_goes_on_although_it_is_cancelled_has_failed(
 
 
 async def test_an_election_is_not_a_handled_batch() -> None:
-    stage = ScriptedStage()
+    stage = ScriptedStage(journal=None)
+    stage.connection.has_priorities = False
     stage.session.handle = lambda _: asyncio.sleep(0)
     async with stage.running():
         await stage.consuming()
