@@ -56,6 +56,8 @@ _MEANINGS: tuple[tuple[int, str, type[RabbitChxError], str], ...] = (
     (530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "grant the user permissions on the vhost"),
     (530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
     (541, "feature flag is disabled", BrokerRefusedError, "a feature flag or the broker's configuration disables this queue type"),
+    (541, "Feature .*transient_nonexcl_queues.* is deprecated", BrokerRefusedError, "declare the queue as durable, or as exclusive"),
+    (541, "Feature .* is deprecated", BrokerRefusedError, "do without it, or permit it in the broker's configuration"),
     (541, "", BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
 )  # fmt: skip
 

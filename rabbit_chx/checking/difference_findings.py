@@ -71,6 +71,11 @@ _WORDS: Mapping[DifferenceKind, Mapping[_Sort, str]] = {
         "member": "{place} is bound and not in the topology: {share} of all keys go there",
     },
 }
+#: Of bindings that differ in their arguments only: the other one is in the place of the fields.
+_OF_TWINS: Mapping[DifferenceKind, str] = {
+    "missing": "the binding {name} does not exist; with other arguments it does: {fields}",
+    "unexpected": "the binding {name} is not in the topology; with other arguments it is: {fields}",
+}
 
 
 def object_finding(difference: Difference, context: CheckContext) -> Finding:
@@ -93,6 +98,9 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
         suffix = "; keys are hashed otherwise" if share else ""
     words = _WORDS[kind][sort]
     fields = describe_differences(difference.fields)
+    if isinstance(subject, BindingDefinition) and (other := _find_twin(difference, subject, context)):
+        words = _OF_TWINS[kind]
+        fields = other.name
     message = words.format(kind=subject.kind, name=subject.name, place=place, fields=fields) + suffix
     fix = apply_fix(context.file, external=not difference.is_ours)
     if place and kind == "missing" and place in evidence_of(context.live).mark.absent:
@@ -103,6 +111,20 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
     elif kind == "missing" and difference.is_ours and isinstance(subject, ExchangeDefinition):
         fix = _past_policy(subject, context, fix)
     return finding_about(kind, subject, message, fix, share)
+
+
+def _find_twin(
+    difference: Difference, binding: BindingDefinition, context: CheckContext
+) -> BindingDefinition | None:
+    """Return the binding that the other side has alone and that differs in arguments only; None if there is none."""
+    assert context.compared is not None  # it has the difference
+    wanted, live = context.compared.wanted.bindings, context.live.bindings
+    there, here = (live, wanted) if difference.kind == "missing" else (wanted, live)
+    route = binding.source, binding.destination, binding.routing_key
+    for other in there:
+        if (other.source, other.destination, other.routing_key) == route and other not in here:
+            return other
+    return None
 
 
 def _start_node(queues: Sequence[str]) -> str:

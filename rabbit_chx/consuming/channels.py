@@ -71,8 +71,11 @@ _LATE_FRAME = "Got frame for closed channel"
 
 
 @contextlib.asynccontextmanager
-async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[None]:
-    """Limit the time of a request in the block, and raise the errors of aiormq as those of `rabbit_chx.errors`."""
+async def _expect_reply(where: str, queue: str | None = None, connection: Any = None) -> AsyncIterator[None]:
+    """Limit the time of a request in the block, and raise the errors of aiormq as those of `rabbit_chx.errors`.
+
+    A request that finds its connection of aiormq closed fails with the reason for which the broker closed it.
+    """
     error: RabbitChxError
     try:
         async with asyncio.timeout(_REPLY_S):
@@ -85,10 +88,20 @@ async def _expect_reply(where: str, queue: str | None = None) -> AsyncIterator[N
         raise
     except LOST as cause:
         raise_if_cancelled(cause)
-        error = _close_error(cause, where, queue)
+        reason = None if connection is None else _reason_of_close(connection)
+        error = _close_error(cause if reason is None else reason, where, queue)
     else:
         return
     raise error
+
+
+def _reason_of_close(connection: Any) -> BaseException | None:
+    """Return the error with which the broker closed a connection of aiormq; None if it has not."""
+    closing: asyncio.Future[Any] = connection.closing
+    if not closing.done() or closing.cancelled():
+        return None
+    error = closing.exception()
+    return error if error is not None and parse_refusal(error) is not None else None
 
 
 def _close_error(cause: BaseException, where: str, queue: str | None) -> RabbitChxError:
@@ -322,7 +335,7 @@ class ConsumingConnection:
                 return await self._declaring.queue_declare(queue, passive=True)
 
     async def _open_channel(self) -> Any:
-        async with _expect_reply(self.where):
+        async with _expect_reply(self.where, connection=self._aiormq):
             channel = await self._connection.channel(self._next_number(), publisher_confirms=False)
             underlay = await channel.get_underlay_channel()
         underlay.write_queue = _WriteQueue(underlay.write_queue)

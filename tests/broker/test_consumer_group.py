@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from unittest.mock import AsyncMock
 
 import pika
 import pytest
+from canary import CANARY, canary_user
+from declared import with_login
 from group_stage import QUICK, GroupStage, Handled, eventually, in_order, nothing_was_skipped
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import AmqpField, ConsumerGroup, HandlerError, Publisher
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import FailurePolicy, GroupMessage
+from rabbit_chx.errors import ConnectionLimitError
 from rabbit_chx.publishing.message_properties import Headers
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
@@ -229,3 +235,20 @@ def test_acks_that_the_broker_has_not_passed_on_are_not_lost_with_the_channel(
     assert [record.getMessage()[:200] for record in caplog.records if record.levelno >= logging.ERROR] == []
     assert len(stage.handled) == 4000
     assert in_order(stage.handled)
+
+
+def test_the_reason_for_which_the_broker_closes_the_connection_is_told(
+    stage: GroupStage, vhost: RunningBroker
+) -> None:
+    """At the second channel the broker closes the connection, and the client below knows only that it is closed."""
+    management = Management(str(vhost.management_url))
+    of_vhost = ConnectionSettings.from_uri(vhost.url).vhost
+
+    async def story(url: str) -> None:
+        with pytest.raises(ConnectionLimitError, match="maximum allowed user limit of 1"):
+            async with ConsumerGroup(url, stage.queues, member="m") as group:
+                await asyncio.wait_for(group.run(AsyncMock()), 60)
+
+    with canary_user(management, of_vhost, configure=".*", write=".*", read=".*") as user:
+        management.put("user-limits", user, "max-channels", body={"value": 1})
+        asyncio.run(story(with_login(vhost.url, user, CANARY)))

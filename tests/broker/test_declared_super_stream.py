@@ -109,7 +109,11 @@ def test_partitions_that_were_bound_without_numbers_are_refused_or_get_those_of_
     names = ["m", "b", "a"]
     with Broker(vhost.url, vhost.management_url) as live:
         there = live.topology()
-        assert "sales" in check(there, sales(*names)).unordered
+        checked = check(there, sales(*names))
+        assert "sales" in checked.unordered
+        said = " ".join(finding.message for finding in checked.findings)
+        assert "sales -> sales-a (key a) is not in the topology; with other arguments it is: " in said
+        assert "do not reach" not in said  # they do
         made = plan(sales(*names), there)
         assert [refusal.allow_with for refusal in made.refusals] == ["--allow moved=1"]
         with pytest.raises(PlanRefusedError):

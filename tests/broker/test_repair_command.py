@@ -61,7 +61,7 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             found = answer("check", orders_file, *shop.live, *shop.via, code=1)
             ghosts, lost = live_ring(shop), share_lost(shop, "orders")
             with numbered_load(broker.url, "orders"):
-                traced = answer("verify", "orders", *shop.live, "--trace", "2", "--yes", code=1)
+                traced = answer("verify", "orders", *shop.live, *shop.via, "--trace", "2", "--yes", code=1)
                 answer("record", "orders", *shop.live, "--trace", "2", "--yes")
                 with Broker(broker.url, broker.management_url) as without_source:
                     assert without_source.ring("orders").buckets == ghosts.buckets

@@ -74,8 +74,12 @@ def bad_urls(url: str) -> dict[str, str]:
 def publish(kind: Any, url: str, exchange: str) -> object:
     with kind(url, exchange, **SHORT) as publisher:
         outcome("repr", publisher)
-        done = publisher.publish_many([f"k{n}" for n in range(ROWS)], [b"b"] * ROWS)
-        return asyncio.run(done) if kind is SharedPublisher else done
+        rows = [f"k{n}" for n in range(ROWS)], [b"b"] * ROWS
+
+        async def in_loop() -> object:
+            return await publisher.publish_many(*rows)
+
+        return asyncio.run(in_loop()) if kind is SharedPublisher else publisher.publish_many(*rows)
 
 
 def topology(url: str, management: str) -> object:

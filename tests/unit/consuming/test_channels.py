@@ -138,6 +138,7 @@ class _Library:
         self.channels = self.server_properties = dict[Any, Any]()
         self.on_consumer_cancel_callbacks = set[Any]()
         self.called = list[str]()
+        self.closing = asyncio.get_running_loop().create_future()
 
     def __getattr__(self, name: str) -> Any:
         async def call(*_: object, **__: object) -> Any:
