@@ -29,6 +29,7 @@ from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import QueueOwnership
+from rabbit_chx.consuming.poison import Turns
 from rabbit_chx.consuming.queue_checks import (
     PRIORITIES_SINCE,
     check_queues,
@@ -39,7 +40,6 @@ from rabbit_chx.consuming.queue_checks import (
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
-from rabbit_chx.consuming.turns import Turns
 from rabbit_chx.consuming.undeliverable import RETRY_S, UndeliverableQueues
 from rabbit_chx.consuming.waits import CANCELLED_S, LoopWatch, start_task, wait_to_reconnect, waiting
 from rabbit_chx.errors import (

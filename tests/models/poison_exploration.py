@@ -31,8 +31,8 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
     TimerReason,
 )
+from rabbit_chx.consuming.poison import Turns
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.consuming.turns import Turns
 
 #: A queue and the number of a message in it.
 Message: TypeAlias = tuple[str, int]

@@ -16,7 +16,7 @@ from state_search import BrokenModelError
 
 from rabbit_chx.consuming import journal, ownership
 from rabbit_chx.consuming.ownership import Abandon, Command, QueueOwnership, Subscription
-from rabbit_chx.consuming.turns import Turns
+from rabbit_chx.consuming.poison import Turns
 
 
 @pytest.mark.parametrize(

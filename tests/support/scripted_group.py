@@ -17,10 +17,10 @@ from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, entry_in
 from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
+from rabbit_chx.consuming.poison import Turns
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.consuming.turns import Turns
 from rabbit_chx.errors import ConnectionLostError, NotFoundError, RabbitChxError
 
 BRISK = GroupTiming(warm_up_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)

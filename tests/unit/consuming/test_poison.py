@@ -22,8 +22,8 @@ from rabbit_chx.consuming.ownership import (
     StartTimer,
     TimerReason,
 )
+from rabbit_chx.consuming.poison import Turns
 from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
-from rabbit_chx.consuming.turns import Turns
 
 QUEUES = ("p", "q")
 
