@@ -32,7 +32,7 @@ LIVE_TESTS := tests/broker tests/spark tests/docs
 LIVE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The broker releases of `make parity` and `make long WHAT=releases`, the slowest first. A release that cannot be started is a failure.
-RELEASES ?= 4.3 4.0 3.10 3.8
+RELEASES ?= 4.3 4.0 3.10
 # The PySpark versions of `make long WHAT=spark-matrix`, each in a separate environment.
 SPARKS ?= 3.5 4.0 4.1 4.2 4.3
 # The tests that it runs.
@@ -106,7 +106,7 @@ long/fire: java $(SPARK_CLASSES) ## all fault tests on 4.3 and 3.10; writes thei
 	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
 	$(BIN)/python tools/update.py
 
-long/releases: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark, on containers of 4.3, 4.0, 3.10 and 3.8; writes the table of docs/reference/support.md
+long/releases: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Spark, on containers of 4.3, 4.0 and 3.10; writes the table of docs/reference/support.md
 	@failed=; for release in $(RELEASES); do \
 	  echo "== RabbitMQ $$release"; \
 	  $(PYTEST) $(LIVE) -m "not extended" --chx-broker $$release --release-results docs/figures/releases.json $(LIVE_TESTS) || failed="$$failed $$release"; \

@@ -23,7 +23,7 @@ def delivery_limit_fault(arguments: Mapping[str, Any], release: tuple[int, ...])
     """Return why a quorum queue with these arguments loses messages, and the remedy; None if it does not.
 
     Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message at its first requeue (``rabbit_fifo.erl``; tested
-    with 3.8.9 and 3.10.8). It accepts such a queue. It does not accept such a policy.
+    with 3.10.8). It accepts such a queue. It does not accept such a policy.
     """
     limit = arguments.get(ARGUMENT)
     if not isinstance(limit, int) or limit >= 0 or release >= _DEFAULT_SINCE:

@@ -28,7 +28,7 @@ class _Provider(NamedTuple):
 
 
 _ALWAYS = _Provider(None, (0, 0, 0))
-#: Measured with 3.8.9, 3.10.8, 4.0.5 and 4.3.6 (`tests/parity/test_exchange_types.py`), except the types of other people's plugins.
+#: Measured with 3.10.8, 4.0.5 and 4.3.6 (`tests/parity/test_exchange_types.py`), except the types of other people's plugins.
 _PROVIDERS = {
     **dict.fromkeys(("direct", "fanout", "topic", "headers"), _ALWAYS),
     HASH_EXCHANGE: _Provider("rabbitmq_consistent_hash_exchange"),

@@ -23,7 +23,7 @@ type               tag    value
 =================  =====  ==========================================================================
 
 The names are those of the server. Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` and
-``parse_array/1`` (the same in v3.8.0 and v4.3.6), which reads neither infinities nor NaN.
+``parse_array/1`` (the same in v3.10.0 and v4.3.6), which reads neither infinities nor NaN.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Header tables to bytes of the wire and back. Every field keeps its type, which the clients' own parsers partly lose.
 
-Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.8.0 to v4.3.6), and AMQP 0-9-1, 4.2.5.5
+Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.10.0 to v4.3.6), and AMQP 0-9-1, 4.2.5.5
 and 4.2.6.1.
 """
 

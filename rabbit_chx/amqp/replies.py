@@ -27,7 +27,7 @@ IF_RIGHT = "if they are right, look at the broker's log"
 _UNKNOWN_TYPE = "unknown exchange type '(.*)'"
 
 #: The code; the broker's words as a regular expression, where '.*' spans names, which are in quotes; the error; the remedy. The first match
-#: applies. The texts are those of rabbitmq-server 3.8 to 4.3.
+#: applies. The texts are those of rabbitmq-server 3.10 to 4.3.
 _MEANINGS: tuple[tuple[int, str, type[RabbitChxError], str], ...] = (
     (320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
     (403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),

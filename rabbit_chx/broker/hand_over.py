@@ -189,7 +189,7 @@ def drain_park(broker: LiveBroker, exchange: str, queue: str) -> int:
         if not moved:
             broker.sleep(SETTLE_S)
             # A classic queue answers a count before it stores the messages that it has received (`prioritise_call` in
-            # rabbit_amqqueue_process.erl, 3.8 to 4.3), and a get after that. So the last look is a get.
+            # rabbit_amqqueue_process.erl, 3.10 to 4.3), and a get after that. So the last look is a get.
             moved = broker.carrier.move_messages(queue, exchange, max(1, broker.amqp.count(queue).messages))
             if not moved:
                 return total

@@ -72,7 +72,7 @@ OVERVIEW: Mapping[str, Shape] = {
     "disable_stats?": bool,
     "exchange_types?": [{"name": str}],
 }
-#: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
+#: Statistics of queues are costly, and nothing here needs them (parameters since 3.10).
 WITHOUT_STATISTICS = {"disable_stats": "true"}
 #: A broker that is asked for totals leaves out the queues of a killed node (tested on 4.3.6).
 TOTALS = WITHOUT_STATISTICS | {"enable_queue_totals": "true"}
@@ -83,8 +83,6 @@ PAGE = 500
 _UNCLEAR = "denied_by_default"
 #: The states of a queue that takes no message: without its node, after a crash, and of a quorum queue without a majority.
 DOWN = ("down", "crashed", "stopped", "minority")
-#: From 3.10 on a list with totals has those of each quorum queue with a leader; 3.10 reports one without a leader as live.
-_COUNTS_SINCE = (3, 10, 0)
 #: Before 4.0 the broker lists no bindings of a classic queue whose node is down, and refuses to change or delete it (tested on 3.10.8, 4.0.5, 4.3.6).
 KEEPS_ABSENT_SINCE = (4, 0, 0)
 # The fields of the entries of each list. Of the lists in which a definitions file can put odd names, names are checked later (`schema`).
@@ -138,7 +136,7 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         oddities=oddities,
         evidence=replace(
             _evidence_in(entries),
-            mark=_read_mark_of(topology, operators, queues, broker, nodes),
+            mark=_read_mark_of(topology, operators, queues, broker),
             is_administrator=bool(of_vhost),
         ),
     )
@@ -204,17 +202,16 @@ def _read_queue_facts(
         if is_whole(entry.get("messages"), 0)  # not of a queue whose node is down
     }
     down = {name: entry["state"] for name, entry in named.items() if entry.get("state") in DOWN}
-    if topology.release is not None and topology.release.numbers >= _COUNTS_SINCE:
-        for queue in topology.queues:
-            if queue.type != "quorum" or queue.name in messages or queue.name in down:
-                continue
-            entry = named[queue.name]
-            if "online" in entry and (fault := leader_fault(entry)):
-                down[queue.name] = fault
+    for queue in topology.queues:
+        if queue.type != "quorum" or queue.name in messages or queue.name in down:
+            continue
+        entry = named[queue.name]
+        if "online" in entry and (fault := leader_fault(entry)):
+            down[queue.name] = fault
     return QueueFacts(
         messages={**messages, **_count_parked(topology, broker)},
         down=down,
-        # The list names the policy that applies, but not the operator policy (tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6).
+        # The list names the policy that applies, but not the operator policy (tested on 3.10.8, 4.0.5 and 4.3.6).
         applied_policies={name: entry.get("policy") for name, entry in named.items()},
     )
 
@@ -258,7 +255,6 @@ def _read_mark_of(
     operators: Iterable[PolicyDefinition],
     queues: Sequence[Mapping[str, Any]],
     broker: LiveBroker,
-    nodes: Mapping[str, float | None],
 ) -> Mark:
     """Return the mark of a vhost with these queues, which may not have one."""
     mark = Mark(Stamp(topology.cluster, broker.vhost))
@@ -270,9 +266,7 @@ def _read_mark_of(
         if is_down:
             mark = replace(mark, fault=UnreachableError("it is down: wait until its node runs", queue=MARK))
     policies = policies_of_mark(topology.policies, operators)
-    return replace(
-        with_queues(mark, queues, topology.release), cluster=listed_nodes(nodes), policies=policies
-    )
+    return replace(with_queues(mark, queues, topology.release), policies=policies)
 
 
 def _with_rings(topology: LiveTopology, broker: LiveBroker, *, refuses_changes: bool) -> LiveTopology:
@@ -430,12 +424,6 @@ def read_nodes(api: ManagementApi, queues: Iterable[Mapping[str, Any]] = ()) -> 
         node["name"]: now - (node.get("uptime") or 0) / 1000 if node.get("running", True) else None
         for node in nodes
     }
-
-
-def listed_nodes(nodes: Mapping[str, float | None]) -> frozenset[str]:
-    """Return the nodes that `read_nodes` has listed; none if the user may not list them."""
-    is_listed = any(start is not None for start in nodes.values())
-    return frozenset(nodes if is_listed else ())
 
 
 def name_cluster(reported: str | None, nodes: Collection[str]) -> str | None:

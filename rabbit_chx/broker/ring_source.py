@@ -1,6 +1,6 @@
 """Ring sources: the true ring of an exchange, bucket by bucket, from the broker's tools or their saved output.
 
-AMQP and the management API do not return it. ``rabbitmqctl eval`` returns all of it, on every release since 3.8.5, including the kind of
+AMQP and the management API do not return it. ``rabbitmqctl eval`` returns all of it, on every release, including the kind of
 each destination and the number of the next bucket. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` returns less: it crashes if
 an exchange is a destination, it prints names by the broker's locale, and it omits the number of the next bucket. So only its saved output
 is read, with and without ``--formatter json``. Names are read unchanged, whatever text they contain.
@@ -166,7 +166,7 @@ def read_eval_of_all(
 def eval_of_exchange(vhost: str, exchange: str) -> str:
     """Return an Erlang expression that prints a ring as `eval_expression` does, and the exchange's arguments.
 
-    Mirrors the record ``exchange`` of rabbitmq-server v3.8.0 to v4.3.6, rabbit.hrl, whose seventh element are the arguments.
+    Mirrors the record ``exchange`` of rabbitmq-server v3.10.0 to v4.3.6, rabbit.hrl, whose seventh element are the arguments.
     """
     name = f"rabbit_misc:r({_binary(vhost)}, exchange, {_binary(exchange)})"
     ring = eval_expression(vhost, exchange).removesuffix(".")
@@ -475,7 +475,7 @@ class DiagnosticsRing:
         words = " ".join(output.encode(errors="replace").decode().split())
         remedy = self._remedy
         if "undef" in words and "ring_state" in words:
-            remedy = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it; ring_state is there since 3.8.5"
+            remedy = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it"
         raise RingSourceError(
             f"{_UNREAD}{self.command} ended with {result.returncode} ({without_secrets(words):.200}): {remedy}"
         )

@@ -46,7 +46,6 @@ _LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
 _WHOLE = {_TTL, _EXPIRES, *_LIMITS}
 _DEAD_LETTERS = "x-dead-letter-exchange"
 #: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
-_QUORUM_TTL_SINCE = (3, 10, 0)
 #: The overflow settings that reject new messages. Quorum queues treat the second one as drop-head
 #: (rabbitmq-server v4.3.6, ``rabbit_quorum_queue.erl``, ``overflow/3``).
 _REFUSES = {"classic": ("reject-publish", "reject-publish-dlx"), "quorum": ("reject-publish",)}
@@ -132,7 +131,7 @@ def _find_down(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Findi
 
 def _find_ttl(checked: CheckedQueues, queue: QueueDefinition) -> Iterator[Finding]:
     ttl = checked.setting(queue, _TTL)
-    if ttl is None or (queue.type == "quorum" and checked.release.numbers < _QUORUM_TTL_SINCE):
+    if ttl is None:
         return
     message = f"{queue.name} has a message TTL of {ttl.value:,} ms{_set_by(ttl)}: a message that is not consumed in that time {_end_of_messages(checked, queue)}"
     yield _finding_of_queue(

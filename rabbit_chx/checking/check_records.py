@@ -21,7 +21,7 @@ from rabbit_chx.records.mark import has_restarted
 from rabbit_chx.records.ring_records import changes_since, unlisted_queues, why_void
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
+from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
@@ -42,8 +42,6 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     keeps = checked.ring.release.follows(RESTART_KEEPS)
     if not keeps and has_restarted(record.stamp, evidence_of(checked.live).mark):
         message = f"the broker restarted: {percent(share)} of the keys moved; record of {record.about}"
-        if _is_restarted(before, checked.ring):
-            message += "; the order is the one that a restart of Mnesia gives"
     else:
         message = (
             f"the ring has another order than the record of {record.about}: another program bound its members again; {percent(share)} of all "
@@ -109,19 +107,11 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
         return f"its record does not prove it ({why}), so it is compared with nothing; the command record replaces it"
     if ring.release.follows(RESTART_KEEPS):
         return "no record to compare it with"
-    bindings = [member.binding for member in live_ring.bound]
-    is_sorted = _is_restarted(HashRing.from_bindings(bindings, ring.release), ring)
-    as_restart = " (it is the one that a restart gives)" if is_sorted else ""
     return (
-        f"no record of the order before the last start, so whether the restart moved keys is not known{as_restart}; the command record "
-        "keeps it from now on"
+        "no record of the order before the last start, so whether the restart moved keys is not known; the command record keeps it from "
+        "now on"
     )
 
 
 def _only(ring: HashRing, places: Collection[Place]) -> list[Place]:
     return [place for place in ring.buckets if place in places]
-
-
-def _is_restarted(before: HashRing, after: HashRing) -> bool:
-    """Return True if a restart that sorts the bindings makes `after`."""
-    return before.release.follows(RESTART_SORTS) and before.restarted().buckets == after.buckets

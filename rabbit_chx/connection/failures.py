@@ -51,7 +51,7 @@ _PROTOCOLS = {"amqp": "AMQP 0-9-1", "stream": "the stream protocol"}
 #: What a closed port may lack.
 _NEEDS = {
     "amqp": "",
-    "stream": "; streams need RabbitMQ 3.9 with the plugin rabbitmq_stream (rabbitmq-plugins enable rabbitmq_stream)",
+    "stream": "; streams need the plugin rabbitmq_stream (rabbitmq-plugins enable rabbitmq_stream)",
 }
 
 #: The codes with which the broker closes a connection whose new token it refuses: rabbitmq-server v4.3.6, rabbit_reader.erl,

@@ -402,7 +402,7 @@ class GroupConnection(ConsumingConnection):
         """Close the channel of a queue with `ConsumerChannel.abandon`, once the queue has applied all acks.
 
         A channel passes acks to a quorum queue one by one, and buffers them while 32 are unconfirmed. When it closes, it drops the buffer
-        (rabbit_fifo_client.erl ``settle/3``, ``close/1``, 3.8 to 4.3), and the messages are redelivered. It passes buffered acks on with
+        (rabbit_fifo_client.erl ``settle/3``, ``close/1``, 3.10 to 4.3), and the messages are redelivered. It passes buffered acks on with
         the next response of the queue. The queue itself refuses `basic.get` because of its single active consumer, after the acks.
         """
         if channel.has_acked:
@@ -511,7 +511,7 @@ class GroupConnection(ConsumingConnection):
 class _Writer:
     """A connection that only publishes: journal entries, and replies to the process that moves a slot.
 
-    During a memory or disk alarm, the broker reads nothing from a connection that publishes (rabbit_reader.erl, ``control_throttle``, 3.8
+    During a memory or disk alarm, the broker reads nothing from a connection that publishes (rabbit_reader.erl, ``control_throttle``, 3.10
     to 4.3): neither messages nor acks. So a member consumes over one connection and publishes over another. Publishing waits for the end of
     the alarm, while handlers and acks continue.
 

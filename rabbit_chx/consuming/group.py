@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
-_STREAMS_SINCE = (3, 9, 0)
 #: So many different priorities of messages break the order.
 _DIFFERENT = 2
 #: After this time without success, another attempt to connect begins in parallel.
@@ -560,11 +559,6 @@ class ConsumerGroup(Group):
 
     async def _prepare(self, connection: GroupConnection) -> dict[str, int]:
         numbers = Release(connection.server_version).numbers
-        if numbers < _STREAMS_SINCE and self._member.journal is not None:
-            raise InputError(
-                f"journal is {self._member.journal!r}, a stream, and RabbitMQ {connection.server_version} has none: upgrade to 3.9 or newer. "
-                f"{WITHOUT_JOURNAL}"
-            )
         if numbers < PRIORITIES_SINCE and self._member.journal is None and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the first member keeps every "

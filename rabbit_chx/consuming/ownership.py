@@ -7,7 +7,7 @@ The broker elects one consumer of the queue. The first delivery informs a member
 journal, runs the hook `on_gained`, and handles messages.
 
 A consumer that holds messages is never cancelled with ``basic.cancel``: the broker would elect the next consumer first and requeue the
-messages afterwards, after later ones (tested with 3.8.9, 3.10.8, 4.0.5 and 4.3.6). Instead its channel is closed by an error, and the
+messages afterwards, after later ones (tested with 3.10.8, 4.0.5 and 4.3.6). Instead its channel is closed by an error, and the
 broker requeues the messages before the election. This is called abandoning the subscription.
 
 The state of a queue is that of its subscription: none; opening; open; retiring (messages in progress are finished, the rest is requeued);

@@ -476,7 +476,7 @@ def _refuse_under_sharding(change: PlannedChange, progress: _Progress) -> Iterat
 
     With Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes the connection with 541, and
     leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl`` add_binding/3; tested on 4.0.5 with Khepri and on
-    4.3.6; with Mnesia 3.8.9, 3.10.8 and 4.0.5 accept it). A policy that follows the exchange is safe.
+    4.3.6; with Mnesia 3.10.8 and 4.0.5 accept it). A policy that follows the exchange is safe.
     """
     subject = change.subject
     assert isinstance(subject, ExchangeDefinition)  # the rule is one of exchanges

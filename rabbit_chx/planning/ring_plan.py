@@ -311,7 +311,6 @@ def find_best_steps(
 
     Raises:
         InputError: the broker would refuse a binding.
-        NotDeterminedError: no rule of the release determines the effect of one of the operations.
     """
     start, target = live.with_bound, make_ring(wanted, live.ring.release)
     orders = {

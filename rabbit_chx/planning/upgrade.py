@@ -40,7 +40,6 @@ from rabbit_chx.words import percent
 Verdict: TypeAlias = Literal["safe", "repair", "moves", "unknown"]
 #: The effect of a restart during the upgrade on the order of a ring. An exchange without an order has ``none``.
 RingOrder: TypeAlias = Literal["kept", "lost", "none"]
-_RESTARTS = (rules.RESTART_SHUFFLES, rules.RESTART_EMPTIES, rules.RESTART_SORTS, rules.RESTART_KEEPS)
 #: The rules that determine the seed of a header's value.
 _OF_HEADERS = (
     rules.HEADER_IS_TUPLE, rules.HEADER_IS_BARE, rules.INTEGER_IS_SEED, rules.TIMESTAMP_IS_SEED,
@@ -185,7 +184,7 @@ def _estimate_movement(before: KeyMap, after: KeyMap) -> float:
 
 
 def _order_findings(exchange: ExchangeDefinition, decisive: Release, file: str | None) -> Iterator[Finding]:
-    restart = next(filter(decisive.follows, _RESTARTS))
+    restart = rules.RESTART_SHUFFLES
     yield Finding(
         "order",
         f"an upgrade restarts the broker, and on RabbitMQ {decisive} after a {restart.about} {restart.says}; an "

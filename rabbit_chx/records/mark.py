@@ -2,7 +2,7 @@
 
 The mark is a durable classic queue with one persistent and one transient message, and two random texts as arguments: its identity, and its
 start, which is another one each time that the mark is made again. No copy of a record or of definitions has its messages, and no clock counts
-(tested on 3.8.9, 3.10.8, 4.0.5 and 4.3.6 with kill, stop, ``rabbitmqctl stop_app`` and imports):
+(tested on 3.10.8, 4.0.5 and 4.3.6 with kill, stop, ``rabbitmqctl stop_app`` and imports):
 
 ========  ==================================================================
 messages  what they show
@@ -64,7 +64,6 @@ class Mark:
         fault: why the broker does not count them; UnreachableError if no node of the queue is up.
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
-        cluster: the nodes of the cluster; empty if the user may not list them.
         absent: the queues that are down, and of which the broker lists no bindings until their node runs.
     """
 
@@ -74,7 +73,6 @@ class Mark:
     policies: str = ""
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
     persistent: int | None = None
-    cluster: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
 
     @property

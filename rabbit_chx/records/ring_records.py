@@ -27,7 +27,7 @@ from rabbit_chx.records.mark import Mark, Stamp, has_restarted, why_foreign
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Place, destination_from_json, order_of_binding, place_to_json
 from rabbit_chx.routing.ground import PROVENANCES, Ground, Provenance
-from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SORTS
+from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.objects.argument_table import plain
 from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.objects.own_names import MARK, RECORD_PREFIX
@@ -138,11 +138,6 @@ def unseen_restarts(bound: Iterable[RingMember], release: Release, mark: Mark) -
             f"queue {strangers[0]} is, or may be, on other nodes than the queue {MARK}: a restart of one of them on Mnesia changes the order, "
             "and is not seen"
         )
-    if release.follows(RESTART_SORTS) and len(mark.cluster) != 1:
-        several = (
-            "of which this one has several" if mark.cluster else "and listing them takes the tag monitoring"
-        )
-        return f"RabbitMQ {release} adds all bindings again when any node of a cluster returns, {several}"
     return ""
 
 

@@ -1,6 +1,6 @@
 """Exchanges that route a message by a hash (`HashExchange`), and those of type ``x-consistent-hash``.
 
-Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.8.0 to
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.10.0 to
 v4.3.6.
 """
 

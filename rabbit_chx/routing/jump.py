@@ -1,7 +1,7 @@
 """The server's jump consistent hash: from a term and a bucket count to a bucket.
 
 Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``jump_consistent_hash/2``
-and ``jump_consistent_hash_value/4`` (v3.8.0 to v4.3.6; the clause for the empty list since v4.3.5). It is the jump hash of Lamping and
+and ``jump_consistent_hash_value/4`` (v3.10.0 to v4.3.6; the clause for the empty list since v4.3.5). It is the jump hash of Lamping and
 Veach with another random number generator, so the results differ.
 
 The exchange uses 21 bits of a hash, so the bucket is a function of one of 2^21 seeds and the bucket count N. All rings of the process with

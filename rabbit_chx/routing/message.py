@@ -1,6 +1,6 @@
 """A message as its client sends it and as the broker receives it, and the part of it that an ``x-consistent-hash`` exchange hashes.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1``, ``hash_args/1`` and ``value_to_hash/2``, v3.8.0 to
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1``, ``hash_args/1`` and ``value_to_hash/2``, v3.10.0 to
 v4.3.6, and, from v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``.
 
 For AMQP 1.0: ``deps/rabbit/src/mc_amqp.erl``, ``routing_headers/2``, ``property/2`` and ``essential_properties/1``,
@@ -181,7 +181,7 @@ class Message091:
     def of(cls, sent: SentMessage, release: Release) -> Message091:
         """Return the message that a client sends.
 
-        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and ``strip_bcc_header/1``, v3.8.0 to v4.3.6: the
+        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and ``strip_bcc_header/1``, v3.10.0 to v4.3.6: the
         first CC and the first BCC count, with their elements of type longstr.
         """
         key = short_string(sent.routing_key, "the routing key")

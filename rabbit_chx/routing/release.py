@@ -16,7 +16,7 @@ Numbers: TypeAlias = tuple[int, int, int]
 #: Spans of versions: the first version and the first one after the span; None for an open end.
 Spans: TypeAlias = tuple[tuple[Numbers, Numbers | None], ...]
 
-OLDEST: Numbers = (3, 8, 0)
+OLDEST: Numbers = (3, 10, 0)
 _FIRST_WITH_KHEPRI: Numbers = (3, 13, 0)
 _FIRST_WITH_KHEPRI_BY_DEFAULT: Numbers = (4, 2, 0)
 _FIRST_WITHOUT_MNESIA: Numbers = (4, 3, 0)
@@ -30,7 +30,7 @@ GHOSTS_SINCE = (4, 3, 0)
 
 # The newest patch of each series, as tagged in rabbitmq-server.
 NEWEST_PATCHES = (
-    "3.8.35", "3.9.29", "3.10.25", "3.11.28", "3.12.14", "3.13.7", "4.0.9", "4.1.8", "4.2.9", "4.3.7",
+    "3.10.25", "3.11.28", "3.12.14", "3.13.7", "4.0.9", "4.1.8", "4.2.9", "4.3.7",
     "4.4.1",
 )  # fmt: skip
 
@@ -96,7 +96,7 @@ class Release:
         numbers, _ = parsed
         if numbers < OLDEST:
             raise InputError(
-                f"RabbitMQ {version} is not supported: the rules of 3.8.0 and newer are known here; upgrade the broker, or pass a newer release"
+                f"RabbitMQ {version} is not supported: the rules of 3.10.0 and newer are known here; upgrade the broker, or pass a newer release"
             )
         if numbers >= _FIRST_UNKNOWN:
             _warn_once(version)

@@ -8,18 +8,17 @@ It changes by bind, unbind, deletion and a full restart of a single node. The ef
 - An unbind removes all buckets of the destination, even if another binding of it remains. The buckets
   after them get lower numbers. Buckets of other destinations in between are lost.
 - A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: after the
-  restart it is empty (`RESTART_EMPTIES`), or rebuilt from the sorted bindings (`RESTART_SORTS`), or rebuilt
-  in an unpredictable order (`RESTART_SHUFFLES`).
+  restart it is rebuilt in an unpredictable order (`RESTART_SHUFFLES`).
 
 Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
-``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.8.0 to
-v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.8.9,
-3.10.8, 4.0.5 and 4.3.6.
+``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.10.0 to
+v4.3.6; ``init/0`` and ``recover/0`` (to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.10.8,
+4.0.5 and 4.3.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -54,10 +53,7 @@ from rabbit_chx.routing.observations import Observation, observed_ring
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
-    RESTART_EMPTIES,
     RESTART_KEEPS,
-    RESTART_SHUFFLES,
-    UNBIND_SHIFTS_BY_WEIGHT,
 )
 from rabbit_chx.words import plural
 
@@ -224,8 +220,7 @@ class HashRing(KeyMap):
         Args:
             buckets: the destination of bucket 0, 1 and so on; None at a hole.
             release: the release whose rules apply; None for the newest.
-            next_bucket: the number of the next bucket, if it is known. It shows holes at the end, which releases before 3.9.21 and 3.10.6
-                leave.
+            next_bucket: the number of the next bucket, if it is known. It shows holes at the end, which releases before 3.10.6 leave.
 
         Raises:
             InputError: an entry is not a destination, or the next bucket would replace another.
@@ -291,7 +286,7 @@ class HashRing(KeyMap):
         """Return the ring after a bind.
 
         If the bindings of the ring are unknown, the binding counts as new. If its end is unknown, and the release may leave holes there
-        (before 3.9.21 and 3.10.6), the order of the result is not known.
+        (before 3.10.6), the order of the result is not known.
 
         Args:
             destination: the queue or exchange.
@@ -325,8 +320,7 @@ class HashRing(KeyMap):
             missing_ok: whether to return the ring itself if the binding does not exist, as a broker accepts such an unbind.
 
         Raises:
-            InputError: the binding does not exist; or the weight is invalid, or the result depends on an unknown weight.
-            NotDeterminedError: the result depends on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
+            InputError: the binding does not exist, or the weight is invalid.
         """
         check_destination(destination)
         key = None if weight is None else binding_key(weight)
@@ -334,16 +328,15 @@ class HashRing(KeyMap):
             weight_of(destination, weight)
         bindings = self.bindings
         if bindings is None:
-            removed = [] if key is None else [(destination, key)]
+            remaining = []
             is_bound = destination in self.buckets
         else:
-            removed = [
-                binding for binding in bindings if binding[0] == destination and key in (None, binding[1])
+            remaining = [
+                binding for binding in bindings if binding[0] != destination or key not in (None, binding[1])
             ]
-            is_bound = bool(removed)
+            is_bound = len(remaining) < len(bindings)
         if is_bound:
-            remaining = [binding for binding in bindings or () if binding not in removed]
-            return self._after(_without(destination, removed, self), remaining)
+            return self._after(_without(destination, self.buckets), remaining)
         if missing_ok:
             return self
         raise InputError(_why_not_bound(self, destination, weight))
@@ -353,18 +346,7 @@ class HashRing(KeyMap):
 
         Args:
             destination: the queue or exchange.
-
-        Raises:
-            InputError: the result depends on an unknown weight.
-            NotDeterminedError: the result depends on the order in which its bindings are removed, which the broker does not define (before
-                3.8.24 and 3.9.9, bound with different weights).
         """
-        weights = {weight_of(*binding) for binding in self.bindings or () if binding[0] == destination}
-        if len(weights) > 1 and self.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
-            raise NotDeterminedError(
-                f"deleting {destination!s} on RabbitMQ {self.release.version} moves buckets by one of its weights "
-                f"{sorted(weights)}, and which one cannot be known: read the ring again"
-            )
         return self.unbind(destination, missing_ok=True)
 
     def delete_exchange(self) -> HashRing:
@@ -379,8 +361,7 @@ class HashRing(KeyMap):
         such a ring from the broker.
 
         Raises:
-            NotDeterminedError: the broker rebuilds the ring in an unpredictable order (Mnesia, except 3.8.4 to 3.8.9), or from unknown
-                bindings.
+            NotDeterminedError: the broker rebuilds the ring in an unpredictable order (Mnesia), or from unknown bindings.
         """
         keeps = self.release.follows(RESTART_KEEPS)
         added = [(binding, weight_of(*binding)) for binding in _bindings_added_by_restart(self)]
@@ -532,32 +513,15 @@ def _grown(
     return tuple(grown)
 
 
-def _without(destination: Destination, removed: Sequence[Binding], ring: HashRing) -> list[Place]:
-    """Return the buckets after the removal of the first of the `removed` bindings, which removes all buckets of the destination."""
-    buckets = list(ring.buckets)
+def _without(destination: Destination, buckets: tuple[Place, ...]) -> tuple[Place, ...]:
+    """Return the buckets after the removal of a binding, which removes all buckets of the destination."""
     if destination not in buckets:
         return buckets
     first = buckets.index(destination)
     end = len(buckets) - buckets[::-1].index(destination)
-    shift = _shift(destination, buckets[first:end].count(destination), removed, ring.release)
-    # Buckets of others between the first and the last are lost; those after them move down by the shift.
-    buckets[first:end] = [None] * (end - first - shift)
-    return buckets
-
-
-def _shift(destination: Destination, count: int, removed: Sequence[Binding], release: Release) -> int:
-    """Return by how much the numbers of the later buckets decrease."""
-    if not release.follows(UNBIND_SHIFTS_BY_WEIGHT):
-        return count
-    about = f"unbinding {destination!s} on RabbitMQ {release.version}"
-    if not removed:
-        raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: pass the weight")
-    shift = weight_of(*removed[0])
-    if shift > count:
-        raise NotDeterminedError(
-            f"{about} moves buckets by {shift}, over others, as it holds only {count}: read the ring again"
-        )
-    return shift
+    # Buckets of others between the first and the last are lost. Those after them move down by the number of removed buckets.
+    lost = end - first - buckets.count(destination)
+    return (*buckets[:first], *(None for _ in range(lost)), *buckets[end:])
 
 
 def _bindings_added_by_restart(ring: HashRing) -> list[Binding]:
@@ -568,20 +532,17 @@ def _bindings_added_by_restart(ring: HashRing) -> list[Binding]:
         return sorted(
             [binding for binding in bindings or () if binding[0] not in destinations], key=order_of_binding
         )
-    if release.follows(RESTART_EMPTIES):
-        return []
     if bindings is None:
         raise NotDeterminedError(
             f"RabbitMQ {release} rebuilds the ring from its bindings, and this ring does not contain them: read the ring "
             "after the restart"
         )
-    if release.follows(RESTART_SHUFFLES) and len(bindings) > 1:
+    if len(bindings) > 1:  # RESTART_SHUFFLES
         raise NotDeterminedError(
             f"RabbitMQ {release} adds the bindings again in no order that can be computed: read the ring after the "
             "restart, or unbind and bind everything in the order that is wanted"
         )
-    # RESTART_SORTS; and RESTART_SHUFFLES with a single binding, which has only one order.
-    return sorted(bindings, key=order_of_binding)
+    return list(bindings)  # one at most
 
 
 def _why_not_bound(ring: HashRing, destination: Destination, weight: int | str | None) -> str:

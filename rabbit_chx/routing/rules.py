@@ -4,9 +4,8 @@ The order is: hashing, changes of a ring, a full restart, and ``x-modulus-hash``
 
     if release.follows(DUPLICATES_APPEND): ...
 
-The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server (before v3.8.10 in ``src/`` of
-rabbitmq-consistent-hash-exchange), in ``deps/rabbit/src/`` and in ``deps/rabbitmq_sharding/src/``. A number such as #3386 is a pull request
-of rabbitmq-server.
+The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server, in ``deps/rabbit/src/``
+and in ``deps/rabbitmq_sharding/src/``. A number such as #3386 is a pull request of rabbitmq-server.
 """
 
 from __future__ import annotations
@@ -128,11 +127,7 @@ AMQP10_CC_COUNTS = Rule(
 
 DUPLICATES_APPEND = Rule(
     "second binding of a destination", "appends buckets, instead of being ignored",
-    _before("3.9.21") + _between("3.10.0", "3.10.6"), f"{_CHX_ERL} add_binding/3, until 878f369b7a (#3386)",
-)
-UNBIND_SHIFTS_BY_WEIGHT = Rule(
-    "unbind", "moves later buckets down by the binding's weight, instead of by the number of removed buckets",
-    _before("3.8.24") + _between("3.9.0", "3.9.9"), f"{_CHX_ERL} remove_binding/1, until #3594",
+    _before("3.10.6"), f"{_CHX_ERL} add_binding/3, until 878f369b7a (#3386)",
 )
 WEIGHT_IS_REFUSED = Rule(
     "weight above 10,000", "is refused",
@@ -143,15 +138,7 @@ WEIGHT_IS_REFUSED = Rule(
 
 RESTART_SHUFFLES = Rule(
     "full restart", "bindings are added again by several workers, in no order that can be computed",
-    _before("3.8.4") + _between("3.8.10", "4.3.0"), "rabbit_binding.erl recover/2", "mnesia",
-)
-RESTART_EMPTIES = Rule(
-    "full restart", "the ring is empty until destinations are bound again",
-    _between("3.8.4", "3.8.5"), f"{_CHX_ERL} init/0 (rabbitmq-consistent-hash-exchange#45)", "mnesia",
-)
-RESTART_SORTS = Rule(
-    "full restart", "bindings are added again sorted by binding key, kind and name",
-    _between("3.8.5", "3.8.10"), f"{_CHX_ERL} recover/0", "mnesia",
+    _before("4.3.0"), "rabbit_binding.erl recover/2", "mnesia",
 )
 RESTART_KEEPS = Rule(
     "full restart", "the ring stays; a bound destination without buckets is added at the end",
@@ -181,6 +168,5 @@ RULES: tuple[Rule, ...] = (
     TIMESTAMP_IS_SEED, LIST_IS_ITS_HEAD, EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, VOID_IS_UNDEFINED,
     MISSING_HEADER_IS_UNDEFINED, MISSING_HEADER_CRASHES, FIRST_HEADER_COUNTS, LAST_HEADER_COUNTS,
     AMQP10_IS_CONVERTED, AMQP10_VALUE_IS_BARE, AMQP10_LEAVES_OUT, AMQP10_CC_COUNTS, DUPLICATES_APPEND,
-    UNBIND_SHIFTS_BY_WEIGHT, WEIGHT_IS_REFUSED, RESTART_SHUFFLES, RESTART_EMPTIES,
-    RESTART_SORTS, RESTART_KEEPS, MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED, MODULUS_BY_NAME,
+    WEIGHT_IS_REFUSED, RESTART_SHUFFLES, RESTART_KEEPS, MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED, MODULUS_BY_NAME,
 )  # fmt: skip

@@ -144,7 +144,7 @@ _MEANINGS: dict[int, tuple[type[RabbitChxError], str]] = {
 }  # fmt: skip
 
 
-#: The permission on the stream that a command needs (rabbitmq-server, rabbit_stream_reader.erl, ``handle_frame_post_auth``, 3.9 to 4.3).
+#: The permission on the stream that a command needs (rabbitmq-server, rabbit_stream_reader.erl, ``handle_frame_post_auth``, 3.10 to 4.3).
 #: The broker itself does not name it.
 _PERMISSIONS: dict[int, str] = {
     Key.DECLARE_PUBLISHER: "write",

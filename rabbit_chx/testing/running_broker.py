@@ -195,8 +195,7 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
     return subprocess.CompletedProcess(name, done.returncode, stdout, stderr)
 
 
-#: A line of a log: 3.8 writes the time without an offset, in UTC in a container; from 3.9 on it has one.
-_LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?([+-]\d\d:\d\d)? \[(\w+)\]")
+_LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?([+-]\d\d:\d\d) \[(\w+)\]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PROBLEMS = {"warning", "error", "critical", "alert", "emergency"}
 _SEARCHED_LINES = 2_000
@@ -210,7 +209,7 @@ def problems_in(log: str, since: datetime) -> list[str]:
     for line in _COLOUR.sub("", log).splitlines():
         if parsed := _LOG_LINE.match(line):
             time_text, offset, level = parsed.groups()
-            written = datetime.fromisoformat(time_text + (offset or "+00:00"))
+            written = datetime.fromisoformat(time_text + offset)
             is_problem = level in _PROBLEMS and written >= since.replace(microsecond=0)
         if is_problem and line.strip():
             found.append(line.rstrip())
@@ -263,8 +262,7 @@ def wait_until_serving(
 ) -> str:
     """Wait until the broker's startup is complete and AMQP and the HTTP API accept the user; return its version.
 
-    A server accepts users shortly before its startup is complete. On 3.8 its command line tools then still say that it does not run, and a
-    vhost that is made on a node of a cluster never starts there.
+    A server accepts users shortly before its startup is complete.
 
     Args:
         url: the AMQP URI.

@@ -364,7 +364,7 @@ class Imported:
     def from_definitions(text: str | bytes, vhost: str = "/") -> Imported:
         """Return the contents of a definitions file for a vhost.
 
-        The file is one of a whole broker or of a single vhost, of any release from 3.8 on; fields that it leaves out have the values that
+        The file is one of a whole broker or of a single vhost, of any release from 3.10 on; fields that it leaves out have the values that
         an import by RabbitMQ 4.3 gives them. It does not contain the order in which queues were bound: its rings are those of the bindings
         as listed, in an order that is not known, and a plan keeps the order of the broker.
 

@@ -11,7 +11,6 @@ They are requeued by basic.nack, which is not a failed delivery from 4.3 on, whe
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -99,12 +98,9 @@ class QueueConsumer:
     def is_stream(self, queue: str) -> bool:
         """Return whether a queue is a stream. The permission to read is sufficient, and nothing is delivered.
 
-        The answer is in the refusal of a consumer with an argument that only streams accept (rabbitmq-server v3.9.0 to v4.3.6,
+        The answer is in the refusal of a consumer with an argument that only streams accept (rabbitmq-server v3.10.0 to v4.3.6,
         rabbit_amqqueue.erl, ``check_consume_arguments``). A stream refuses it too, since it has no prefetch.
         """
-        version = tuple(map(int, re.findall(r"\d+", self._connection.server_version)[:2]))
-        if version < (3, 9):  # without streams and without the argument
-            return False
         try:
             with self._connection.refusal_unlogged(406), self._connection.channel() as channel:
                 channel.basic_consume(queue, lambda *_: None, arguments={"x-stream-offset": "next"})

@@ -19,7 +19,7 @@ from few_seeds import few_seeds
 
 from rabbit_chx.testing import RunningBroker
 
-#: `make long WHAT=advice` has a thousand on four releases.
+#: `make long WHAT=advice` has a thousand on three releases.
 _CASES = int(os.environ.get("ADVICE_CASES", "5"))
 #: Of so many cases each runs some of the commands, of more all.
 _FEW = 20

@@ -24,7 +24,7 @@ from rabbit_chx.publishing.message_properties import Headers
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")]
+pytestmark = pytest.mark.broker
 
 
 @pytest.fixture

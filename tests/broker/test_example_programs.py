@@ -45,7 +45,6 @@ def test_members_share_streams_and_count_each_row_once(
     assert "12,000 rows counted once" in said
 
 
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_a_probe_shows_the_health_of_a_member(vhost_url: str, channel: BlockingChannel, proxy: Proxy) -> None:
     arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
     channel.queue_declare("probed", durable=True, arguments=arguments)

@@ -48,7 +48,7 @@ def stream_publisher(url: str, management: str) -> None:
         publisher,
         shared_publisher,
         broker,
-        pytest.param(stream_publisher, marks=pytest.mark.chx_broker(">=3.9", "streams")),
+        stream_publisher,
     ],
 )
 def test_a_refused_login_and_a_missing_object(vhost: RunningBroker, use: Callable[[str, str], None]) -> None:

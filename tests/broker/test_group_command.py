@@ -25,7 +25,6 @@ pytestmark = pytest.mark.broker
 QUEUES = ("events.1", "events.2")
 
 
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
     shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

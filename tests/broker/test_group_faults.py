@@ -66,7 +66,6 @@ def test_a_queue_is_deleted_and_declared_again(stage: GroupStage, caplog: pytest
 
 
 @pytest.mark.parametrize("kind", ["quorum", "classic", "stream"])
-@pytest.mark.chx_broker(">=3.9", "streams")
 def test_a_queue_that_is_deleted_and_at_once_declared_unfit_is_handled_by_nobody(
     stage: GroupStage, kind: str
 ) -> None:
@@ -199,7 +198,6 @@ def test_a_message_that_the_broker_cannot_deliver_stops_its_queue_alone(
     assert any("queue q.1 is left out" in each for each in told)
 
 
-@pytest.mark.chx_broker(">=3.9", "limits of users")
 @pytest.mark.parametrize("limit", ["connections", "channels"])
 def test_a_limit_that_lasts_is_a_warning_and_ends_the_run_with_the_reason_of_the_broker(
     vhost: RunningBroker, limit: str, caplog: pytest.LogCaptureFixture

@@ -209,7 +209,6 @@ def test_a_message_that_is_handed_out_is_published_as_it_is_and_routed(
     assert hand_out(site, end) == given
 
 
-@pytest.mark.chx_broker(">=3.9")
 def test_the_rows_of_a_stream_are_published_with_their_ids_and_headers(site: Site) -> None:
     """The columns as they are; each value is a text. A decimal crashes the broker's channel to a stream (4.3.6, mc_amqpl.erl, ``from_091/2``)."""
     fields = {name: value for name, value in FIELDS.items() if name != "decimal"}

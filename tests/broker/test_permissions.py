@@ -343,7 +343,6 @@ def refused(action: Callable[[Site], None], site: Site) -> str:
 
 _SINCE = {
     "StreamGroup": pytest.mark.chx_broker(">=3.11", "single active consumers of streams"),
-    "ConsumerGroup": pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group"),
 }
 
 

@@ -59,7 +59,7 @@ def test_a_user_without_permissions_is_refused(vhost: RunningBroker) -> None:
         with Broker(url) as live, pytest.raises(errors.AccessRefusedError, match="exchange 'x'"):
             live.declare("x", BINDINGS)
         with closing(PikaConnection(ConnectionSettings.from_uri(url))) as connection:
-            if release_is_in(vhost.version, "<4.3"):  # 3.8 to 4.0 do not look at the permissions
+            if release_is_in(vhost.version, "<4.3"):  # 3.10 and 4.0 do not look at the permissions
                 assert connection.count("q") == QueueCounts(0, 0)
             else:
                 with pytest.raises(errors.AccessRefusedError, match="queue 'q'") as caught:

@@ -18,7 +18,7 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 STREAMS = ("trips-0", "trips-1", "trips-2")
 RING = HashRing.from_bindings([(stream, 1) for stream in STREAMS])

@@ -49,9 +49,7 @@ def count(channel: BlockingChannel) -> int:
         ("internal exchange", 403, AccessRefusedError),
         ("too large", 406, ChannelClosedError),
         ("user id", 406, ChannelClosedError),
-        pytest.param(
-            "decimal into a stream", 541, ChannelClosedError, marks=pytest.mark.chx_broker(">=3.9", "streams")
-        ),
+        ("decimal into a stream", 541, ChannelClosedError),
     ],
 )
 def test_a_row_that_closes_its_channel_is_named_and_all_others_are_stored(

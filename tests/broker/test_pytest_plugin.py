@@ -38,11 +38,11 @@ ROOT = Path(__file__).resolve().parents[2]
 NEEDS = """
 import pytest
 
-@pytest.mark.chx_broker(">=3.8")
+@pytest.mark.chx_broker(">=3.10")
 def test_that_runs(chx_vhost):
     assert "/rabbit_chx-" in chx_vhost.url
 
-@pytest.mark.chx_broker("<3.8")
+@pytest.mark.chx_broker("<3.10")
 def test_of_another_release(chx_broker): pass
 """
 
@@ -63,13 +63,13 @@ def test_requirements_that_the_named_broker_lacks_are_reported(
     assert "1 passed, 1 skipped" in said
     assert said.count(ran_on) >= 2  # in the header, at the end
     assert "guest:guest" not in said
-    assert f"1 test needs RabbitMQ before 3.8: this one is {broker.version}" in said
+    assert f"1 test needs RabbitMQ before 3.10: this one is {broker.version}" in said
 
     said = run_pytest(NEEDS + "def test_more(chx_broker): pass", "-n", "2", **named)
     assert "2 passed, 1 skipped" in said
     end = said.partition("= rabbit_chx =")[2]
     assert len(re.findall(f"^ran on .*{re.escape(ran_on)}", end, re.MULTILINE)) == end.count("ran on ") == 1
-    assert end.count("1 test needs RabbitMQ before 3.8") == 1
+    assert end.count("1 test needs RabbitMQ before 3.10") == 1
 
 
 LOGIN_FAILS = """

@@ -21,7 +21,7 @@ from rabbit_chx.errors import BrokerRefusedError, MismatchError
 from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.testing.containers import SERVE, ContainerServer, official_image
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 #: By release, how a broker is configured that refuses every stream.
 WITHOUT_STREAMS = {

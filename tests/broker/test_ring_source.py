@@ -66,8 +66,7 @@ def test_a_topology_has_the_default_consumer_timeout_of_the_broker(
         timeout_ms = live.topology().facts.limits.consumer_timeout_ms
     command = [*via, "rabbitmqctl", "-q", "eval", "application:get_env(rabbit, consumer_timeout)."]
     printed = ended(*command).stdout
-    # 3.8 has no timeout by default.
-    assert printed.strip() == ("undefined" if timeout_ms is None else f"{{ok,{timeout_ms}}}")
+    assert printed.strip() == f"{{ok,{timeout_ms}}}"
 
 
 @pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1"])

@@ -91,7 +91,6 @@ def test_a_command_shows_what_it_waits_for(
     assert silent == ["Management.request('GET', 'whoami')"], "what is watched is noticed"
 
 
-@pytest.mark.chx_broker(">=3.9", "streams")
 def test_a_command_on_streams_shows_what_it_waits_for(
     stream: Streamed, shop: Shop, silent: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

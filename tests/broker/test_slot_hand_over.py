@@ -167,7 +167,6 @@ def test_a_consumer_outside_of_a_group_is_no_hand_over_in_order(site: ChangedSit
 
 
 @pytest.mark.extended
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_nothing_is_overtaken_in_order(site: ChangedSite, tmp_path: Path) -> None:
     """Two members of a group read while slots go to a third queue and back."""
     slots, moved = _SLOTS // 2, 0

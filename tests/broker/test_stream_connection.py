@@ -30,7 +30,7 @@ from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 Kind = TypeVar("Kind", bound=Event)
 

@@ -17,7 +17,7 @@ from rabbit_chx.streams.chunks import Codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 FILTERS = pytest.mark.chx_broker(">=3.13", "stream filters")
 GROUPS, EACH = 40, 2_500

@@ -13,7 +13,7 @@ from streamed import Streamed, numbers_in
 
 from rabbit_chx.streams import StreamPublisher, StreamReader
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 
 def follower(stream: Streamed, **arguments: Any) -> StreamReader:

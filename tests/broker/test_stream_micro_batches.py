@@ -18,7 +18,7 @@ from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
 from spark_connector.reading.micro_batches import MicroBatches
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 STREAMS = ("log.0", "log.1")
 

@@ -14,7 +14,7 @@ from rabbit_chx.errors import InputError, MissingRowsError
 from rabbit_chx.streams import ReadLimits, StreamReader, offsets
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 
 def named(stream: Streamed, **arguments: Any) -> StreamReader:

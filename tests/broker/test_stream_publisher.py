@@ -10,7 +10,7 @@ from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.broker import Broker
-from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.publisher import StreamPublisher
@@ -19,7 +19,6 @@ from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 
 pytestmark = pytest.mark.broker
-STREAMS = pytest.mark.chx_broker(">=3.9", "streams")
 
 ROWS = 100_000
 IDS = range(1, ROWS + 1)
@@ -36,13 +35,6 @@ def stored(vhost: RunningBroker, stream: str = "s") -> dict[str, list[Any]]:
     return columns
 
 
-@pytest.mark.chx_broker("<3.9", "no streams")
-def test_a_broker_without_streams_is_told_what_it_lacks(vhost: RunningBroker) -> None:
-    with pytest.raises(UnreachableError, match=r"streams need RabbitMQ 3\.9 with the plugin rabbitmq_stream"):
-        StreamPublisher(vhost.stream_url, stream="s", name="load", sub_entry_rows=100)
-
-
-@STREAMS
 @pytest.mark.usefixtures("connection")
 def test_rows_are_stored_once_by_two_runs(vhost: RunningBroker) -> None:
     for known in (0, ROWS):
@@ -56,7 +48,6 @@ def test_rows_are_stored_once_by_two_runs(vhost: RunningBroker) -> None:
     assert found["value"] == list(map(str.encode, BODIES))
 
 
-@STREAMS
 def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_broker(
     vhost: RunningBroker, bare_channel: BlockingChannel
 ) -> None:
@@ -81,7 +72,6 @@ def test_a_missing_stream_or_super_stream_is_created_with_the_defaults_of_the_br
         assert connection.binding_keys("all", publisher.streams) == ("0", "1", "2")
 
 
-@STREAMS
 def test_streams_behind_a_hash_exchange_get_what_the_exchange_would_give_them(
     vhost: RunningBroker, bare_channel: BlockingChannel
 ) -> None:

@@ -19,7 +19,7 @@ from tcp_proxy import Proxy
 from rabbit_chx.errors import MissingRowsError, NotFoundError
 from rabbit_chx.streams import StreamReader
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 ROWS = 3_000
 #: More than a reader has ahead of its caller.

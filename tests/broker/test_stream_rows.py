@@ -19,7 +19,7 @@ from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.broker_search import release_is_in
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 #: The client for AMQP 1.0 comes with `make parity`, which has that case.
 CLIENTS = [client for client in WRITERS if client != "amqp-1.0"]

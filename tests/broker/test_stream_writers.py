@@ -25,7 +25,6 @@ from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.chx_broker(">=3.9", "streams"),
     pytest.mark.usefixtures("connection"),
 ]
 

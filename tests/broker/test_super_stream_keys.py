@@ -14,7 +14,7 @@ from rabbit_chx import StreamPublisher, SuperStream
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = pytest.mark.broker
 
 KEYS = ["apple", "pear", "plum"]
 

@@ -73,7 +73,6 @@ def test_each_message_has_the_span_of_its_call(
     assert found["k4", b"4"] == {"traceparent": traceparent(fourth)}
 
 
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_each_handled_message_has_a_span_that_is_linked_to_its_publisher(
     spans: InMemorySpanExporter, channel: BlockingChannel, vhost_url: str
 ) -> None:

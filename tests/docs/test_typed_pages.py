@@ -17,10 +17,7 @@ from rabbit_chx.testing import RunningBroker
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            "change-an-exchange",
-            marks=pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group"),
-        ),
+        "change-an-exchange",
         "adopt-an-exchange",  # as managed-brokers
         "managed-brokers",  # of which only AMQP and the management API are known
     ],

@@ -1,6 +1,6 @@
 """Brokers and clusters of several releases, one after another, and the count of what was compared.
 
-``RELEASES`` names them, as in ``RELEASES="3.8 4.3"``: one that is named and cannot be had is a failure. Without it
+``RELEASES`` names them, as in ``RELEASES="3.10 4.3"``: one that is named and cannot be had is a failure. Without it
 all that are known here are tried, and those that cannot be had are skipped, loudly.
 """
 
@@ -25,7 +25,7 @@ from rabbit_chx.testing import RunningBroker, docker_broker, skip_unless_ci
 if TYPE_CHECKING:
     Started = TypeVar("Started", RunningBroker, RunningCluster)
 
-KNOWN = "3.8 3.10 4.0 4.3"
+KNOWN = "3.10 4.0 4.3"
 SERIES = re.compile(r"\[(\d+\.\d+)[]-]")  # as it stands in the name of a test
 COMPARED = pytest.StashKey[Counter[str]]()
 NOTES = pytest.StashKey[list[str]]()

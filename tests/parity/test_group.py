@@ -26,8 +26,7 @@ QUEUES = [f"q.{number}" for number in range(8)]
 @pytest.fixture
 def stage(rabbit: Rabbit) -> Iterator[GroupStage]:
     with temporary_vhost(rabbit.broker) as inside:
-        has_streams = rabbit.release.numbers >= (3, 9)
-        made = GroupStage(inside.url, QUEUES, journal=JOURNAL if has_streams else None)
+        made = GroupStage(inside.url, QUEUES, journal=JOURNAL)
         made.declare()
         yield made
 

@@ -17,7 +17,6 @@ from routes.recorded import Routed, save
 from routes.scenario import CHX, Scenario, predict, replay
 
 from rabbit_chx.routing import Destination, HashRing
-from rabbit_chx.routing.rules import UNBIND_SHIFTS_BY_WEIGHT
 from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
@@ -103,14 +102,13 @@ def test_the_example_falls_as_the_exact_shares_say(
 
 
 def test_what_is_not_determined_is_little(rabbit: Rabbit) -> None:
-    """The mirror may not shirk: the steps determine the ring, but where a weight is more than the buckets held."""
+    """The mirror may not shirk: the steps determine the ring."""
     unknown = {
         scenario.name
         for scenario in SCENARIOS
         if scenario.type == CHX and replay(scenario, rabbit.release) is None
     }
-    assert not unknown or rabbit.release.follows(UNBIND_SHIFTS_BY_WEIGHT)
-    assert unknown <= {"weight-more-than-held"}
+    assert unknown == set()
 
 
 def mismatches(

@@ -101,7 +101,6 @@ def test_each_name_places_rows(rows: DataFrame) -> None:
         assert {(partition, value) for partition, value in placed.collect()} == expected
 
 
-@pytest.mark.chx_broker(">=3.9", "streams")
 def test_each_name_orders_rows_of_streams(rows: DataFrame, vhost: RunningBroker) -> None:
     declare_super_stream(vhost.url, "orders", dict(zip("012", STREAMS, strict=True)))
     super_stream = SuperStream(STREAMS)

@@ -30,7 +30,6 @@ from spark_connector.writing.stream_layout import StreamLayout
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
-    pytest.mark.chx_broker(">=3.9", "streams"),
     pytest.mark.timeout(300),
 ]
 

@@ -69,7 +69,6 @@ def test_all_rows_of_a_stream_are_read_in_order(vhost: RunningBroker, read: Read
 
 
 @pytest.mark.core
-@pytest.mark.chx_broker(">=3.9", "streams")
 def test_a_view_is_read_and_a_table_names_it(spark: SparkSession, vhost: RunningBroker) -> None:
     """To a table Spark passes no options at all."""
     stream = Streamed(vhost, "s", {})

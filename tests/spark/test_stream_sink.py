@@ -36,7 +36,7 @@ from rabbit_chx.topology.objects.own_names import RECORD_PREFIX
 from spark_connector import batch_publisher, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.chx_broker(">=3.9", "streams")]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 STREAMS = ("orders-0", "orders-1", "orders-2")
 PLACING = SuperStream(STREAMS)

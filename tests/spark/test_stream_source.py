@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.pyspark("4.2", "a bound of micro-batches"),
-    pytest.mark.chx_broker(">=3.9", "streams"),
 ]
 
 Rows = list[tuple[str, int, str]]

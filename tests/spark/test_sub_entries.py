@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
     pytest.mark.extended,
-    pytest.mark.chx_broker(">=3.9", "streams"),
 ]
 
 ROWS, EACH = 1_000, 100

@@ -22,8 +22,7 @@ from rabbit_chx.testing.running_broker import RunningBroker, in_vhost
 
 _TOGETHER_TIMEOUT_S = 120
 
-# The nodes find each other by the names of their containers, which Docker resolves on a network of ours. Up to 3.8 a
-# node waits up to a minute before it looks for others, so that not all do so at once; ours do not.
+# The nodes find each other by the names of their containers, which Docker resolves on a network of ours.
 _JOIN = """
 umask 077
 mkdir -p /etc/rabbitmq/conf.d
@@ -34,9 +33,6 @@ cat >/etc/rabbitmq/conf.d/20-cluster.conf <<'END'
 cluster_formation.peer_discovery_backend = classic_config
 {peers}
 END
-case $RABBITMQ_VERSION in 3.[78].*)
-    echo 'cluster_formation.randomized_startup_delay_range.max = 0' >>/etc/rabbitmq/conf.d/20-cluster.conf
-esac
 """
 
 
@@ -113,8 +109,7 @@ def _start(image: str, count: int, removal: ExitStack) -> RunningCluster:
     for name in names:
         servers.append(server := containers.ContainerServer(name, network))
         removal.callback(server.remove)
-        # The first is a cluster when the others come: where all found each other at once, 3.8 now and then
-        # refused to boot, as two of them had made tables of different feature flags.
+        # The first is a cluster when the others come.
         server.create(image, _script(cookie, dict.fromkeys((names[0], name))))
         if len(servers) == 1:
             server.wait()

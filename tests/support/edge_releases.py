@@ -8,11 +8,11 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.release import NEWEST_PATCHES, Numbers
 from rabbit_chx.routing.rules import RULES
 
-_OLDEST: Numbers = (3, 8, 0)
+_OLDEST: Numbers = (3, 10, 0)
 
 
 def edge_releases() -> list[Release]:
-    """Return a release for each set of rules that releases from 3.8 on follow, the newest first: before and after each edge of a rule."""
+    """Return a release for each set of rules that releases from 3.10 on follow, the newest first: before and after each edge of a rule."""
     found: dict[tuple[str, ...], Release] = {}
     for release in sorted(_candidates(), reverse=True):
         rules = tuple(f"{rule.about}: {rule.says}" for rule in RULES if release.follows(rule))

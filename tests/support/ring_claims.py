@@ -21,7 +21,7 @@ from rabbit_chx.cli.command import ExitCode
 from rabbit_chx.errors import NotFoundError, UnknownOrderError
 from rabbit_chx.testing import RunningBroker
 
-#: `make long WHAT=claims` has a thousand on four releases.
+#: `make long WHAT=claims` has a thousand on three releases.
 HISTORIES = int(os.environ.get("CLAIM_HISTORIES", "4"))
 OF_CLUSTERS = min(HISTORIES, 30)
 #: How many vhosts share the restarts of a broker.

@@ -1,7 +1,7 @@
 """Topology files and definitions files with what is said of each, as stored in `tests/unit/topology/file/`.
 
 ``python tests/support/stored_files.py`` writes what is said again. Two comments of a topology file are read:
-``# release: 3.8.9``, and ``# given: {"env": "dev"}`` with variables.
+``# release: 3.10.8``, and ``# given: {"env": "dev"}`` with variables.
 """
 
 from __future__ import annotations

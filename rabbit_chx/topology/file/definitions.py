@@ -1,7 +1,7 @@
 """RabbitMQ's definitions files: of a whole broker, or of a single vhost.
 
 They are read as RabbitMQ 4.3.6 imports them (rabbit_definitions.erl ``add_queue_int/3``, ``add_exchange_int/3``, ``add_binding_int/4``,
-``add_policy/3``; tested with files and exports of 3.8.9 to 4.3.6). What the importer refuses is refused. What it imports otherwise than
+``add_policy/3``; tested with files and exports of 3.10.8 to 4.3.6). What the importer refuses is refused. What it imports otherwise than
 written, or so that no AMQP client can name it, is in one finding: the topology has what the broker has then, or leaves the object out.
 
 The files do not contain:

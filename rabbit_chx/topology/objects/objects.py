@@ -178,7 +178,7 @@ class QueueDefinition:
     """A queue.
 
     ``x-queue-type`` among the arguments becomes the type and is removed from the arguments. An empty type is the default of the vhost. For the broker a queue that was declared
-    without it equals one that was declared with ``classic`` (tested on 3.8.9 to 4.3.6).
+    without it equals one that was declared with ``classic`` (tested on 3.10.8 to 4.3.6).
 
     Attributes:
         name: the queue's name.

@@ -2,7 +2,7 @@
 
 A broker checks the arguments that it knows for some type of queue, and refuses them for other types. It accepts and ignores all others
 (rabbitmq-server ``deps/rabbit/src/rabbit_amqqueue.erl``, ``check_declare_arguments/3``, ``declare_args/0``; ``rabbit_queue_type.erl``,
-``arguments/2``; ``rabbit_policy.erl``, ``validate/5``). The tables were measured with 3.8.9, 3.10.8, 4.0.5 and 4.3.6, and
+``arguments/2``; ``rabbit_policy.erl``, ``validate/5``). The tables were measured with 3.10.8, 4.0.5 and 4.3.6, and
 ``tests/parity/test_arguments.py`` compares them with each of these. What changed between two of them begins with the release that the
 documentation names, or else with the newer one.
 """
@@ -20,7 +20,7 @@ from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_o
 from rabbit_chx.checks import is_number, similar
 from rabbit_chx.grouping import grouped
 from rabbit_chx.routing.message import HASH_PROPERTIES
-from rabbit_chx.routing.release import NEWEST_COMPARED, Numbers, Release
+from rabbit_chx.routing.release import NEWEST_COMPARED, OLDEST, Numbers, Release
 from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentValue
 from rabbit_chx.topology.objects.changes import FieldChange, TopologyObject, fields_between
 from rabbit_chx.topology.objects.kinds import FLAG, STRING, Fault, Kind, choice, kind_of, whole_number
@@ -41,9 +41,8 @@ from rabbit_chx.words import FEW, listed
 _Declared: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 
 #: The releases that were measured. What all of them refuse is a mistake on any broker.
-MEASURED = tuple(map(Release, ("3.8.9", "3.10.8", "4.0.5", "4.3.6")))
+MEASURED = tuple(map(Release, ("3.10.8", "4.0.5", "4.3.6")))
 DEAD_LETTER_KEY = "x-dead-letter-routing-key"
-_STREAMS_SINCE: Numbers = (3, 9, 0)
 #: From this release on ``24h`` and ``1D`` are the same retention (``rabbit_amqqueue.erl``, ``normalize_max_age/1``).
 _AGES_BY_VALUE_SINCE: Numbers = (4, 3, 6)
 _UNIT_S = {"Y": 365 * 86_400, "M": 30 * 86_400, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -112,44 +111,37 @@ class _Rule(NamedTuple):
 
 #: The rules of each argument, the oldest first.
 _QUEUE_RULES = (
-    _Rule("x-message-ttl", (3, 7, 0), ("classic",), whole_number(0, unit=_MS)),
-    _Rule("x-message-ttl", (3, 10, 0), _CQ, whole_number(0, _MAX_TTL_MS, _MS)),
-    _Rule("x-expires", (3, 7, 0), ("classic",), whole_number(1, unit=_MS)),
-    _Rule("x-expires", (3, 10, 0), _CQ, whole_number(1, _MAX_TTL_MS, _MS)),
-    _Rule("x-max-length", (3, 7, 0), _CQ, _FROM_0),
-    _Rule("x-max-length-bytes", (3, 7, 0), _CQS, _FROM_0),
-    _Rule("x-max-in-memory-length", (3, 7, 0), _CQ, _FROM_0),
-    _Rule("x-max-in-memory-length", (3, 10, 0), ("quorum",), _FROM_0),
-    _Rule("x-max-in-memory-bytes", (3, 7, 0), _CQ, _FROM_0),
-    _Rule("x-max-in-memory-bytes", (3, 10, 0), ("quorum",), _FROM_0),
-    _Rule("x-max-priority", (3, 7, 0), ("classic",), whole_number(0, 255)),
-    _Rule("x-overflow", (3, 7, 0), ("classic",), _OVERFLOWS),
-    _Rule("x-overflow", (3, 10, 0), _CQ, _OVERFLOWS),
-    _Rule("x-dead-letter-exchange", (3, 7, 0), _CQ, STRING),
-    _Rule(DEAD_LETTER_KEY, (3, 7, 0), _CQ, STRING),
-    _Rule("x-dead-letter-strategy", (3, 10, 0), ("quorum",), _STRATEGIES),
-    _Rule("x-single-active-consumer", (3, 7, 0), _CQ, FLAG),
-    _Rule("x-delivery-limit", (3, 10, 0), ("quorum",), _ANY),
+    _Rule("x-message-ttl", OLDEST, _CQ, whole_number(0, _MAX_TTL_MS, _MS)),
+    _Rule("x-expires", OLDEST, _CQ, whole_number(1, _MAX_TTL_MS, _MS)),
+    _Rule("x-max-length", OLDEST, _CQ, _FROM_0),
+    _Rule("x-max-length-bytes", OLDEST, _CQS, _FROM_0),
+    _Rule("x-max-in-memory-length", OLDEST, ("quorum",), _FROM_0),
+    _Rule("x-max-in-memory-bytes", OLDEST, ("quorum",), _FROM_0),
+    _Rule("x-max-priority", OLDEST, ("classic",), whole_number(0, 255)),
+    _Rule("x-overflow", OLDEST, _CQ, _OVERFLOWS),
+    _Rule("x-dead-letter-exchange", OLDEST, _CQ, STRING),
+    _Rule(DEAD_LETTER_KEY, OLDEST, _CQ, STRING),
+    _Rule("x-dead-letter-strategy", OLDEST, ("quorum",), _STRATEGIES),
+    _Rule("x-single-active-consumer", OLDEST, _CQ, FLAG),
+    _Rule("x-delivery-limit", OLDEST, ("quorum",), _ANY),
     _Rule("x-consumer-timeout", (4, 3, 0), ("quorum",), whole_number(0, unit=_MS)),
     _Rule("x-consumer-disconnected-timeout", (4, 3, 0), ("quorum",), whole_number(0, unit=_MS)),
     _Rule("x-delayed-retry-type", (4, 3, 0), ("quorum",), _ANY),
     _Rule("x-delayed-retry-min", (4, 3, 0), ("quorum",), _ANY),
     _Rule("x-delayed-retry-max", (4, 3, 0), ("quorum",), _ANY),
-    _Rule("x-queue-mode", (3, 7, 0), ("classic",), _MODES),
+    _Rule("x-queue-mode", OLDEST, ("classic",), _MODES),
     _Rule("x-queue-mode", (4, 3, 0), ("classic",), _ANY),
-    _Rule("x-queue-version", (3, 10, 0), ("classic",), whole_number(1, 2)),
+    _Rule("x-queue-version", OLDEST, ("classic",), whole_number(1, 2)),
     _Rule("x-queue-version", (4, 3, 0), ("classic",), whole_number(2, 2)),
-    _Rule("x-queue-master-locator", (3, 7, 0), ("classic",), _MASTERS, is_listed=False),
-    _Rule("x-queue-master-locator", (3, 10, 0), ("classic",), _MASTERS),
+    _Rule("x-queue-master-locator", OLDEST, ("classic",), _MASTERS),
     _Rule("x-queue-master-locator", (4, 0, 0), ("classic",), _ANY),
     _Rule("x-queue-master-locator", (4, 3, 0), ("classic",), Kind("", lambda _: _DENIED)),
-    _Rule("x-queue-leader-locator", (3, 10, 0), ("quorum", "stream"), _LEADERS),
+    _Rule("x-queue-leader-locator", OLDEST, ("quorum", "stream"), _LEADERS),
     _Rule("x-queue-leader-locator", (4, 0, 0), _CQS, _ALL_LEADERS),
-    _Rule("x-quorum-initial-group-size", (3, 7, 0), _CQ, _FROM_1),
-    _Rule("x-quorum-initial-group-size", (3, 10, 0), ("quorum",), _FROM_1),
-    _Rule("x-initial-cluster-size", _STREAMS_SINCE, ("stream",), _FROM_1),
-    _Rule("x-max-age", _STREAMS_SINCE, ("stream",), _MAX_AGES),
-    _Rule("x-stream-max-segment-size-bytes", _STREAMS_SINCE, ("stream",), _SEGMENTS),
+    _Rule("x-quorum-initial-group-size", OLDEST, ("quorum",), _FROM_1),
+    _Rule("x-initial-cluster-size", OLDEST, ("stream",), _FROM_1),
+    _Rule("x-max-age", OLDEST, ("stream",), _MAX_AGES),
+    _Rule("x-stream-max-segment-size-bytes", OLDEST, ("stream",), _SEGMENTS),
     _Rule("x-stream-filter-size-bytes", (3, 13, 0), ("stream",), _FILTERS, is_listed=False),
     _Rule("x-stream-filter-size-bytes", (4, 3, 0), ("stream",), _FILTERS),
 )
@@ -157,12 +149,12 @@ FEDERATION_SETTINGS = ("federation-upstream", "federation-upstream-pattern", "fe
 #: The settings of policies, likewise. A plugin that is not among RabbitMQ's own may add others.
 _POLICY_RULES = (
     *(
-        _Rule(name, (3, 7, 0), _ALL, STRING)
+        _Rule(name, OLDEST, _ALL, STRING)
         for name in (ALTERNATE_EXCHANGE, "dead-letter-exchange", "dead-letter-routing-key")
     ),
-    *(_Rule(name, (3, 7, 0), _ALL, STRING) for name in FEDERATION_SETTINGS),
-    _Rule("shards-per-node", (3, 7, 0), _ALL, _SHARDS),
-    _Rule("routing-key", (3, 7, 0), _ALL, STRING),
+    *(_Rule(name, OLDEST, _ALL, STRING) for name in FEDERATION_SETTINGS),
+    _Rule("shards-per-node", OLDEST, _ALL, _SHARDS),
+    _Rule("routing-key", OLDEST, _ALL, STRING),
     *(
         _Rule(name, since, types, values)
         for name, values in (
@@ -173,27 +165,27 @@ _POLICY_RULES = (
             ("ha-promote-on-shutdown", choice("always", "when-synced")),
             ("ha-promote-on-failure", choice("always", "when-synced")),
         )
-        for since, types in (((3, 7, 0), _ALL), ((4, 0, 0), ()))
+        for since, types in ((OLDEST, _ALL), ((4, 0, 0), ()))
     ),
     *(
-        _Rule(f"max-{name}", (3, 7, 0), _ALL, _FROM_0)
+        _Rule(f"max-{name}", OLDEST, _ALL, _FROM_0)
         for name in ("length", "length-bytes", "in-memory-length", "in-memory-bytes")
     ),
-    _Rule("message-ttl", (3, 7, 0), _ALL, whole_number(0, unit=_MS)),
-    _Rule("expires", (3, 7, 0), _ALL, whole_number(1, unit=_MS)),
-    _Rule("overflow", (3, 7, 0), _ALL, _OVERFLOWS),
-    _Rule("queue-mode", (3, 7, 0), _ALL, _MODES),
-    _Rule("queue-version", (3, 10, 0), _ALL, whole_number(1, 2)),
-    _Rule("queue-master-locator", (3, 7, 0), _ALL, _MASTERS),
+    _Rule("message-ttl", OLDEST, _ALL, whole_number(0, unit=_MS)),
+    _Rule("expires", OLDEST, _ALL, whole_number(1, unit=_MS)),
+    _Rule("overflow", OLDEST, _ALL, _OVERFLOWS),
+    _Rule("queue-mode", OLDEST, _ALL, _MODES),
+    _Rule("queue-version", OLDEST, _ALL, whole_number(1, 2)),
+    _Rule("queue-master-locator", OLDEST, _ALL, _MASTERS),
     _Rule("queue-master-locator", (4, 0, 0), _ALL, _ALL_LEADERS),
     _Rule("queue-master-locator", (4, 3, 0), _ALL, Kind("", lambda _: _DENIED)),
-    _Rule("queue-leader-locator", (3, 10, 0), _ALL, _LEADERS),
-    _Rule("dead-letter-strategy", (3, 10, 0), _ALL, _STRATEGIES),
-    _Rule("delivery-limit", (3, 7, 0), _ALL, _FROM_0),
+    _Rule("queue-leader-locator", OLDEST, _ALL, _LEADERS),
+    _Rule("dead-letter-strategy", OLDEST, _ALL, _STRATEGIES),
+    _Rule("delivery-limit", OLDEST, _ALL, _FROM_0),
     _Rule("delivery-limit", (4, 0, 0), _ALL, whole_number(-(1 << 63))),
-    _Rule("initial-cluster-size", _STREAMS_SINCE, _ALL, _FROM_0),
-    _Rule("max-age", _STREAMS_SINCE, _ALL, _MAX_AGES),
-    _Rule("stream-max-segment-size-bytes", _STREAMS_SINCE, _ALL, _SEGMENTS),
+    _Rule("initial-cluster-size", OLDEST, _ALL, _FROM_0),
+    _Rule("max-age", OLDEST, _ALL, _MAX_AGES),
+    _Rule("stream-max-segment-size-bytes", OLDEST, _ALL, _SEGMENTS),
     _Rule("stream-filter-size-bytes", (3, 13, 0), _ALL, _FILTERS),
     _Rule("target-group-size", (3, 13, 0), _ALL, _FROM_1),
     _Rule("consumer-timeout", (3, 12, 0), _ALL, whole_number(0, unit=_MS)),
@@ -221,8 +213,7 @@ _PATTERN_FAULTS = (
 _UNCHECKED = (
     _Rule(_TARGET_SIZE, (3, 13, 0), ("quorum",), _ANY),
     _Rule("x-consumer-timeout", (3, 12, 0), _CQ, _ANY),
-    _Rule("x-delivery-limit", (3, 8, 0), ("quorum",), _ANY),
-    _Rule("x-queue-leader-locator", _STREAMS_SINCE, ("stream",), _ANY),
+    _Rule("x-queue-leader-locator", OLDEST, ("stream",), _ANY),
 )
 #: The arguments of other plugins, and of the broker's own queues and exchanges.
 _PLUGIN_ARGUMENTS = ("x-message-deduplication", "x-internal-purpose")
@@ -260,7 +251,7 @@ def declaration_faults(declared: _Declared, release: Release | None) -> list[Fou
     if not all(fields):
         return []
     newest = list(_faults(declared, NEWEST_COMPARED))
-    # Releases may refuse it for different reasons: 3.8 does not have streams.
+    # Releases may refuse it for different reasons.
     return [found for found in newest if all(found.field in each for each in fields)] or newest
 
 
@@ -277,10 +268,6 @@ def _faults(declared: _Declared, release: Release) -> Iterator[Found]:
 def _queue_faults(queue: QueueDefinition, release: Release) -> Iterator[Found]:
     if queue.type not in QUEUE_TYPES:
         return  # a plugin's
-    if queue.type == "stream" and release.numbers < _STREAMS_SINCE:
-        yield Found(
-            "type", queue.type, f"RabbitMQ {release.version} does not have streams", "update to 3.9 or later"
-        )
     if queue.type != "classic":
         for row in QUEUE.rows:
             if row.only_classic and getattr(queue, row.name) is (refused := not QUEUE.defaults[row.name]):

@@ -31,7 +31,7 @@ from rabbit_chx.words import FEW, listed, plural
 
 _FEDERATION = "rabbitmq_federation"
 #: The names are those of rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
-#: ``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
+#: ``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.10.0 to v4.3.6).
 _SHARD = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
 _FEDERATED = re.compile("federation: .+", re.DOTALL)
 _MQTT = re.compile(r"mqtt-subscription-.*qos[01]|mqtt-will-.+", re.DOTALL)

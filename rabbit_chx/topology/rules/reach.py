@@ -2,7 +2,7 @@
 
 A bucket may have no destination, or one that does not exist, or an exchange from which no path leads to a queue. An alternate exchange gets
 only messages for which its exchange has no destination: those of a hole, and not those of a ghost bucket (rabbitmq-server
-``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tested on 3.8.9 and 4.3.6).
+``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tested on 3.10.8 and 4.3.6).
 
 `Reach.ends_of` says the same of messages that are published anew, as dead letters are: by a routing key, or by what is known of it.
 

@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.restarts,
     pytest.mark.own_broker,
-    pytest.mark.chx_broker(">=3.9"),
     pytest.mark.timeout(600),
 ]
 

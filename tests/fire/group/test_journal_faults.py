@@ -13,7 +13,6 @@ from rabbit_chx.consuming.journal import JOURNAL
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.own_broker,
-    pytest.mark.chx_broker(">=3.9"),
     pytest.mark.timeout(600),
 ]
 

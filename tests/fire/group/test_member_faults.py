@@ -9,7 +9,6 @@ from fire_group import GroupFire
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.own_broker,
-    pytest.mark.chx_broker(">=3.9"),
     pytest.mark.timeout(600),
 ]
 

@@ -12,7 +12,7 @@ from poisoned_member import read_handled, run_member, run_members
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 LIMIT, POISON, MESSAGES = 3, 150, 300
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": LIMIT}

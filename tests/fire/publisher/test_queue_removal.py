@@ -53,7 +53,6 @@ def test_fifty_removals_of_a_queue_lose_nothing(
     )
 
 
-@pytest.mark.chx_broker(">=3.9", "streams, for the journal of a group")
 def test_fifty_removals_of_a_queue_of_a_group_lose_nothing(broker: RunningBroker, record: Judge) -> None:
     has_limit = Release(broker.version).numbers >= (4, 0, 0)
     arguments = "x-single-active-consumer = true" + (", x-delivery-limit = -1" if has_limit else "")

@@ -9,7 +9,7 @@ import pytest
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 
-OLD = Release("3.8.9")
+OLD = Release("3.10.5")
 SLOT = ExchangeRef("slot")
 #: Buckets, bindings or None, the alternate exchange or None; and of each finding the kind, the destination and the message.
 CASES: list[tuple[list[Any], list[tuple[Any, str]] | None, str | None, list[tuple[str, Any, str]]]] = [

@@ -16,7 +16,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Relea
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
 from rabbit_chx.topology.objects.own_names import MARK
 
-OLD, NEW = Release("3.8.9"), Release("4.3.6")
+OLD, NEW = Release("3.10.5"), Release("4.3.6")
 WANTED: list[tuple[Destination, int]] = [("a", 1), ("b", 2), (ExchangeRef("c"), 1)]
 BINDINGS = (("a", "1"), ("b", "2"), (ExchangeRef("c"), "1"))
 X = ExchangeDefinition("x", "x-consistent-hash")

@@ -37,7 +37,7 @@ ring = [{ queue = "q2", weight = 2 }, { queue = "q1" }]
 [[queues]]
 name = "q{1..4}"
 """
-RELEASES = [Release("3.8.9"), Release("3.10.8"), Release("4.0.5", store="mnesia"), Release("4.3.6")]
+RELEASES = [Release("3.10.8"), Release("4.0.5", store="mnesia"), Release("4.3.6")]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from rabbit_chx.topology import (
 )
 
 NAME, TYPE = "orders", "x-consistent-hash"
-RELEASES = tuple(map(Release, ("3.8.9", "3.10.8", "4.0.5", "4.3.6")))
+RELEASES = tuple(map(Release, ("3.10.5", "3.10.8", "4.0.5", "4.3.6")))
 #: `exclusive` is an exclusive queue, `gone` does not exist.
 PLACES: tuple[Destination, ...] = ("a", "b", "c", "exclusive", ExchangeRef("audit"))
 GHOSTS: tuple[Destination, ...] = ("gone", ExchangeRef("gone"))

@@ -80,7 +80,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "compare": (
         ("q1=1,q2=1",),
         {
-            "--add": ("q3=1",), "--remove": ("q1",), "--to": ("q1=1",), "--to-release": ("3.8",), "--release": ("4.3",),
+            "--add": ("q3=1",), "--remove": ("q1",), "--to": ("q1=1",), "--to-release": ("3.10",), "--release": ("4.3",),
             "--hash-header": ("h",), "--keys": ("k{1..9}",), "--allow": ("moved=0.1",),
         },
     ),

@@ -39,7 +39,7 @@ def bills(*numbers: int, release: Release = NEWEST) -> LiveTopology:
 
 
 def test_bindings_with_one_key_are_numbered_by_their_destinations() -> None:
-    old = Release("3.8.9")
+    old = Release("3.10.8")
     for bindings in (bills(0, 1, 2).bindings, bills(2, 1, 0).bindings):
         assert number_bindings(bindings, old) == ("b.0", "b.1", "b.2")
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.planning.movement import Moment, MovementCounter
 from rabbit_chx.planning.ring_plan import RingSteps, count_kept_members, find_best_steps
 from rabbit_chx.records.live_rings import LiveRing
@@ -83,9 +82,3 @@ def test_a_destination_that_is_wanted_twice_is_unbound_once() -> None:
 
     assert best is not None
     assert sorted(_text(best.steps).split()) == ["+a", "+b", "+b", "-a", "-b"]
-
-
-def test_a_value_without_a_rule_is_an_error() -> None:
-    read = HashRing.from_buckets(["a", "b"], Release("3.8.9"))
-    with pytest.raises(NotDeterminedError):
-        _steps(LiveRing("x", read, tuple(_members("a:40 b"))), "b")

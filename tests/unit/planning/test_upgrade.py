@@ -85,7 +85,7 @@ def test_the_share_of_header_values_is_that_of_a_sample_and_all_stay_in_an_array
 @pytest.mark.all_seeds
 def test_second_bindings_move_an_exact_share_and_are_cured_before_the_upgrade() -> None:
     twice, adjacent = (("a", "1"), ("b", "1"), ("a", "2")), (("a", "1"), ("a", "3"), ("b", "1"))
-    old, new = Release("3.8.9"), Release("3.10.25")
+    old, new = Release("3.10.5"), Release("3.10.25")
     upgrade = upgraded(*twice, before=old, after=new)
     before, after = (HashRing.from_buckets(list(buckets)) for buckets in ("abaa", "ab"))
     assert upgrade.moved == before.share_moved(after) > 0.2

@@ -236,10 +236,10 @@ def test_json_keeps_the_map(make: Callable[[list[str]], KeyMap]) -> None:
     [
         (
             (
-                '{"format": "rabbit-chx/ring", "format_version": 1, "release": {"version": "3.8.9", "store": "mnesia", "store_known": true}, '
+                '{"format": "rabbit-chx/ring", "format_version": 1, "release": {"version": "3.10.5", "store": "mnesia", "store_known": true}, '
                 '"provenance": null, "buckets": ["a", {"exchange": "x"}, null], "bindings": [["a", "1"]], "doubt": "two orders fit"}'
             ),
-            HashRing.from_buckets(["a", ExchangeRef("x"), None], Release("3.8.9")),
+            HashRing.from_buckets(["a", ExchangeRef("x"), None], Release("3.10.5")),
         ),
         (
             (

@@ -21,7 +21,7 @@ BINDINGS: list[Any] = [("q1", "9"), ("q2", "10"), ("q3", "é"), (ExchangeRef("z"
 @pytest.mark.parametrize(
     ("release", "order"),
     [
-        (Release("3.8.0"), (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
+        (Release("3.10.0"), (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
         (MNESIA, (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
         (NEW, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
         (None, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),

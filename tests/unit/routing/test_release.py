@@ -17,7 +17,7 @@ from rabbit_chx.routing.release import NEWEST_PATCHES, Release
 @pytest.mark.parametrize(
     ("version", "store", "known"),
     [
-        ("3.8.0", "mnesia", True),
+        ("3.10.0", "mnesia", True),
         ("3.12.14", "mnesia", True),
         ("3.13.0", "mnesia", False),
         ("4.1.8", "mnesia", False),
@@ -48,8 +48,8 @@ _ENDLESS = ["9" * 5_000 + ".0.0", "4.3.0-" + "9" * 5_000, "4.3." + "0" * 300]
     ("given", "says"),
     [
         *(((version,), "is not a RabbitMQ version") for version in _NONE + _ENDLESS),
-        *(((version,), f"^RabbitMQ {version} is not supported: the rules of 3.8.0 and newer") for version in ("3.7.28", "0.0.0")),
-        *(((series,), r"is not a known RabbitMQ series: pass one of 3\.8, .* 4\.4, or a version") for series in ("4.5", "3.7", "04.3")),
+        *(((version,), f"^RabbitMQ {version} is not supported: the rules of 3.10.0 and newer") for version in ("3.9.29", "0.0.0")),
+        *(((series,), r"is not a known RabbitMQ series: pass one of 3\.10, .* 4\.4, or a version") for series in ("4.5", "3.9", "04.3")),
         (("3.12.0", "khepri"), "cannot have the store 'khepri'"),
         *(((version, "mnesia"), "cannot have the store 'mnesia'") for version in ("4.3", "4.3.0", "4.3.99")),
         (("4.1.0", "etcd"), "cannot have the store 'etcd'"),
@@ -71,13 +71,13 @@ def test_a_series_is_its_newest_known_patch() -> None:
 
 def test_releases_are_ordered_by_version_and_store() -> None:
     versions = [
-        "3.8.0", "3.8.9", "3.8.10", "3.13.7", "3.13.7+suffix", "4.3.0-alpha.1", "4.3.0-beta.2",
+        "3.10.0", "3.10.9", "3.10.10", "3.13.7", "3.13.7+suffix", "4.3.0-alpha.1", "4.3.0-beta.2",
         "4.3.0-beta.10", "4.3.0-rc.1", "4.3.0", "4.3.6", "4.3.10",
     ]  # fmt: skip
     releases = [Release(version) for version in versions]
     assert all(older < newer for older, newer in combinations(releases, 2))
     assert Release("4.0.5", store="khepri") < Release("4.0.5", store="mnesia")
-    assert Release("3.8.9") <= Release("3.8.9")
+    assert Release("3.10.9") <= Release("3.10.9")
 
 
 def test_newer_versions_are_reported_as_unknown_once() -> None:

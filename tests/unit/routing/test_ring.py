@@ -18,7 +18,7 @@ from rabbit_chx.routing.ground import PROVENANCES
 from rabbit_chx.routing.release import NEWEST_COMPARED
 
 FIRST_WINS = Release("4.3.6")
-APPENDS = Release("3.9.20")
+APPENDS = Release("3.10.5")
 KEYS = [f"key-{n}" for n in range(200)]
 queues = st.sampled_from(["q1", "q2", "q3", "q4", "é", ExchangeRef("q1"), ExchangeRef("x")])
 weights = st.one_of(st.integers(1, 12), st.sampled_from(["1", "007", "+5", "3"]))
@@ -170,12 +170,12 @@ def test_text_that_is_not_a_ring_is_refused(text: Any) -> None:
 # ---- the end of a ring: old releases leave holes there, which not every reading tells
 
 
-OLD = Release("3.8.9")
+OLD = Release("3.10.5")
 
 
-#: What 3.8.9 has after bind a 1, b 1, b 5, unbind b 1: {0: a}, and 6 as the number of the next bucket.
-REPLAYED = HashRing.from_bindings([("a", 1), ("b", 1), ("b", 5)], OLD).unbind("b", 1)
-READ = HashRing.from_buckets(["a"], OLD, next_bucket=6)
+#: After bind a 1, b 1, c 1, b 2, unbind b 1, unbind c 1: {0: a}, and 2 as the number of the next bucket.
+REPLAYED = HashRing.from_bindings([("a", 1), ("b", 1), ("c", 1), ("b", 2)], OLD).unbind("b", 1).unbind("c")
+READ = HashRing.from_buckets(["a"], OLD, next_bucket=2)
 READ_IN_PART = HashRing.from_buckets(["a"], OLD)
 
 
@@ -183,7 +183,7 @@ def test_holes_at_the_end_count_for_the_next_bucket() -> None:
     assert READ == REPLAYED
     after = READ.bind("c", 2)
     assert after == REPLAYED.bind("c", 2)
-    assert after.buckets == ("a", None, None, None, None, None, "c", "c")
+    assert after.buckets == ("a", None, "c", "c")
     assert after.provenance == "replayed"
 
 
@@ -205,14 +205,14 @@ def test_json_and_pickle_keep_what_is_known_of_the_end(ring: HashRing) -> None:
 
 
 def test_json_has_the_number_of_the_next_bucket_where_it_was_read() -> None:
-    assert json.loads(READ.to_json())["next_bucket"] == 6
+    assert json.loads(READ.to_json())["next_bucket"] == 2
     assert "next_bucket" not in json.loads(READ_IN_PART.to_json())
     assert "next_bucket" not in json.loads(REPLAYED.to_json())
 
 
-@pytest.mark.parametrize("number", [0, 5, 7, "6", True])
+@pytest.mark.parametrize("number", [0, 1, 3, "2", True])
 def test_json_that_contradicts_itself_is_refused(number: object) -> None:
-    with pytest.raises(InputError, match="the ring has 6 buckets, and its next bucket is"):
+    with pytest.raises(InputError, match="the ring has 2 buckets, and its next bucket is"):
         HashRing.from_json(json.dumps(json.loads(READ.to_json()) | {"next_bucket": number}))
 
 

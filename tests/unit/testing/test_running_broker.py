@@ -136,14 +136,14 @@ def test_a_malformed_management_url_is_an_input_error(url: str) -> None:
 # ---- the warnings and errors of a broker's log since a time
 
 
-#: Lines of 3.10.8 with colours, and of 3.8.9, whose messages have further lines without a time.
+#: Lines with colours, and messages that have further lines without a time.
 LOG = """\
 2026-11-26 17:41:57.900000+00:00 [error] <0.1.0> before the test
 2026-11-26 17:41:59.044584+00:00 [info] <0.2.0> accepting AMQP connection
 \x1b[38;5;160m2026-11-26 17:41:59.044584+00:00 [error] <0.3.0> Channel error on connection\x1b[0m
-2026-11-26 17:41:59.100 [error] <0.6625.1> Channel error:
+2026-11-26 17:41:59.100000+00:00 [error] <0.6625.1> Channel error:
 operation exchange.declare caused a channel exception
-2026-11-26 17:41:59.200 [info] <0.6.1> closing
+2026-11-26 17:41:59.200000+00:00 [info] <0.6.1> closing
 of the connection
 2026-11-26 18:42:00.000000+01:00 [warning] <0.4.0> closed abruptly
 """
@@ -153,7 +153,7 @@ def test_problems_are_the_warnings_and_errors_since_a_time_with_the_lines_that_c
     since = datetime(2026, 11, 26, 17, 41, 59, 500_000, tzinfo=UTC)
     assert running_broker.problems_in(LOG, since) == [
         "2026-11-26 17:41:59.044584+00:00 [error] <0.3.0> Channel error on connection",
-        "2026-11-26 17:41:59.100 [error] <0.6625.1> Channel error:",
+        "2026-11-26 17:41:59.100000+00:00 [error] <0.6625.1> Channel error:",
         "operation exchange.declare caused a channel exception",
         "2026-11-26 18:42:00.000000+01:00 [warning] <0.4.0> closed abruptly",
     ]

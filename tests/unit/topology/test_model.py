@@ -176,16 +176,16 @@ HEAVY = """{"rabbit_version": "4.2.6", "exchanges": [{"name": "x", "type": "x-co
 def test_a_weight_that_the_file_s_release_refuses_is_that_of_the_release_that_is_asked_for() -> None:
     """A broker keeps such a binding when it is upgraded."""
     file = Topology.from_definitions(HEAVY)
-    ring = file.ring("x", Release("3.8.9"))
+    ring = file.ring("x", Release("3.10.8"))
     assert (ring.bucket_count, ring.provenance) == (20_000, None)
-    assert file.key_map("x", Release("3.8.9")) == ring
+    assert file.key_map("x", Release("3.10.8")) == ring
     for release, version in ((None, "4.2.6"), (Release("4.3.6"), "4.3.6")):
         with pytest.raises(InputError, match=f"{version} takes at most"):
             file.ring("x", release)
     assert LiveTopology.of_file(file).rings == {}
-    old = LiveTopology.of_file(file, Release("3.8.9"))
-    assert old.rings["x"].release == Release("3.8.9")
-    older = Topology.from_definitions(HEAVY.replace("4.2.6", "3.8.9"))
+    old = LiveTopology.of_file(file, Release("3.10.8"))
+    assert old.rings["x"].release == Release("3.10.8")
+    older = Topology.from_definitions(HEAVY.replace("4.2.6", "3.10.8"))
     assert LiveTopology.of_file(older, Release("4.3.6")).rings == {}
 
 

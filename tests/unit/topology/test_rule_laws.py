@@ -51,8 +51,8 @@ def compare_knows_what_a_restart_does(release: Release) -> None:
     except errors.NotDeterminedError:
         rule = rules.RESTART_SHUFFLES
     else:
-        kept = rules.RESTART_KEEPS if restarted == ring.buckets else rules.RESTART_SORTS
-        rule = kept if restarted else rules.RESTART_EMPTIES
+        assert restarted == ring.buckets
+        rule = rules.RESTART_KEEPS
     assert rule.says in said
 
 
@@ -117,9 +117,8 @@ def brokers_route_as_predicted(release: Release) -> None:
     for answer in _recorded().get(release, ()):
         if answer.scenario.type == CHX:
             ring = replay(answer.scenario, release)
-            # From 3.9.9 on each history determines its ring.
-            assert ring is not None or release < Release("3.9.9")
-            is_equal = ring is None or without_trailing_holes(ring) == without_trailing_holes(answer.ring)
+            assert ring is not None
+            is_equal = without_trailing_holes(ring) == without_trailing_holes(answer.ring)
             assert is_equal
         is_as_predicted = predict(answer.scenario, answer.ring, release) == answer.found
         assert is_as_predicted  # pytest would compare thousands of routes line by line, for minutes

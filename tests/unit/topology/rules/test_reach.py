@@ -30,7 +30,7 @@ from rabbit_chx.topology.rules.reach import (
     transient_destinations,
 )
 
-A, RELEASE = ExchangeRef("a"), Release("3.8.9")
+A, RELEASE = ExchangeRef("a"), Release("3.10.8")
 
 TOPOLOGY = Topology.from_toml(Path(__file__).with_name("reach.toml").read_text(encoding="utf-8"))
 
