@@ -47,12 +47,6 @@ _PROVIDERS = {
 EXCHANGE_TYPES = tuple(_PROVIDERS)
 
 
-def first_release_of(type_: str) -> Numbers | None:
-    """Return the first release that has a type that no plugin has; None for other types."""
-    provider = _PROVIDERS.get(type_)
-    return provider.since if provider is not None and provider.plugin is None else None
-
-
 def why_not_routed(exchange: str, type_: str, types: Collection[str]) -> str:
     """Return why an exchange routes nothing, as a sentence; empty if the broker has its type.
 

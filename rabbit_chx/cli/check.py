@@ -41,7 +41,7 @@ from rabbit_chx.rendering.formats import FORMATS
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology
-from rabbit_chx.topology.file.file_rules import find_refused_objects
+from rabbit_chx.topology.file.file_rules import find_lossy_queues
 from rabbit_chx.words import listed
 
 
@@ -169,7 +169,7 @@ def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, give
                 file, vhost, variables=variables, release=release, is_strict=True, has_others=has_others
             )
             known |= read.variables.keys()
-            if read.is_definitions and (faults := find_refused_objects(read.topology, release)):
+            if read.is_definitions and (faults := find_lossy_queues(read.topology, release)):
                 raise TopologyError(faults, what=read.name)
         except InputError as error:
             errors.append(error)

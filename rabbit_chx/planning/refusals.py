@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import accumulate, chain, zip_longest
 from typing import TypeAlias
 
-from rabbit_chx.amqp.exchange_types import exchange_type_remedy, first_release_of, why_not_routed
+from rabbit_chx.amqp.exchange_types import exchange_type_remedy, why_not_routed
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix, first_command, joined
@@ -36,10 +36,8 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.toml_values import show_value
 from rabbit_chx.topology.rules.arguments import (
     FEDERATION_SETTINGS,
-    declaration_faults,
     fields_for,
     limit_faults,
 )
@@ -499,19 +497,11 @@ def _find_unsendable(change: PlannedChange, _: _Progress) -> Iterator[Finding]:
             yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
 
 
-def _refuse_declaration(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
-    """Yield a refusal for what the broker's release refuses, or that loses messages; if it is not known, the newest one."""
-    wanted, release = change.subject, progress.compared.release
-    assert not isinstance(wanted, BindingDefinition)  # the rule is one of declarations
-    for found in declaration_faults(wanted, release):
-        if progress.compared.live.release is not None and found.field.endswith("queue-master-locator"):
-            continue  # `_find_denied_feature` knows whether this broker permits it
-        where = f"{change.kind} {change.name}: {found.field} = {show_value(found.value)}"
-        by = f"RabbitMQ {release.version}"
-        message = f"{where}: {found.message}" if by in found.message else f"{where}: {found.message} ({by})"
-        yield Finding("declaration", message, found.fix)
-    if isinstance(wanted, QueueDefinition) and wanted.type == "quorum":
-        for found in limit_faults(wanted, release):
+def _find_lossy_limit(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
+    """Yield a refusal for a quorum queue with a delivery limit that loses messages."""
+    wanted = change.subject
+    if isinstance(wanted, QueueDefinition):
+        for found in limit_faults(wanted, progress.compared.release):
             message = f"queue {wanted.name}: {found.message}"
             yield Finding("delivery-limit", message, found.fix, destination=wanted.name)
 
@@ -534,8 +524,7 @@ def _find_missing_plugin(change: PlannedChange, progress: _Progress) -> Iterator
     if not types:
         return
     if isinstance(wanted, ExchangeDefinition):
-        # Of a type that a release brought, `declaration_faults` names the release.
-        if wanted.type not in types and first_release_of(wanted.type) is None:
+        if wanted.type not in types:
             message = f"exchange {wanted.name} is of type {wanted.type}, and the broker has no exchanges of this type"
             yield Finding("exchange-type", message, exchange_type_remedy(wanted.type), exchange=wanted.name)
     elif isinstance(wanted, PolicyDefinition):
@@ -683,7 +672,7 @@ _RULES: Mapping[str, tuple[Collection[str], Collection[str], _FindRefusals]] = {
     "unlink": ([*_REMOVED, "unbind"], ["exchange", "queue", "binding"], _find_cut_link),
     "auto-delete": (["unbind"], ["binding"], _find_last_binding),
     "plugin": (_DECLARED, ["exchange", "policy"], _find_missing_plugin),
-    "declaration": (_DECLARED, ["exchange", "queue", "policy"], _refuse_declaration),
+    "delivery-limit": (_DECLARED, ["queue"], _find_lossy_limit),
     "sharded": (_DECLARED, ["exchange"], _refuse_under_sharding),
     "denied-feature": (_DECLARED, ["queue", "policy"], _find_denied_feature),
     "argument": ([*_DECLARED, "bind"], ["exchange", "queue", "binding"], _find_unsendable),

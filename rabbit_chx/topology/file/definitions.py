@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, TypeAlias
@@ -28,8 +28,8 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.file.fields import FileEntry, file_finding
-from rabbit_chx.topology.file.file_rules import match_fault, object_faults, operator_policy_faults
+from rabbit_chx.topology.file.fields import file_finding
+from rabbit_chx.topology.file.file_rules import match_fault
 from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, unsendable
 from rabbit_chx.topology.objects.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
 from rabbit_chx.topology.objects.objects import (
@@ -55,7 +55,6 @@ from rabbit_chx.words import plural
 #: topology does not contain.
 _Faults: TypeAlias = Iterable[tuple[Literal["refused", "changed", "left out"], str]]
 _Content: TypeAlias = tuple[dict[str, Any], tuple[str, ...], tuple[Finding, ...]]
-_Rules: TypeAlias = Callable[[FileEntry], Iterable[tuple[str, Any, str, str]]]
 
 _WHAT = "the definitions file"
 #: Other contents of a file, by the key, with the noun for one of them.
@@ -193,9 +192,7 @@ class _File:
             if name in types:
                 self.judge(path, entry, [("changed", "listed twice: the first counts")])
             elif is_sound:
-                exchange = make_object(ExchangeDefinition, entry)
-                self.judge(path, entry, _declaration_faults(path, entry, exchange))
-                found[name] = exchange
+                found[name] = make_object(ExchangeDefinition, entry)
             types.setdefault(name, str(entry.get("type")))
         return list(found.values()), types
 
@@ -214,7 +211,7 @@ class _File:
             queue = queue if is_typed else queue.with_default_type(default)
             if name in found:
                 self.judge(path, entry, [("changed", "listed twice: the first counts")])
-            elif self.judge(path, entry, _declaration_faults(path, entry, queue)):
+            else:
                 found[name] = queue
                 if not is_typed and not is_certain:
                     untyped.add(name)
@@ -244,7 +241,7 @@ class _File:
     def _read_policies(self) -> list[PolicyDefinition]:
         found: dict[str, PolicyDefinition] = {}
         for path, entry in self._entries("policies"):
-            policy, name = self._read_policy(path, entry, object_faults), entry.get("name")
+            policy, name = self._read_policy(path, entry), entry.get("name")
             is_named = self.judge(path, entry, _text_faults(entry, "name", NAME, is_lenient="name" in entry))
             if policy is None and isinstance(name, str):
                 found.pop(name, None)  # of several, the last counts
@@ -254,16 +251,11 @@ class _File:
                 found[policy.name] = policy
         return list(found.values())
 
-    def _read_policy(self, path: str, entry: Entry, rules: _Rules) -> PolicyDefinition | None:
+    def _read_policy(self, path: str, entry: Entry) -> PolicyDefinition | None:
         """Return a policy; None if it is wrong. The caller checks its name."""
         if not self.judge(path, entry, _policy_faults(entry)):
             return None
-        policy = make_object(PolicyDefinition, {**entry, "name": str(entry.get("name"))})
-        faults = rules(FileEntry(path, entry, frozenset(), policy))
-        self.judge(
-            path, entry, (("refused", f"{field}: {message}; {fix}") for field, _, message, fix in faults)
-        )
-        return policy
+        return make_object(PolicyDefinition, {**entry, "name": str(entry.get("name"))})
 
     def _read_parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
         """Return the operator policies, and a line for each parameter. A line contains no values except limits."""
@@ -277,7 +269,7 @@ class _File:
             if component == "vhost-limits" and isinstance(value, dict):
                 limits += [f"{limit} {number}" for limit, number in value.items()]
             elif component == "operator_policy" and isinstance(value, dict):
-                policy = self._read_policy(path, {**value, "name": entry.get("name")}, operator_policy_faults)
+                policy = self._read_policy(path, {**value, "name": entry.get("name")})
                 if self.judge(path, entry, _operator_faults(entry)) and policy is not None:
                     operators[policy.name] = policy
         if limits or self._document.get("limits"):
@@ -417,17 +409,6 @@ def _queue_faults(entry: Entry) -> _Faults:
         yield "left out", f"of type {type_:.60}"
     elif entry.get("exclusive") is True:
         yield "changed", "an import makes it for all connections, not exclusive"
-
-
-def _declaration_faults(path: str, entry: Entry, declared: ExchangeDefinition | QueueDefinition) -> _Faults:
-    """Yield what a broker refuses in an exchange or a queue; an import of some queues succeeds, and does not make them."""
-    for field, _, message, fix in object_faults(FileEntry(path, entry, frozenset(), declared)):
-        if declared.kind == "queue" and field in ("durable", "auto_delete"):
-            yield "left out", f"an import does not make it: {message}"
-        elif field == "arguments.alternate-exchange":
-            yield "changed", f"alternate-exchange: {message}"
-        else:
-            yield "refused", f"{field}: {message}; {fix}"
 
 
 def _binding_faults(entry: Entry, types: Mapping[str, str]) -> _Faults:

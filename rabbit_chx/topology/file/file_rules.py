@@ -18,7 +18,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import MAX_SHORTSTR, similar
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, MAX_BUCKETS, weight_of
-from rabbit_chx.routing.release import NEWEST_COMPARED, Release
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 from rabbit_chx.topology.file.fields import FileEntry, FileObjects, Problems, file_finding
 from rabbit_chx.topology.objects.kinds import choice
@@ -34,7 +34,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.rules.arguments import POLICY_KEYS, declaration_faults, limit_faults
+from rabbit_chx.topology.rules.arguments import limit_faults
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, find_applying_policy
 from rabbit_chx.topology.slots.owners import SlotNames
 
@@ -49,28 +49,18 @@ _COMPARED = 100
 _REGEX = re.compile(r"^\^|\$$|\\|[()|+?\[\]]")
 _CHOICES = re.compile(r"[()|+?\[\]]")
 _NUMBERS = re.compile(r"[0-9]+")
-_OPERATOR_SETTINGS = (
-    "message-ttl", "expires", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes", "delivery-limit",
-    "queue-version", "overflow", "queue-master-locator", "target-group-size", "delayed-retry-type", "delayed-retry-min",
-    "delayed-retry-max",
-)  # fmt: skip
 _QUEUE_TYPE = choice(*QUEUE_TYPES)
 _MATCH = choice("all", "any", "all-with-x", "any-with-x")
 
 
 def check_rules(objects: FileObjects, release: Release | None) -> None:
-    """Add the faults beyond single fields to the problems of a file. If `release` is None, only what every release refuses is a fault."""
+    """Add the faults beyond single fields to the problems of a file. If `release` is None, those of all releases."""
     types = {entry.value.name: entry.value.type for entry in objects.exchanges if "type" not in entry.bad}
     listing = {entry.value.name for entry in objects.exchanges if entry.value.queues is not None}
     policies = [entry.value for entry in objects.policies]
 
-    def faults(entry: FileEntry) -> _Found:
-        yield from object_faults(entry, release)
-        if (
-            release is not None
-            and isinstance(entry.value, QueueDefinition)
-            and not {"type", "arguments"} & entry.bad
-        ):
+    def limits(entry: FileEntry) -> _Found:
+        if release is not None and not {"type", "arguments"} & entry.bad:
             yield from limit_faults(entry.value, release)
 
     def keep(entry: FileEntry, *found: _Found) -> None:
@@ -80,11 +70,9 @@ def check_rules(objects: FileObjects, release: Release | None) -> None:
 
     for entry in objects.exchanges:
         of_ring = _ring_faults(entry, release), _slot_faults(entry), _missing_ring_faults(entry, policies)
-        keep(entry, _name_faults(entry), faults(entry), *of_ring)
+        keep(entry, _name_faults(entry), *of_ring)
     for entry in objects.queues:
-        keep(entry, _name_faults(entry), _queue_type_faults(entry), faults(entry))
-    for entry in objects.policies:
-        keep(entry, faults(entry))
+        keep(entry, _name_faults(entry), _queue_type_faults(entry), limits(entry))
     for entry in objects.bindings:
         keep(entry, _binding_faults(entry.value, types, listing))
     _check_slot_objects(objects)
@@ -102,53 +90,13 @@ def _name_faults(entry: FileEntry) -> _Found:
         yield "name", name, "names that begin with amq. are reserved for the broker", fix
 
 
-def object_faults(entry: FileEntry, release: Release | None = None) -> _Found:
-    """Yield the faults of an exchange, a queue or a policy by itself, whatever file it is in."""
-    if "type" not in entry.bad:
-        faults = declaration_faults(entry.value, release)
-        yield from (found for found in faults if found.field.partition(".")[0] not in entry.bad)
-    if isinstance(entry.value, PolicyDefinition):
-        yield from _setting_faults(entry.value, POLICY_KEYS, release)
-
-
-def find_refused_objects(topology: ObjectSet, release: Release) -> list[Finding]:
-    """Return what a release refuses of the objects of a topology that no file with paths has."""
+def find_lossy_queues(topology: ObjectSet, release: Release) -> list[Finding]:
+    """Return the queues of a topology that lose messages by an argument, where no file has their paths."""
     return [
-        file_finding(f"{noun} {declared.name}: {found.field}", found.value, found.message, found.fix)
-        for noun, objects in (
-            ("exchange", topology.exchanges),
-            ("queue", topology.queues),
-            ("policy", topology.policies),
-        )
-        for declared in objects
-        for found in (
-            *declaration_faults(declared, release),
-            *(limit_faults(declared, release) if isinstance(declared, QueueDefinition) else ()),
-        )
+        file_finding(f"queue {queue.name}: {found.field}", found.value, found.message, found.fix)
+        for queue in topology.queues
+        for found in limit_faults(queue, release)
     ]
-
-
-def operator_policy_faults(entry: FileEntry) -> _Found:
-    """Yield the faults of an operator policy, which has fewer settings than a policy."""
-    yield from declaration_faults(entry.value, None)
-    yield from _setting_faults(entry.value, _OPERATOR_SETTINGS, None)
-
-
-def _setting_faults(policy: PolicyDefinition, settings: Collection[str], release: Release | None) -> _Found:
-    """Yield the settings that RabbitMQ does not have.
-
-    A release newer than those that were compared may have others. So without a release only a misspelling is a fault.
-    """
-    if release is not None and release.numbers > NEWEST_COMPARED.numbers:
-        return
-    for name, value in policy.definition.items():
-        if name in settings:
-            continue
-        close = similar(name, settings) or similar(name.removeprefix("x-"), settings)
-        if close is None and release is None and name not in POLICY_KEYS:
-            continue
-        fix = f"did you mean {close}?" if close else "remove it"
-        yield f"definition.{name}", value, f"RabbitMQ has no setting {name} of such a policy", fix
 
 
 def _check_repeated(

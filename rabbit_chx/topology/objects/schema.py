@@ -72,7 +72,6 @@ class Field:
         needed: whether an entry of a topology file must have it.
         ranged: whether ``{1..40}`` is expanded to forty values.
         compared: whether the broker has it, so that two objects may differ in it.
-        only_classic: of a flag: the rule by which only classic queues may have another value than the default.
         default: its default, if it is not an attribute.
         meaning: its meaning, if it is not that of an attribute.
     """
@@ -84,7 +83,6 @@ class Field:
     needed: bool = False
     ranged: bool = False
     compared: bool = False
-    only_classic: str | None = None
     default: Any = None
     meaning: str | None = None
 
@@ -286,9 +284,9 @@ QUEUE = EntryType(
     (
         Field("name", NAME, NAME, needed=True, ranged=True),
         Field("type", choice(*QUEUE_TYPES), compared=True),
-        Field("durable", FLAG, FLAG, compared=True, only_classic="must be durable"),
-        Field("exclusive", FLAG, FLAG, compared=True, only_classic="cannot be exclusive"),
-        Field("auto_delete", FLAG, FLAG, compared=True, only_classic="cannot be deleted automatically"),
+        Field("durable", FLAG, FLAG, compared=True),
+        Field("exclusive", FLAG, FLAG, compared=True),
+        Field("auto_delete", FLAG, FLAG, compared=True),
         Field("arguments", TABLE, OPEN, ranged=True, compared=True),
         _OWNER,
     ),
