@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -35,7 +35,6 @@ from rabbit_chx.broker.live_broker import (
     check_declared_name,
     is_repeatable,
     operations_of,
-    trials_of,
     try_count,
 )
 from rabbit_chx.broker.reading import (
@@ -52,6 +51,7 @@ from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
     InputError,
+    MismatchError,
     NotFoundError,
     PlanOutdatedError,
     PlanRefusedError,
@@ -62,14 +62,20 @@ from rabbit_chx.planning.plan import plan as make_plan
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 from rabbit_chx.planning.refusals import loss_refusal, uncounted_loss_refusal, uncounted_refusal
 from rabbit_chx.planning.ring_plan import KeyMapPlan
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.objects.changes import PlannedChange
-from rabbit_chx.topology.objects.objects import BindingDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.objects.objects import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.objects.own_names import TRIAL
 from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker, parse_member
-from rabbit_chx.words import listed, plural
+from rabbit_chx.words import FEW, listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100
@@ -78,8 +84,6 @@ _POLL_INTERVAL_S, _POLLS = 0.5, 14
 #: While queues are drained, the wait is reported every five seconds.
 _LOOKS_PER_NOTE = 10
 _UNCOUNTED = "the broker does not tell how many messages it has"
-#: A policy and a queue that nobody makes.
-_NO_OBJECT = "rabbit-chx.trial"
 _BOUND: Mapping[str, Shape] = {"routing_key": str, "properties_key": str, "arguments?": dict}
 #: Names that cannot be segments of an HTTP path.
 _UNSAFE_SEGMENTS = {".", ".."}
@@ -235,7 +239,8 @@ def _check_plan(
             refusals,
         )
     _check_sendable(plan.changes, broker)
-    _check_permissions(plan, live, broker, permission.hand_over)
+    _try_hand_overs(plan, broker, permission.hand_over)
+    _try_replacements(plan, broker)
     return plan, live, frozenset(drained)
 
 
@@ -249,44 +254,60 @@ def _check_sendable(changes: tuple[PlannedChange, ...], broker: LiveBroker) -> N
     )
 
 
-def _check_permissions(plan: Plan, live: LiveTopology, broker: LiveBroker, hand_over: HandOverLevel) -> None:
-    """Try the permissions of all changes before the first one.
+def _try_replacements(plan: Plan, broker: LiveBroker) -> None:
+    """Declare what replaces other objects, before the first step, and let all rings as they are if the broker refuses it.
 
-    Raises:
-        AccessRefusedError: the user lacks one. The error names it, and the object.
+    An object is deleted before another one takes its place, and it is too late then to find that the broker does not take the new one. So it
+    is declared twice before. Under its own name, which exists, it shows whether the user may configure it; a difference is expected. Under a
+    name of ours it shows whether the broker takes its arguments, if the user may configure that name.
     """
-    existing: set[Destination] = {one.ref for one in live.exchanges} | {one.name for one in live.queues}
-    trials = {trial: change for change in plan.changes for trial in trials_of(change, existing)}
-    hand_overs = [part for part in _split_changes(plan) if isinstance(part, HandOver)]
-    for part in hand_overs:  # its messages are moved from the parking queue to the exchange
-        parked = BindingDefinition(part.park, ExchangeRef(part.exchange), "")
-        trials |= dict.fromkeys(trials_of(PlannedChange("bind", None, parked), ()), part.bind)
-    if hand_overs and hand_over == "in-order":
-        _check_markers(broker)
-    if any(change.kind == "policy" for change in plan.changes):
-        with contextlib.suppress(NotFoundError):
-            broker.api.delete("policies", broker.vhost, _NO_OBJECT)
-    if not trials or broker.amqp.perform_together([*trials]):
-        return
-    for trial, change in trials.items():
+    for change in plan.changes:
+        wanted = change.wanted
+        if change.action != "replace" or not isinstance(wanted, ExchangeDefinition | QueueDefinition):
+            continue
+        with contextlib.suppress(MismatchError):
+            broker.amqp.perform(Operation("declare", wanted))
+        tried = replace(wanted, name=TRIAL)
         try:
-            broker.amqp.perform(trial)
-        except AccessRefusedError as error:
-            why, exchange, queue = str(error), error.exchange, error.queue
-            if trial.action == "delete":  # its object is of the other kind
-                exchange, queue = queue, exchange
-                why = f"{broker.where}: the user needs configure on {change.kind} {change.name} (rabbitmqctl set_permissions)"
-            raise AccessRefusedError(
-                f"{why}; nothing was changed", exchange=exchange, queue=queue, reply_code=error.reply_code
+            broker.amqp.perform(Operation("declare", tried))
+        except AccessRefusedError:
+            continue
+        except BrokerRefusedError as error:
+            raise type(error)(
+                f"{change.kind} {change.name} would be deleted and declared again, and the broker does not take it: {error}; nothing was changed",
+                reply_code=error.reply_code,
             ) from error
-        except BrokerRefusedError:
-            continue  # for another reason: the change itself tells it
+        broker.amqp.perform(Operation("delete", tried))
+
+
+def _try_hand_overs(plan: Plan, broker: LiveBroker, level: HandOverLevel) -> None:
+    """Try what a hand-over of slots needs before its messages are parked: otherwise they would wait in the parking queue.
+
+    A binding that nobody makes is removed: of the new queue, and between the parking queue and the exchange.
+    """
+    hand_overs = [part for part in _split_changes(plan) if isinstance(part, HandOver)]
+    for part in hand_overs:
+        parked = BindingDefinition(part.park, ExchangeRef(part.exchange), "")
+        for needed in (part.bind.binding, parked):
+            try:
+                broker.amqp.perform(Operation("unbind", replace(needed, arguments={TRIAL: True})))
+            except AccessRefusedError as error:
+                raise AccessRefusedError(
+                    f"{error}; nothing was changed",
+                    exchange=error.exchange,
+                    queue=error.queue,
+                    reply_code=error.reply_code,
+                ) from error
+            except BrokerRefusedError:
+                continue  # for another reason: the hand-over itself tells it
+    if hand_overs and level == "in-order":
+        _check_markers(broker)
 
 
 def _check_markers(broker: LiveBroker) -> None:
     """Try the permissions of a hand-over in order, by a marker to a queue that nobody has."""
     try:
-        broker.carrier.send_marker(_NO_OBJECT, HandOverMarker("flush", "", "", ""))
+        broker.carrier.send_marker(TRIAL, HandOverMarker("flush", "", "", ""))
     except AccessRefusedError as error:
         raise AccessRefusedError(
             f"{error}: a hand-over in order needs write on exchange amq.default, and configure, write and read on queues amq.gen*; nothing was "
@@ -435,17 +456,41 @@ def _apply_checked(
         if not has_begun and is_refused and not isinstance(error, _QueueLeftError):
             raise
         applied = _make_result(done, {}, plan, tally, keeper)
-        rest = ": plan and apply again, which does the rest" if len(done) < len(plan.changes) else ""
-        if rest and isinstance(error, AccessRefusedError):
-            rest = ", and a user with that permission does the rest: plan and apply again"
         raise ApplyError(
-            Fix(str(error), f"; {len(done)} of {len(plan.changes)} changes were done{rest}"),
+            Fix(str(error), f"; {_say_done(done, plan, error)}{_say_rest(done, plan, error)}"),
             applied,
             exchange=error.exchange,
             queue=error.queue,
             reply_code=error.reply_code,
         ) from error
     return _make_result(done, rings, plan, tally, keeper)
+
+
+def _has_only_declared(done: Sequence[PlannedChange], plan: Plan) -> bool:
+    """Return True if no ring was changed: neither the changes that are done nor the next one, which failed, is a step of one."""
+    begun = plan.changes[: len(done) + 1]
+    return all(change.action in ("create", "update") for change in begun)
+
+
+def _say_done(done: Sequence[PlannedChange], plan: Plan, error: RabbitChxError) -> str:
+    """Return what was done. After a lost connection it is not known which of the last operations the broker has got."""
+    if not _has_only_declared(done, plan):
+        return f"{len(done)} of {len(plan.changes)} changes were done"
+    is_exact = isinstance(error, BrokerRefusedError | PlanRefusedError)
+    names = listed([f"{change.kind} {change.name}" for change in done], FEW)
+    declared = (
+        f"declared {'' if is_exact else 'at least '}{names}" if done else "what was declared is not known"
+    )
+    return f"{declared}, and no ring was changed: the same command does the rest"
+
+
+def _say_rest(done: Sequence[PlannedChange], plan: Plan, error: RabbitChxError) -> str:
+    """Return how the rest is done."""
+    if len(done) == len(plan.changes) or _has_only_declared(done, plan):
+        return ""
+    if isinstance(error, AccessRefusedError):
+        return ", and a user with that permission does the rest: plan and apply again"
+    return ": plan and apply again, which does the rest"
 
 
 def _make_result(
@@ -515,10 +560,14 @@ def _drain_parks(plan: Plan, broker: LiveBroker, tally: HandOverTally) -> None:
 
 
 def group_changes(changes: Iterable[PlannedChange]) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes in groups: consecutive repeatable changes form a group, any other change is a group by itself."""
+    """Yield the changes in groups: consecutive repeatable changes of one action form a group, any other change is a group by itself.
+
+    So all declarations are answered before the first bind is sent.
+    """
     group: list[PlannedChange] = []
     for change in changes:
-        if group and (len(group) == _BATCH_SIZE or not (is_repeatable(change) and is_repeatable(group[-1]))):
+        continues = group and is_repeatable(change) and change.action == group[-1].action
+        if group and (len(group) == _BATCH_SIZE or not continues):
             yield tuple(group)
             group.clear()
         group.append(change)

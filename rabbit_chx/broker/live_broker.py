@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.checks import check_name, is_finite
 from rabbit_chx.errors import AccessRefusedError, InputError, PlanOutdatedError, RabbitChxError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
-    BROKERS_OWN,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 APPLY_LOCK, LOCK_ID = "rabbit-chx.apply", "x-rabbit-chx-lock"
 _ACCESS_REFUSED = 403
 #: The arguments of a binding that nobody makes.
-_TRIAL = {"rabbit-chx.trial": True}
 #: JSON can write half of a surrogate pair, which no text has.
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _KINDS = {
@@ -100,26 +98,6 @@ def operations_of(change: PlannedChange, *, allow_loss: bool) -> tuple[Operation
     if wanted is not None and not isinstance(wanted, PolicyDefinition):
         operations.append(Operation("declare", wanted))
     return tuple(operations)
-
-
-def trials_of(change: PlannedChange, existing: Collection[Destination]) -> Iterator[Operation]:
-    """Yield operations that need the permissions of a change and change nothing, as none of their objects exists.
-
-    A permission is on a name. So an exchange of the name of a queue is deleted, and the other way round; a binding is removed that nobody
-    makes. `existing` are the queues and exchanges of the broker.
-    """
-    if isinstance(change.subject, BindingDefinition):
-        arguments = {**change.subject.arguments, **_TRIAL}
-        yield Operation("unbind", replace(change.subject, arguments=arguments))
-    for subject in (change.live, change.wanted):
-        if not isinstance(subject, ExchangeDefinition | QueueDefinition):
-            continue
-        for other in (ExchangeDefinition(subject.name, "fanout"), QueueDefinition(subject.name)):
-            if other.ref not in existing and not subject.name.startswith(BROKERS_OWN):
-                yield Operation("delete", other, if_unused=True, if_empty=True)
-                break
-        if change.wanted is subject and (target := _publishes_to(subject)):
-            yield Operation("unbind", BindingDefinition(subject.name, ExchangeRef(target), "", _TRIAL))
 
 
 def is_repeatable(change: PlannedChange) -> bool:

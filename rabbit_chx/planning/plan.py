@@ -208,8 +208,10 @@ def order_changes(
 ) -> tuple[PlannedChange, ...]:
     """Return the changes in an order that a broker accepts and that leaves as few messages unroutable as possible.
 
+    Declarations come before the first step of a ring: if the broker refuses one, each ring is as it was.
+
     1. Policies, so that they apply to new objects. Policies that shard exchanges follow the next step.
-    2. New exchanges and queues.
+    2. New exchanges and queues, and stand-ins.
     3. Replacements: the bindings are removed, the object is deleted and declared again.
     4. Binds, and the steps of rings. An exchange is bound before the exchanges that route to it: a message that reaches an exchange is
        routed further only if that exchange is already bound.
@@ -228,15 +230,17 @@ def order_changes(
         and isinstance(one.after, PolicyDefinition)
         and one.is_ours
     ]
+    binds = [*_order_binds(bindings.binds, kept, existing)]
     return (
         *(change for change in policies if not _shards_exchanges(change)),
         *(change for change in created if change.kind == "exchange"),
         *(change for change in created if change.kind == "queue"),
+        *(change for change in binds if change.action == "create"),
         *(change for change in policies if _shards_exchanges(change)),
         *(step for ring in rings.values() for step in ring.early),
         *bindings.first_unbinds,
         *(PlannedChange("replace", live, wanted) for live, wanted in compared.replaced),
-        *_order_binds(bindings.binds, kept, existing),
+        *(change for change in binds if change.action != "create"),
         *bindings.last_unbinds,
         *(step for name, ring in rings.items() if name in deleted for step in ring.late),
         *(
@@ -286,7 +290,7 @@ def _add_stand_ins(ring: RingSteps, existing: Collection[Destination]) -> list[P
     """Return the late steps of a ring, with stand-ins for destinations that have buckets and do not exist.
 
     Such buckets are removed by a bind and an unbind, and for these a queue or exchange of that name must exist. So a stand-in is declared
-    before the steps and deleted after them. In between, messages are routed to it. The broker does not delete a queue with messages, so a
+    before the first step of a ring and deleted after those of its own. In between, messages are routed to it. The broker does not delete a queue with messages, so a
     stand-in queue rejects all messages, and publishers get a nack.
     """
     steps = ring.late

@@ -11,6 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blocks import page
@@ -35,7 +36,7 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.consuming.journal import JOURNAL
-from rabbit_chx.errors import AccessRefusedError, PlanRefusedError, PublishError
+from rabbit_chx.errors import AccessRefusedError, ApplyError, PlanRefusedError, PublishError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 
@@ -142,24 +143,26 @@ NAMES = ("orders", "audit", "orders.1", "orders.2")
 NEEDED = {(kind, name) for kind in KINDS for name in NAMES} | {("configure", LOCK)}
 
 
-def test_without_one_permission_nothing_is_applied(site: Site) -> None:
-    for kind, name in sorted(NEEDED):
-        site.permit(NEEDED - {(kind, name)}, "management")
-        with Broker(*site.urls()) as applier:
-            made = plan(WANTED, applier.topology())
-            with pytest.raises(AccessRefusedError, match="; nothing was changed") as caught:
-                applier.apply(made, allow_moved=1)
-            left_to_do = plan(WANTED, applier.topology())
-        said = str(caught.value)
-        needed = rf"{kind} on (exchange|queue) {name}" if kind != "read" else rf"read on (it|exchange {name})"
-        assert re.search(needed, said), said
-        assert "rabbitmqctl set_permissions" in said
-        assert caught.value.reply_code == 403
-        assert left_to_do.changes, (kind, name)
-        assert left_to_do.checksum == made.checksum, "something was changed"
-    site.permit(NEEDED, "management")
-    with Broker(*site.urls()) as applier:
-        assert len(applier.apply(plan(WANTED, applier.topology())).changes) == 8
+def test_a_missing_permission_is_named_and_with_it_the_same_apply_does_the_rest(site: Site) -> None:
+    """This user may not store records, so an order that was begun is not known without a ring source."""
+    allowed: dict[str, Any] = {"allow_moved": 1, "allow_delete": True}
+    with Broker(site.vhost.url, site.vhost.management_url, quick_prefix(site.vhost)) as everything:
+        for kind, name in sorted(NEEDED):
+            site.permit(NEEDED - {(kind, name)}, "management")
+            with Broker(*site.urls()) as applier:
+                with pytest.raises((AccessRefusedError, ApplyError)) as caught:
+                    applier.apply(WANTED, **allowed)
+                said = str(caught.value)
+                needed = rf"{kind} on (exchange|queue) {name}"
+                if kind == "read":
+                    needed = rf"read on (it|exchange {name})"
+                assert re.search(needed, said), said
+                assert "rabbitmqctl set_permissions" in said
+                assert caught.value.reply_code == 403
+                site.permit(NEEDED, "management")
+                applier.apply(WANTED, **allowed)
+            assert plan(WANTED, everything.topology()).changes == ()
+            everything.apply(LESS, **allowed)
 
 
 def test_a_hand_over_in_order_without_its_permissions_changes_nothing(site: Site) -> None:
@@ -201,7 +204,7 @@ def test_policies_need_a_tag(site: Site) -> None:
     with Broker(*site.urls()) as applier:
         made = plan(Topology.from_toml(POLICY), applier.topology())
         with pytest.raises(
-            AccessRefusedError, match=r"DELETE /api/policies/.* 401 \(.*policymaker to change policies"
+            AccessRefusedError, match=r"PUT /api/policies/.* 401 \(.*policymaker to change policies"
         ):
             applier.apply(made)
         site.permit(everything, "policymaker")

@@ -11,6 +11,8 @@ RECORD_PREFIX = "rabbit-chx.ring."
 PENDING_APPLY = "rabbit-chx.apply"
 #: The exchange that says who has switched tracing on, and the exclusive queue of the connection that gets the copies.
 TRACE = "rabbit-chx.trace"
+#: What replaces another object is declared under this name first, and deleted at once.
+TRIAL = "rabbit-chx.trial"
 
 
 def is_own(name: object) -> bool:
@@ -18,4 +20,6 @@ def is_own(name: object) -> bool:
 
     An import can make a name that is no text.
     """
-    return isinstance(name, str) and (name in (MARK, PENDING_APPLY, TRACE) or name.startswith(RECORD_PREFIX))
+    return isinstance(name, str) and (
+        name in (MARK, PENDING_APPLY, TRACE, TRIAL) or name.startswith(RECORD_PREFIX)
+    )

@@ -124,15 +124,11 @@ class Script(ModelClient):
         return [{**entry, **self._counted} for entry in listed] if kind == "queues" else listed
 
     def operations(self) -> list[Any]:
-        """Return the operations after the lock and before its end, without the trials of permissions."""
+        """Return the operations after the lock and before its end."""
         return [
             step
             for step in self.steps
-            if not (
-                step.subject.name == APPLY_LOCK
-                if isinstance(step, Operation)
-                else isinstance(step, tuple) and {one.action for one in step} <= {"delete", "unbind"}
-            )
+            if not (isinstance(step, Operation) and step.subject.name == APPLY_LOCK)
         ]
 
     def apply(self, made: Plan, **permission: Any) -> Applied:
@@ -152,9 +148,10 @@ def test_new_objects_go_together_and_the_ring_is_read_afterwards() -> None:
     script = Script()
     done = script.apply(plan(WANTED, script.live()))
 
-    together, final = (one for one in script.operations() if getattr(one, "action", "") != "delete")
+    declared, bound, final = (one for one in script.operations() if getattr(one, "action", "") != "delete")
     assert (final.action, final.subject.name) == ("declare", "rabbit-chx.ring.orders")
-    assert [operation for operation in together if operation.action == "bind"] == [
+    assert {operation.action for operation in declared} == {"declare"}
+    assert [operation for operation in bound if operation.action == "bind"] == [
         Operation("bind", BindingDefinition("orders", f"orders.{n}", "1")) for n in (1, 2, 3)
     ]
     assert len(done.changes) == 7
@@ -233,9 +230,9 @@ def loses_the_connection(operation: Operation) -> None:
 @pytest.mark.parametrize(
     ("refuses", "error", "says", "done"),
     [
-        (refuses_a_queue, errors.ApplyError, r"queue 'orders.2' refused.*; 2 of 7 changes were done, and a user with that permission does the rest", ["orders", "orders.1"]),
-        (loses_the_connection, errors.ApplyError, "gone; 0 of 7 changes were done", []),
-        (refuses_all, errors.AccessRefusedError, "the user needs configure on exchange orders .*; nothing was changed", None),
+        (refuses_a_queue, errors.ApplyError, r"queue 'orders.2' refused.*; declared exchange orders, queue orders.1, and no ring was changed: the same command does the rest", ["orders", "orders.1"]),
+        (loses_the_connection, errors.ApplyError, "gone; 4 of 7 changes were done", ["orders", "orders.1", "orders.2", "orders.3"]),
+        (refuses_all, errors.AccessRefusedError, "the user needs configure on exchange orders", None),
     ],
 )  # fmt: skip
 def test_an_apply_that_ends_early_reports_how_far_it_got(
@@ -247,8 +244,8 @@ def test_an_apply_that_ends_early_reports_how_far_it_got(
         script.apply(plan(WANTED, script.live()))
     if isinstance(caught.value, errors.ApplyError):
         assert [change.name for change in caught.value.applied.changes] == done
-        assert (caught.value.queue == "orders.2") is (caught.value.reply_code == 403) is (done != [])
-        assert isinstance(caught.value.__cause__, errors.ConnectionLostError) is (done == [])
+        is_lost = isinstance(caught.value.__cause__, errors.ConnectionLostError)
+        assert (caught.value.queue == "orders.2") is (caught.value.reply_code == 403) is not is_lost
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -425,7 +422,7 @@ def test_a_queue_that_is_down_is_not_counted_as_empty(
         script.apply(made, delete=True)
     assert caught.value.refusals == (refusal,)
     script.apply(made, delete=True, loss=True)
-    assert script.actions()[0] == "delete"
+    assert "delete" in script.actions()
     assert "old" not in script.steps
 
 

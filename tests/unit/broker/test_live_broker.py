@@ -9,11 +9,11 @@ import pytest
 
 from rabbit_chx import errors
 from rabbit_chx.broker import live_broker
-from rabbit_chx.broker.live_broker import Operation, make_refusal, trials_of
+from rabbit_chx.broker.live_broker import Operation, make_refusal
 from rabbit_chx.broker.pika_connection import _call
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.objects.changes import PlannedChange, TopologyObject
+from rabbit_chx.topology.objects.changes import PlannedChange
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}
@@ -141,33 +141,3 @@ def test_the_code_decides_the_error(code: int, text: str, kind: type[errors.Rabb
         error = make_refusal(WHERE, operation, code, text)
         assert (type(error), error.reply_code) == (kind, code)
         assert str(error).startswith(f"{WHERE}: the broker answered {code} {text}: ")
-
-
-def test_a_trial_of_permissions_is_about_what_does_not_exist() -> None:
-    """Each is refused without the permission on the name, and changes nothing."""
-    limited = QueueDefinition("q", arguments={"x-dead-letter-exchange": "dead"})
-    dropping = QueueDefinition("q", arguments={"x-dead-letter-exchange": ""})
-    behind = ExchangeDefinition("x", "fanout", arguments={"alternate-exchange": "dead"})
-    binding = BindingDefinition("x", "q", "1", {"a": 1})
-    trials: list[tuple[TopologyObject | None, TopologyObject | None, set[Destination], list[str]]] = [
-        (None, QueueDefinition("q"), set(), ["delete exchange q"]),
-        (None, QueueDefinition("q"), {ExchangeRef("q")}, ["delete queue q"]),
-        (QueueDefinition("q"), None, {"q"}, ["delete exchange q"]),
-        (QueueDefinition("q"), None, {"q", ExchangeRef("q")}, []),
-        (dropping, limited, {"q"}, ["delete exchange q", "delete exchange q", "unbind q -> exchange dead (rabbit-chx.trial=True)"]),
-        (None, behind, set(), ["delete exchange x", "unbind x -> exchange dead (rabbit-chx.trial=True)"]),
-        (ExchangeDefinition("amq.topic", "topic"), behind, set(), ["delete exchange x", "unbind x -> exchange dead (rabbit-chx.trial=True)"]),
-        (None, binding, set(), ["unbind x -> q (key 1, a=1, rabbit-chx.trial=True)"]),
-        (None, PolicyDefinition("p", "^q"), set(), []),
-    ]  # fmt: skip
-    for live, wanted, existing, expected in trials:
-        change = PlannedChange("bind" if wanted is binding else "create", live, wanted)
-        operations = [*trials_of(change, existing)]
-        assert [
-            f"{each.action} {'' if each.action == 'unbind' else each.subject.kind + ' '}{each.subject.name}"
-            for each in operations
-        ] == expected
-        for each in operations:
-            is_binding = isinstance(each.subject, BindingDefinition)
-            assert ("rabbit-chx.trial" in each.subject.arguments) is is_binding
-            assert each.if_unused is not is_binding

@@ -761,8 +761,7 @@ def test_after_a_refusal_a_ring_is_known_unless_some_of_its_steps_are_done(
     def refuses(done: Operation) -> bool:
         subject = done.subject
         name = subject.destination if isinstance(subject, BindingDefinition) else subject.name
-        is_trial = action == "delete" and isinstance(subject, ExchangeDefinition)
-        return (done.action, name) == (action, place) and is_asked[0] and not is_trial
+        return (done.action, name) == (action, place) and is_asked[0]
 
     is_asked = [True]
     client = site.client(refuses=refuses)

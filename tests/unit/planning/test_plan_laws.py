@@ -73,6 +73,22 @@ def test_a_plan_ends_at_what_is_wanted(there: Topology, wanted: Topology, releas
 
 @_slow
 @given(declared_topologies(), declared_topologies(owns=("*",)), releases)
+def test_declarations_come_before_the_first_step_of_a_ring(
+    there: Topology, wanted: Topology, release: Release
+) -> None:
+    """Only an object that is replaced is declared later: in the place of what was deleted."""
+    live = ModelBroker.holding(there, release).topology()
+    ghosts = {
+        name: HashRing.from_buckets([*ring.buckets, "ghost"], release) for name, ring in live.rings.items()
+    }
+    for side in (live, live.with_rings(ghosts)):
+        actions = [change.action for change in plan(wanted, side).changes]
+        first = next((place for place, action in enumerate(actions) if action not in {"create", "update"}), 0)
+        assert "create" not in actions[first:]
+
+
+@_slow
+@given(declared_topologies(), declared_topologies(owns=("*",)), releases)
 def test_an_exchange_is_unbound_before_it_is_deleted(
     there: Topology, wanted: Topology, release: Release
 ) -> None:
