@@ -41,6 +41,7 @@ from rabbit_chx.records.live_rings import (
 from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown
+from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.ground import RECORD_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
@@ -556,6 +557,9 @@ def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iter
         if exchange.type != HASH_EXCHANGE:
             continue
         ring = find_live_ring(topology, exchange, exchange.name).ring
+        checked = found.rings.get(exchange.name)
+        if isinstance(checked, HashRing):
+            ring = checked
         slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
         is_determined = nesting.follow(exchange.name, ring).is_determined

@@ -15,9 +15,8 @@ from rabbit_chx.checking.group_status import group_findings
 from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.objects import QueueDefinition
 from rabbit_chx.topology.usage import PublishRates, Usage
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import percent
 
 #: Traffic is far more than a share if its odds are this multiple of those of the share, and the difference is so many standard deviations: of
 #: the number of messages, and of the number of keys, which is estimated from the other queues.
@@ -122,21 +121,11 @@ def unbound_queue_findings(
     for queue in alike:
         if queue.name in bound:
             continue
-        usage = usage_text(queue, live)
-        has = f", but has {usage}" if usage else ""
+        use = live.use_of(queue.name)
+        has = f", but has {use}" if use else ""
         message = f"{queue.name} is named like the queues of {exchange} and is bound to nothing{has}: was its binding forgotten?"
         fix = f"bind {queue.name} to {exchange} by a plan, which shows what moves, or delete it if it is not used any more"
         yield Finding("unbound-queue", message, fix, exchange=exchange, destination=queue.name)
-
-
-def usage_text(queue: QueueDefinition, live: LiveTopology) -> str:
-    """Return the consumers and the messages of a queue, as ``1 consumer and 20 messages``; empty if none is known."""
-    usage = live.facts.usage
-    consumers = 0 if usage is None else usage.consumers_of(queue.name) or 0
-    messages = live.facts.queues.messages.get(queue.name, 0)
-    parts = [plural(consumers, "consumer")] if consumers else []
-    parts += [plural(messages, "message")] if messages else []
-    return " and ".join(parts)
 
 
 def _pattern(name: str) -> str:

@@ -22,12 +22,13 @@ from rabbit_chx.cli.printed import in_words, to_type
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.fixes import Fix, joined
 from rabbit_chx.options import SHARE, ValueKind
-from rabbit_chx.planning.plan_report import changes_table, fold_names
+from rabbit_chx.planning.plan_report import changes_table
 from rabbit_chx.planning.plan_value import Plan, count_changes, no_change, order_facts
 from rabbit_chx.rendering.document import Block, Data, Document, Facts, Section
 from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import Destination
+from rabbit_chx.topology.objects.ranges import fold_names
 from rabbit_chx.words import listed, plural
 
 if TYPE_CHECKING:

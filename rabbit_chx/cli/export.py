@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -24,13 +23,13 @@ from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.file.variables import escape
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+from rabbit_chx.topology.objects.ranges import fold_names
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.rules.plugin_objects import without_plugin_objects, without_shards
 from rabbit_chx.topology.rules.reach import select_reached
 
 #: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2
-_LAST_NUMBER = re.compile(r"[0-9]+$")
 _MOST_PATTERNS = 10
 
 
@@ -186,15 +185,12 @@ def _with_choices(text: str, topology: Topology, unordered: Iterable[str]) -> st
             f"# max_share_moved = {_SHARE}",
         ]
     if names and not topology.owns:
-        patterns = list(dict.fromkeys(_LAST_NUMBER.sub("*", name) for name in names))
-        some = (
-            f" (the first {_MOST_PATTERNS} patterns of {len(patterns)})"
-            if len(patterns) > _MOST_PATTERNS
-            else ""
-        )
+        # A pattern such as `orders.*` would own objects that are not in the file, and a plan would delete them.
+        owned = fold_names(name for name in dict.fromkeys(names) if "*" not in name)
+        some = f" (the first {_MOST_PATTERNS} of {len(owned)})" if len(owned) > _MOST_PATTERNS else ""
         comments += [
-            f"# A plan deletes a live object that is not in this file only if the file owns its name{some}:",
-            f"# owns = {toml_value(escape(patterns[:_MOST_PATTERNS]))}",
+            f"# A plan deletes what is taken out of this file only if the file owns its name{some}:",
+            f"# owns = {toml_value(escape(owned[:_MOST_PATTERNS]))}",
         ]
     settings, _, objects = ("", "", text) if text.startswith("[[") else text.partition("\n\n")
     head = "\n".join([*([settings] if settings else []), *comments])

@@ -75,7 +75,8 @@ class LivePlan:
         broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
         moves = [f"{name}: {ring.moves}" for name, ring in self.plan.rings.items() if ring.is_moving]
         made = plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
-        return replace(made, title="; ".join([self.file.name, *moves]), about=where)
+        state = "REFUSED: " if (self.plan.refusals if refusals is None else refusals) else ""
+        return replace(made, title=state + "; ".join([self.file.name, *moves]), about=where)
 
 
 def unknown_order(plan: Plan, live: LiveTopology) -> ExitCode | None:

@@ -80,14 +80,18 @@ def report_plan(live: LivePlan, file: str, permissions: Permissions, **shown: An
     remaining, allowed = live.refused(permissions), permissions.arguments()
     live = replace(live, plan=replace(live.plan, refusals=remaining))
     made, permitting = live.plan, options_to_permit(remaining)
-    ending = []
+    ending, override = [], ""
     if not live.file.is_definitions and file != STDIN and _can_move_less(made):
         ending.append(Fix("To move fewer keys, run: ", to_type("arrange", file, write=True)))
     if (made.changes or made.parked_messages) and permitting is not None:
         # apply cannot ask if stdin is the file
         reviewed = {"checksum": made.checksum} if file == STDIN else {}
-        ending.append(Fix("Apply it with: ", to_type("apply", file, **allowed | permitting, **reviewed)))
-    return made, live.report(ending=ending, **shown)
+        command = Fix("Apply it with: ", to_type("apply", file, **allowed | permitting, **reviewed))
+        if remaining:
+            override = command
+        else:
+            ending.append(command)
+    return made, live.report(ending=ending, override=override, **shown)
 
 
 def _can_move_less(plan: Plan) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.finding_kinds import USAGE_KINDS
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checking.check import certain_ring, check
 from rabbit_chx.checking.check_records import why_order_unknown
@@ -96,6 +97,12 @@ class RepairReport(ApplyReport):
             yield Facts([("check", f"{finding.kind}: {finding.message}"), *fix])
 
 
+def _findings_left(live: LiveTopology, exchange: str) -> tuple[Finding, ...]:
+    """Return what a check finds, except what no order of a ring changes: consumers, traffic and other queues."""
+    found = check(live, exchange=exchange).findings
+    return tuple(each for each in found if each.kind not in (*USAGE_KINDS, "unbound-queue"))
+
+
 @dataclass(frozen=True, slots=True)
 class RepairOptions:
     """Whether a repair is done, and its permissions."""
@@ -176,7 +183,7 @@ def _repaired(
             say("the repair is refused, and nothing was changed")
         return replace(report, state="refused")
     if not made.changes:
-        return replace(report, state="unchanged", left=check(live, exchange=exchange).findings)
+        return replace(report, state="unchanged", left=_findings_left(live, exchange))
     if given.dry_run:
         return report
     if not given.yes:
@@ -190,7 +197,7 @@ def _repaired(
     if done.state != "applied":
         return report
     with sign_of_life("reading the broker"):
-        return replace(report, left=check(opened.topology(), exchange=exchange).findings)
+        return replace(report, left=_findings_left(opened.topology(), exchange))
 
 
 def _heal_text(live: LiveTopology, exchange: str) -> str:

@@ -42,7 +42,7 @@ from rabbit_chx.topology.objects.own_names import MARK
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE, policies_of_mark
 from rabbit_chx.topology.slots.owners import SlotNames
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.words import listed, percent
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}
@@ -336,6 +336,11 @@ def order_downstream_first(exchanges: Iterable[str], targets: Mapping[str, Itera
 
 def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator[str]:
     """Yield the effects of a plan on messages and consumers for which there is no limit."""
+    for queue in compared.deleted:
+        if isinstance(queue, QueueDefinition) and (use := compared.live.use_of(queue.name)):
+            tags = compared.live.facts.queues.consumer_tags.get(queue.name)
+            named = f": {listed(tags)}" if tags and not isinstance(tags, int) else ""
+            yield f"queue {queue.name} is deleted, and has {use}{named}"
     for name, ring in rings.items():
         if share := ring.movement.transient_share:
             yield (
@@ -357,14 +362,6 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
     wanted = (*compared.wanted.exchanges, *compared.wanted.queues)
     declared = [named for named in wanted if named.owner == "ours"]
     yield from (f"{message}: {fix}" for _, message, fix in find_ignored(declared, compared.release))
-    consumer_tags = compared.live.facts.queues.consumer_tags
-    for queue in compared.deleted:
-        if isinstance(queue, QueueDefinition) and (tags := consumer_tags.get(queue.name)):
-            if isinstance(tags, int):
-                named = plural(tags, "consumer")
-            else:
-                named = f"its {'consumer' if len(tags) == 1 else 'consumers'} {listed(tags)}"
-            yield f"queue {queue.name} is deleted with {named}"
 
 
 def _unseen_warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator[str]:

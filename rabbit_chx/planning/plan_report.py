@@ -20,7 +20,7 @@ from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
 from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.objects.ranges import expand, fold
+from rabbit_chx.topology.objects.ranges import expand, fold, fold_names
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.words import listed, percent, plural
@@ -45,6 +45,7 @@ def plan_parts(
     *,
     whole: bool = False,
     ending: Sequence[str] = (),
+    override: str = "",
     drain_s: float | None = DRAIN_S,
     heaviest: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType({}),
     words: Callable[[str], str] = str,
@@ -57,14 +58,17 @@ def plan_parts(
         refusals: the reasons to refuse it; None: those of the plan.
         whole: True: long lists are not shortened.
         ending: lines at the end, such as the command that applies it.
+        override: how to apply a plan that is refused; only a form that folds shows it.
         drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
         heaviest: whether the heaviest keys of a sample move, in words, by the exchange.
         words: makes the refusals those of the reader, before alike ones are folded.
     """
     refusals = plan.refusals if refusals is None else refusals
     new = {change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")}
-    refused = [("refused", f"{plural(len(refusals), 'reason')}, at the end")] if refusals else []
-    yield Facts([*about, *plan_facts(plan), *refused, ("checksum", plan.checksum)])
+    if refusals:
+        yield Line(Fix("REFUSED: ", _headline(refusals)), is_alarm=True)
+        yield Facts(_refusal_facts(refusals, words, whole=whole))
+    yield Facts([*about, *plan_facts(plan), ("checksum", plan.checksum)])
     if plan.changes:
         table = changes_table(plan.changes, whole=whole)
         is_long = len(table.rows) > _FOLDED_ROWS
@@ -89,10 +93,17 @@ def plan_parts(
             [Facts(unmanaged) if whole else counts],
             folded=True,
         )
-    if refusals:
-        yield Section("Refused", [Facts(_refusal_facts(refusals, words, whole=whole))])
     if ending:
         yield Lines(ending)
+    if refusals and override:
+        yield Section("Apply it all the same", [Lines([override])], folded=True, needs_folding=True)
+
+
+def _headline(refusals: Sequence[Finding]) -> str:
+    """Return the first reason of a refusal, and the number of the others."""
+    others = len(refusals) - 1
+    more = f" (and {plural(others, 'more reason', 'more reasons')})" if others else ""
+    return Fix(refusals[0].message, more)
 
 
 def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document:
@@ -248,6 +259,8 @@ def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
 def _refusal_facts(
     refusals: Sequence[Finding], words: Callable[[str], str], *, whole: bool
 ) -> list[tuple[str, str]]:
+    if len(refusals) == 1:  # its message is in the headline
+        return [("instead", words(refusals[0].fix))] if refusals[0].fix else []
     entries = fold(
         [{"text": words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED} for refusal in refusals],
         ["text"],
@@ -274,11 +287,6 @@ def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
     if any(field for *_, field in rows):
         return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
     return Table(columns, [row[:-1] for row in rows])
-
-
-def fold_names(names: Iterable[str]) -> list[str]:
-    """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
-    return [entry["name"] for entry in fold([{"name": name} for name in names], ["name"])]
 
 
 def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[str, ...], int]]:

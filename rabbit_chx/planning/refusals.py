@@ -23,6 +23,7 @@ from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import unsendable
 from rabbit_chx.topology.objects.changes import (
     FieldChange,
+    NamedObject,
     PlannedChange,
     TopologyObject,
 )
@@ -164,12 +165,16 @@ def allow_moved(share: float) -> Argument:
     return Argument("allow_moved", math.ceil(share * _PARTS) / _PARTS)
 
 
-def deletion_refusal(subject: TopologyObject, uses: Mapping[Destination, int]) -> Finding:
+def deletion_refusal(subject: TopologyObject, uses: Mapping[Destination, int], live: LiveTopology) -> Finding:
     """Return the refusal to delete an object or binding that the topology owns and does not contain.
 
     `uses` are the numbers of live bindings of queues and exchanges.
     """
-    if isinstance(subject, BindingDefinition):
+    use = live.use_of(subject.name) if isinstance(subject, QueueDefinition) else ""
+    if use:
+        unbound = "" if uses.get(subject.name) else ", and is bound to nothing (was its binding forgotten?)"
+        message = f"queue {subject.name} has {use}{unbound}; it is not in the topology, which owns it: it is deleted"
+    elif isinstance(subject, BindingDefinition):
         message = f"the binding {subject.name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
         count = 0 if subject.ref is None else uses.get(subject.ref, 0)
@@ -177,6 +182,11 @@ def deletion_refusal(subject: TopologyObject, uses: Mapping[Destination, int]) -
         message = f"{subject.kind} {subject.name} is not in the topology, which owns it: it is deleted{about}"
     fix = Fix("add it to the topology, change `owns`, or allow it with ", ALLOW_DELETE)
     return Finding("deletion", message, fix, override=ALLOW_DELETE)
+
+
+def used_first(compared: Comparison) -> list[NamedObject]:
+    """Return the objects that a plan deletes, those queues first that have consumers or messages."""
+    return sorted(compared.deleted, key=lambda one: one.kind != "queue" or not compared.live.use_of(one.name))
 
 
 def replacement_refusal(live: TopologyObject, wanted: TopologyObject, release: Release) -> Finding:
@@ -749,9 +759,9 @@ def refusals_of(
         *(hole_refusal(name) for name in remade if name not in resets),
         *found.pop("missing"),
         *(replacement_refusal(live, new, compared.release) for live, new in replaced),
-        *(deletion_refusal(deleted, compared.uses) for deleted in compared.deleted),
+        *(deletion_refusal(deleted, compared.uses, compared.live) for deleted in used_first(compared)),
         *found.pop("unlink"),
-        *(deletion_refusal(binding, compared.uses) for binding in unbound),
+        *(deletion_refusal(binding, compared.uses, compared.live) for binding in unbound),
         *(external_refusal(one) for one in external if one.subject.kind == "binding"),
         *chain.from_iterable(found.values()),
     )

@@ -35,10 +35,12 @@ class Line:
     Attributes:
         text: the sentences.
         of_rest: True if it is about rows that only a form that folds shows, which leaves it out.
+        is_alarm: True if it is the first that a reader has to see, as that a plan is refused.
     """
 
     text: str
     of_rest: bool = False
+    is_alarm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,14 @@ class Section:
         title: the heading; empty: people see the parts without one.
         parts: the parts below it.
         folded: whether Markdown shows only the heading until the reader unfolds it.
+        needs_folding: True if a form that cannot fold leaves it out.
         key: the name in JSON of an object of the parts; None: they are those of the document itself.
     """
 
     title: str
     parts: Sequence[Part]
     folded: bool = False
+    needs_folding: bool = False
     key: str | None = None
 
 

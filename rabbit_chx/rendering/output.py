@@ -219,8 +219,10 @@ class JsonOutput(Output):
 
 
 def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
-    """Yield `blocks`, those of sections one by one, each section with its title before them."""
+    """Yield `blocks`, those of sections one by one, each section with its title before them; what has to be folded is left out."""
     for block in blocks:
+        if isinstance(block, Section) and block.needs_folding:
+            continue
         if isinstance(block, Section):
             yield Line(block.title)
             yield from unfold(block.parts)
@@ -311,7 +313,8 @@ def _parts_of(block: Part, level: int) -> Iterator[str]:
             yield f"{'#' * level} {_escape(block.title)}"
             yield from inner
     elif isinstance(block, Line):
-        yield _BEGINNING.sub(r"\1\\\2", _escape(block.text))
+        text = _BEGINNING.sub(r"\1\\\2", _escape(block.text))
+        yield f"**{text}**" if block.is_alarm else text
     elif isinstance(block, Lines):
         if lines := list(block.texts):
             yield _fence(lines)

@@ -40,7 +40,7 @@ from rabbit_chx.topology.rules.policies import QueueSetting, find_applying_polic
 from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.topology.usage import Usage
-from rabbit_chx.words import listed
+from rabbit_chx.words import listed, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.file.variables import Value
@@ -513,6 +513,21 @@ class LiveTopology(AnyTopology):
         nodes = self.facts.nodes
         is_default = any(is_named_after(self.cluster or "", node) for node in nodes)
         return name == self.cluster or (is_default and any(is_named_after(name, node) for node in nodes))
+
+    def use_of(self, queue: str) -> str:
+        """Return the consumers and the messages of a queue, as ``1 consumer and 20 messages``; empty if it has none, or if none are known.
+
+        Args:
+            queue: the name of the queue.
+        """
+        tags = self.facts.queues.consumer_tags.get(queue)
+        consumers = None if self.facts.usage is None else self.facts.usage.consumers_of(queue)
+        if tags is not None:
+            consumers = tags if isinstance(tags, int) else len(tags)
+        messages = self.facts.queues.messages.get(queue)
+        parts = [plural(consumers, "consumer")] if consumers else []
+        parts += [plural(messages, "message")] if messages else []
+        return " and ".join(parts)
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the setting of a queue by an argument or the policies that apply to it; None if it is not set.

@@ -103,7 +103,7 @@ def test_without_metrics_the_messages_of_a_queue_that_is_removed_are_counted_by_
         for _ in range(3):
             channel.basic_consume("m.3", lambda *_: None)
         _, said = run(small, "plan", fewer[0])
-        assert "queue m.3 is deleted with 3 consumers" in said
+        assert "queue m.3 is deleted, and has 3 consumers" in said
     code, said = run(small, "apply", fewer[0], "--yes", *fewer[1:])
     assert code == 0, said
 

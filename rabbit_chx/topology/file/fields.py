@@ -79,6 +79,7 @@ def read_document(document: Entry) -> FileObjects:
     """Return the content of a parsed file."""
     problems = Problems()
     settings, _ = _read_fields(document, "", FILE, problems)
+    settings["owns"] = tuple(_expand_patterns(settings["owns"], problems))
     lists = {
         name: list(_read_objects(settings.pop(name), kind, problems))
         for name, kind in FILE.fields.items()
@@ -87,6 +88,15 @@ def read_document(document: Entry) -> FileObjects:
     for name, entries in _expand_super_streams(lists.pop("super_streams"), problems).items():
         lists[name] += entries
     return FileObjects(settings, **lists, problems=problems)
+
+
+def _expand_patterns(patterns: Iterable[str], problems: Problems) -> Iterator[str]:
+    """Yield the patterns of `owns`, with ranges expanded."""
+    for number, pattern in enumerate(patterns):
+        try:
+            yield from (entry["owns"] for entry in expand({"owns": pattern}, ["owns"]))
+        except RangeError as error:
+            problems.add(f"owns[{number}]", pattern, error.rule, error.remedy)
 
 
 def _expand_super_streams(super_streams: list[FileEntry], problems: Problems) -> dict[str, list[FileEntry]]:

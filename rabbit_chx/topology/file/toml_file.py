@@ -39,7 +39,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     order_of_name,
 )
-from rabbit_chx.topology.objects.ranges import fold
+from rabbit_chx.topology.objects.ranges import fold, fold_names
 from rabbit_chx.topology.objects.schema import FILE, EntryType
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.slots.owners import slot_width
@@ -236,7 +236,7 @@ def toml_text(topology: ObjectSet) -> str:
     for name, kind in FILE.fields.items():
         value: Any = getattr(topology, name, ())  # super streams are written in full
         if not isinstance(kind, EntryType):
-            settings[name] = escape(value)
+            settings[name] = escape(tuple(fold_names(value)) if name == "owns" else value)
             continue
         entries = [_entry_of(definition) for definition in value if definition not in listed]
         _refuse_none(name, entries)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 #: How many numbers a range may have.
@@ -120,6 +120,11 @@ def fold(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]
         result.append(run)
         start += count
     return result
+
+
+def fold_names(names: Iterable[str]) -> list[str]:
+    """Return the names with ranges instead of consecutive names, such as ``orders.{1..40}``."""
+    return [entry["name"] for entry in fold([{"name": name} for name in names], ["name"])]
 
 
 def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) -> tuple[dict[str, Any], int]:

@@ -342,11 +342,11 @@ def test_an_empty_queue_is_deleted_with_its_consumers(type_: str) -> None:
     assert script.operations()[-2:] == ["old", deletion]
     tags: Mapping[str, tuple[str, ...] | int]
     for tags, named in (
-        ({"old": ("billing-1",)}, "its consumer billing-1"),
-        ({"old": ("billing-1", "billing-2")}, "its consumers billing-1, billing-2"),
+        ({"old": ("billing-1",)}, "1 consumer: billing-1"),
+        ({"old": ("billing-1", "billing-2")}, "2 consumers: billing-1, billing-2"),
         ({"old": 3}, "3 consumers"),
     ):
-        warning = f"queue old is deleted with {named}"
+        warning = f"queue old is deleted, and has {named}"
         assert plan(DELETED, as_live(live, consumer_tags=tags)).warnings == (warning,)
 
 

@@ -17,6 +17,7 @@ from rabbit_chx.cli.printed import in_words
 from rabbit_chx.fixes import Argument
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
 from rabbit_chx.planning.refusals import ALLOW_DELETE, allow_moved
+from rabbit_chx.rendering.html import part_of_page
 from rabbit_chx.topology import LiveTopology, Topology, plan
 
 
@@ -45,10 +46,26 @@ def test_many_refusals_say_how_to_see_the_rest() -> None:
         parts = plan_parts(made, refusals=refusals, whole=whole, words=in_words)
         return console_text(plan_report(made, list(parts)), words=in_words)
 
+    assert shown(whole=False).startswith("REFUSED: reason a (and 25 more reasons)\n")
     assert "6 more; --all shows them" in shown(whole=False)
     whole = shown(whole=True)
-    assert whole.count("reason ") == 26
-    assert "more" not in whole
+    assert whole.count("reason ") == 27, "each once, and the first in the headline"
+    assert whole.count("more") == 1
+
+
+def test_the_override_of_a_refusal_is_folded_and_never_last() -> None:
+    refusals = [Finding("deletion", "queue q has 2 messages", "keep it", override=ALLOW_DELETE)]
+    made = plan(Topology(), LiveTopology())
+    override = "Apply it with: rabbit-chx apply t.toml --allow delete"
+    parts = list(plan_parts(made, refusals=refusals, ending=["the end"], override=override, words=in_words))
+    text = console_text(plan_report(made, parts), words=in_words)
+    assert text.startswith("REFUSED: queue q has 2 messages\n\ninstead  keep it\n")
+    assert text.endswith("the end\n")
+    assert "Apply it" not in text
+    page = part_of_page(lambda: plan_report(made, parts))
+    assert page is not None
+    assert '<p class="alarm" role="status">REFUSED: queue q has 2 messages</p>' in page
+    assert "<details><summary>Apply it all the same</summary>" in page
 
 
 def test_a_plan_names_the_command_that_moves_less(ran: Ran, modelled: ModelledCommands) -> None:
