@@ -21,6 +21,7 @@ from rabbit_chx.broker.reading import (
     find_ring,
     list_exchanges,
     list_queues,
+    listed_nodes,
     name_cluster,
     read_bindings,
     read_evidence,
@@ -219,8 +220,9 @@ class LiveExchange:
         """The mark of the vhost, for records. All queues are listed only if a restart of a node changes rings."""
         mark = read_mark(self._api, self.vhost, self.cluster, self._count)
         if not self.release.follows(RESTART_KEEPS):
+            cluster = listed_nodes(read_nodes(self._api))
             queues = list_queues(self._api, self.vhost)
-            mark = with_queues(mark, queues, self.release)
+            mark = replace(with_queues(mark, queues, self.release), cluster=cluster)
         return mark if mark.holds else replace(mark, policies=self._policies_of_mark)
 
     @cached_property

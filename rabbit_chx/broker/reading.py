@@ -136,7 +136,7 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         oddities=oddities,
         evidence=replace(
             _evidence_in(entries),
-            mark=_read_mark_of(topology, operators, queues, broker),
+            mark=_read_mark_of(topology, operators, queues, broker, nodes),
             is_administrator=bool(of_vhost),
         ),
     )
@@ -255,6 +255,7 @@ def _read_mark_of(
     operators: Iterable[PolicyDefinition],
     queues: Sequence[Mapping[str, Any]],
     broker: LiveBroker,
+    nodes: Mapping[str, float | None],
 ) -> Mark:
     """Return the mark of a vhost with these queues, which may not have one."""
     mark = Mark(Stamp(topology.cluster, broker.vhost))
@@ -266,7 +267,9 @@ def _read_mark_of(
         if is_down:
             mark = replace(mark, fault=UnreachableError("it is down: wait until its node runs", queue=MARK))
     policies = policies_of_mark(topology.policies, operators)
-    return replace(with_queues(mark, queues, topology.release), policies=policies)
+    return replace(
+        with_queues(mark, queues, topology.release), cluster=listed_nodes(nodes), policies=policies
+    )
 
 
 def _with_rings(topology: LiveTopology, broker: LiveBroker, *, refuses_changes: bool) -> LiveTopology:
@@ -424,6 +427,12 @@ def read_nodes(api: ManagementApi, queues: Iterable[Mapping[str, Any]] = ()) -> 
         node["name"]: now - (node.get("uptime") or 0) / 1000 if node.get("running", True) else None
         for node in nodes
     }
+
+
+def listed_nodes(nodes: Mapping[str, float | None]) -> frozenset[str]:
+    """Return the nodes that `read_nodes` has listed; none if the user may not list them."""
+    is_listed = any(start is not None for start in nodes.values())
+    return frozenset(nodes if is_listed else ())
 
 
 def name_cluster(reported: str | None, nodes: Collection[str]) -> str | None:

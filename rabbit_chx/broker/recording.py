@@ -191,8 +191,8 @@ class _Store:
         broker, policies = self._broker, self.mark.policies
         broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
         made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
-        nodes = {**self.mark.nodes, **made.nodes}
-        self.mark = replace(made, nodes=nodes, policies=policies, persistent=None)
+        nodes, cluster = {**self.mark.nodes, **made.nodes}, self.mark.cluster
+        self.mark = replace(made, nodes=nodes, cluster=cluster, policies=policies, persistent=None)
         if not self.mark.holds:
             because = f", because of {policies}" if policies else ""
             raise MismatchError(

@@ -64,6 +64,7 @@ class Mark:
         fault: why the broker does not count them; UnreachableError if no node of the queue is up.
         policies: the policies that take its messages or the queue away, in words.
         nodes: the nodes that have the mark and each queue of the vhost; a queue of which this is not known is missing.
+        cluster: the nodes of the cluster; empty if the user may not list them.
         absent: the queues that are down, and of which the broker lists no bindings until their node runs.
     """
 
@@ -73,6 +74,7 @@ class Mark:
     policies: str = ""
     nodes: Mapping[str, frozenset[str]] = field(default_factory=dict, hash=False)
     persistent: int | None = None
+    cluster: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
 
     @property

@@ -93,6 +93,7 @@ def mark_of(case: Mapping[str, str]) -> Mark:
         case.get("policies", ""),
         {name: frozenset(filter(None, of.split(","))) for name, of in nodes.items() if of != "-"},
         int(case["persistent"]) if "persistent" in case else None,
+        cluster=frozenset(case.get("nodes-listed", "rabbit@one").split()),
     )
 
 

@@ -81,10 +81,8 @@ def test_a_ring_that_was_read_orders_the_members() -> None:
 
 
 def test_a_topology_made_in_python_is_validated() -> None:
-    wrong = Topology(queues=(QueueDefinition("q", "quorum", exclusive=True), QueueDefinition("amq.x")))
-    assert [problem.subject for problem in wrong.problems] == [
-        'queues[0].name = "amq.x"', "queues[1].exclusive = true",
-    ]  # fmt: skip
+    wrong = Topology(queues=(QueueDefinition("q"), QueueDefinition("amq.x")))
+    assert [problem.subject for problem in wrong.problems] == ['queues[0].name = "amq.x"']
     assert Topology(queues=(QueueDefinition("q"),)).problems == ()
 
 
