@@ -8,7 +8,6 @@ from typing import Any
 from tables import meaning
 
 from rabbit_chx.routing.bindings import MAX_BUCKETS
-from rabbit_chx.topology.file.variables import TABLE as VARIABLES
 from rabbit_chx.topology.objects import kinds
 from rabbit_chx.topology.objects import schema as tables
 from rabbit_chx.topology.objects.kinds import FLAG, KEY, NAME, STRING, Kind
@@ -132,14 +131,7 @@ def topology_schema() -> str:
 
 
 def _file() -> dict[str, Any]:
-    schema = _entry(tables.FILE)
-    schema["properties"][VARIABLES] = {
-        "description": "The variables of the file, with their defaults.",
-        "type": "object",
-        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_-]*$"},
-        "additionalProperties": {"type": ["string", "boolean", "number", "array"]},
-    }
-    return schema
+    return _entry(tables.FILE)
 
 
 def _entry(type_: EntryType) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) ->
 def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: Sequence[float]) -> Outcome:
     from rabbit_chx.planning.upgrade import predict_upgrade, upgrade_report
 
-    file = ring.topology(options.broker.vhost or "/")
+    file = ring.topology(options.broker.vhost or "/", options.variables)
     before, after = _releases(file, options.release, to_release)
     for exchange in file.topology.exchanges:
         say_unpinned(file, exchange)

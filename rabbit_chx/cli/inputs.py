@@ -20,7 +20,7 @@ import click
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import TEXT, option, say, typed
+from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.fixes import Fix
@@ -41,33 +41,24 @@ _EXPORT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class VariableOptions:
-    """The options with values of the variables of a topology file."""
+    """The option with the values of the variables of a topology file."""
 
     section: ClassVar = "Variable"
     assigned: tuple[str, ...] = option(
         "--set",
         type=TEXT,
         metavar="NAME=VALUE",
-        help="The value of a variable of the topology file; may be repeated.",
-    )
-    values: str | None = option(
-        envvar="RABBIT_CHX_VALUES",
-        metavar="FILE",
-        help="A TOML file of values, as name = value; --set precedes it.  [default: $RABBIT_CHX_VALUES]",
+        help="The value of ${NAME} in the topology file; may be repeated.  [default: the environment variable NAME]",
     )
 
     @property
     def is_typed(self) -> bool:
-        """True if they are on the command line, and not only in the environment."""
-        return bool(typed(VariableOptions))
+        """True if there are some."""
+        return bool(self.assigned)
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> dict[str, str]:
         """Return the values by name."""
-        from rabbit_chx.topology.file.toml_file import parse
-
-        values: dict[str, Any] = {}
-        if self.values is not None:
-            values = parse(_text_of(self.values, "values"), file_name(self.values))
+        values: dict[str, str] = {}
         for assignment in self.assigned:
             name, is_assigned, value = assignment.partition("=")
             if not (name and is_assigned):
@@ -92,7 +83,7 @@ class TopologyInput(NamedTuple):
     name: str
     is_definitions: bool
     oddities: tuple[Finding, ...]
-    variables: Mapping[str, Any]
+    variables: Mapping[str, str]
 
 
 def read_topology(
@@ -108,7 +99,7 @@ def read_topology(
 ) -> TopologyInput:
     """Read a topology, and write warnings about it to stderr.
 
-    `variables` are the options of the command; None: it has no such options, and the environment names the file of values. The rules of
+    `variables` are the options of the command; None: it has no such options, and the environment has the values. The rules of
     `release` apply; None: those of every release. `is_strict` refuses what an import of a definitions file does not make as
     written. `has_others`: the values are for several files, so a variable that this one does not have is not a mistake. `is_compared`: the
     result names the arguments that the broker's release ignores.
@@ -119,14 +110,11 @@ def read_topology(
     text = _text_of(path, "topology", content)
     exported = _toml_of_export(text, name)
     text = exported or text
-    values: dict[str, Any] = {}
+    values: dict[str, str] = {}
     oddities: tuple[Finding, ...] = ()
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # not valid in TOML
     if not is_definitions:
-        given = variables or VariableOptions((), os.environ.get("RABBIT_CHX_VALUES"))
-        values = given.read()
-        if has_others or variables is None:
-            values = _known_values(values, text, name)
+        values = _values_of(text, name, variables or VariableOptions(()), has_others=has_others)
         topology = _topology_of(text, name, values, release, has_lines=exported is None)
         parts = (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
         # The export of an empty vhost contains only the names of its cluster and itself.
@@ -151,25 +139,27 @@ def read_topology(
     return TopologyInput(topology, text, name, is_definitions, oddities, values)
 
 
-def _known_values(values: Mapping[str, Any], text: str, name: str) -> dict[str, Any]:
-    """Return the values of the variables that a file has."""
+def _values_of(text: str, name: str, given: VariableOptions, *, has_others: bool) -> dict[str, str]:
+    """Return the values of the variables that a file has: those of the command line, or else of the environment."""
     from rabbit_chx.topology.file.toml_file import parse
-    from rabbit_chx.topology.file.variables import TABLE, names_in
+    from rabbit_chx.topology.file.variables import names_in
 
-    document = parse(text, name)
-    declared = document.get(TABLE)
-    known = {*names_in(document), *(declared if isinstance(declared, dict) else ())}
-    return {variable: value for variable, value in values.items() if variable in known}
+    known = {*names_in(parse(text, name))}
+    assigned = given.read()
+    if has_others:
+        assigned = {variable: value for variable, value in assigned.items() if variable in known}
+    of_environment = {variable: os.environ[variable] for variable in known if variable in os.environ}
+    return of_environment | assigned
 
 
 def _topology_of(
-    text: str, name: str, variables: Mapping[str, Any], release: Release | None, *, has_lines: bool
+    text: str, name: str, values: Mapping[str, str], release: Release | None, *, has_lines: bool
 ) -> Topology:
     """Return the topology of TOML text. `has_lines` is False for the text of a JSON document, which has other lines."""
     from rabbit_chx.topology import Topology
 
     try:
-        return Topology.from_toml(text, file=name, release=release, variables=variables)
+        return Topology.from_toml(text, file=name, release=release, values=values)
     except TopologyError as error:
         if has_lines:
             raise

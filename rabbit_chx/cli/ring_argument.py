@@ -28,6 +28,7 @@ from rabbit_chx.cli.command import say
 from rabbit_chx.cli.inputs import (
     STDIN,
     TopologyInput,
+    VariableOptions,
     expand_ranges,
     file_name,
     parse_bindings,
@@ -100,15 +101,16 @@ class RingArgument:
         is_topology = not document or is_definitions or document.get("format") == "rabbit-chx/topology"
         return self.path is not None and is_topology
 
-    def topology(self, vhost: str) -> TopologyInput:
-        """Return the topology of the file."""
-        return read_topology(self.path or "", vhost, self.content)
+    def topology(self, vhost: str, variables: VariableOptions | None = None) -> TopologyInput:
+        """Return the topology of the file; another RING of the command line may have some of the variables."""
+        return read_topology(self.path or "", vhost, self.content, variables=variables, has_others=True)
 
     def read(
         self,
         at: BrokerAddresses | None,
         vhost: str,
         rules: Release | None,
+        variables: VariableOptions | None = None,
     ) -> RingInput:
         """Return the ring, under the rules of a release; None: its own. `at` is the broker if it is live, `vhost` that of a definitions file."""
         if self.bindings:
@@ -124,7 +126,7 @@ class RingArgument:
                 )
             return read.under(rules)
         if self.is_topology:
-            return ring_of_topology(self.topology(vhost), self.exchange, rules)
+            return ring_of_topology(self.topology(vhost, variables), self.exchange, rules)
         return _ring_of_file(self.path or "", self.content, self.exchange).under(rules)
 
 

@@ -9,8 +9,8 @@ from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, ExitCode, option, options, say, typed
-from rabbit_chx.cli.inputs import parse_header_type
+from rabbit_chx.cli.command import TEXT, ExitCode, lacking, option, options, say, typed
+from rabbit_chx.cli.inputs import VariableOptions, parse_header_type
 from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.ring_argument import RingArgument, RingInput
 from rabbit_chx.errors import InputError
@@ -34,9 +34,12 @@ class RingOptions:
         "broker, or the newest with its default store]",
     )
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",))
+    variables: VariableOptions = options(VariableOptions)
 
     def check(self, *rings: RingArgument) -> None:
         """Raise an error for an option of a broker if no ring is that of a broker; a definitions file has vhosts."""
+        if self.variables.is_typed and not any(ring.is_topology for ring in rings):
+            raise lacking("--set", "a topology file as RING")
         if any(ring.is_live for ring in rings):
             return
         has_vhosts = any(ring.is_topology and ring.content.lstrip().startswith(b"{") for ring in rings)
@@ -69,7 +72,7 @@ class RingOptions:
                 f"write a ring as {f'ring:{ring.text:.80}' if '=' in ring.text else 'q1=1,q2=2'} or as a file, such as topology.toml or ring.json"
             )
         at = self.broker.live() if ring.is_live else None
-        read = ring.read(at, self.broker.vhost or "/", rules)
+        read = ring.read(at, self.broker.vhost or "/", rules, self.variables)
         given = read.direct if is_direct else read
         if warns:
             given.warn()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.frames import FRAME_MAX
 from rabbit_chx.analysis.findings import Finding
@@ -41,9 +41,6 @@ from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.topology.usage import Usage
 from rabbit_chx.words import listed, plural
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.file.variables import Value
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -250,14 +247,14 @@ class Topology(AnyTopology):
         path: str | PathLike[str],
         *,
         release: Release | None = None,
-        variables: Mapping[str, Value] | None = None,
+        values: Mapping[str, str] | None = None,
     ) -> Topology:
         """Return the topology in a topology file, whose text `from_toml` takes. The errors name the file.
 
         Args:
             path: the file.
             release: as in `from_toml`.
-            variables: as in `from_toml`.
+            values: as in `from_toml`.
 
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
@@ -268,7 +265,7 @@ class Topology(AnyTopology):
         except (OSError, TypeError, ValueError) as error:  # also of text that is not UTF-8
             why = getattr(error, "strerror", None) or error
             raise InputError(f"the topology file {path!s:.200} cannot be read: {why!s:.200}") from None
-        return cls.from_toml(text, file=fspath(path), release=release, variables=variables)
+        return cls.from_toml(text, file=fspath(path), release=release, values=values)
 
     @classmethod
     def from_toml(
@@ -277,7 +274,7 @@ class Topology(AnyTopology):
         *,
         file: str | None = None,
         release: Release | None = None,
-        variables: Mapping[str, Value] | None = None,
+        values: Mapping[str, str] | None = None,
     ) -> Topology:
         """Return the topology in a topology file. docs/reference/topology.md describes the format.
 
@@ -286,11 +283,11 @@ class Topology(AnyTopology):
             file: its name, for the error; `from_file` passes it.
             release: the release whose rules for arguments and settings apply. None: only what every release refuses is a mistake; a plan
                 refuses what the broker's release refuses.
-            variables: values of variables of the file, in the place of their defaults.
+            values: the texts of the variables of the file, by their names: ``${NAME}`` in a text. The environment is not read.
 
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
-            InputError: the text is not a str, the release is not a Release, or the variables are not a mapping of names.
+            InputError: the text is not a str, the release is not a Release, or the values are not texts by names.
         """
         from rabbit_chx.topology.file.toml_file import toml_content
 
@@ -300,7 +297,7 @@ class Topology(AnyTopology):
             )
         if release is not None:
             check_release(release)
-        content, untyped = toml_content(text, file, release, variables or {})
+        content, untyped = toml_content(text, file, release, values or {})
         return cls(**content, file=FileFacts(untyped_queues=untyped))
 
     @classmethod

@@ -1,7 +1,7 @@
 """Topology files and definitions files with what is said of each, as stored in `tests/unit/topology/file/`.
 
 ``python tests/support/stored_files.py`` writes what is said again. Two comments of a topology file are read:
-``# release: 3.10.8``, and ``# given: {"env": "dev"}`` with variables.
+``# release: 3.10.8``, and ``# given: {"env": "dev"}`` with values of variables.
 """
 
 from __future__ import annotations
@@ -43,11 +43,9 @@ EQUAL_FILES = {title: text.split("==\n") for title, text in _sections("equal_fil
 
 
 def topology_of(text: str) -> Topology:
-    """Return the topology of a file, with the release and the variables that its comments give."""
+    """Return the topology of a file, with the release and the values that its comments give."""
     given = re.search("^# given: (.*)", text, re.MULTILINE)
-    return Topology.from_toml(
-        text, release=_release_of(text), variables=json.loads(given[1]) if given else None
-    )
+    return Topology.from_toml(text, release=_release_of(text), values=json.loads(given[1]) if given else None)
 
 
 def _release_of(text: str) -> Release:

@@ -10,7 +10,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
 from rabbit_chx.topology.objects.kinds import NAME, Kind
 from rabbit_chx.topology.objects.objects import OBJECT_LISTS
-from rabbit_chx.topology.objects.ranges import Items, RangeError, expand
+from rabbit_chx.topology.objects.ranges import RangeError, expand
 from rabbit_chx.topology.objects.schema import FILE, Entry, EntryType
 from rabbit_chx.topology.objects.toml_values import show_value, toml_key
 
@@ -131,7 +131,7 @@ def _read_objects(
             continue
         spread = [name for name in type_.fields if type_.has_ranges(name, values[name])]
         try:
-            objects = expand(values, [name for name in (*type_.ranged, "weight") if name in written])
+            objects = expand(values, [name for name in type_.ranged if name in written])
         except RangeError as error:
             problems.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
             continue
@@ -144,8 +144,7 @@ def _read_objects(
             for name, fault in faults.items():
                 problems.add(f"{path}.{name}", entry[name], *fault)
             # Without these the object is not known; a text with another fault is a text nevertheless.
-            unknown = {"queue", "exchange"} | {name for name in spread if isinstance(values[name], Items)}
-            if faults.keys().isdisjoint(unknown):
+            if faults.keys().isdisjoint({"queue", "exchange"}):
                 yield FileEntry(path, written, bad, type_.object_of(entry), members)
 
 
@@ -184,9 +183,7 @@ def _tables(value: object, path: str, type_: EntryType, problems: Problems) -> I
         problems.add(path, value, f"`{name}` must be a list of tables", fix)
         return
     for n, entry in enumerate(value):
-        if isinstance(value, Items) and isinstance(entry, str) and "queue" in type_.fields:
-            yield f"{path}[{n}]", {"queue": entry}
-        elif isinstance(entry, dict):
+        if isinstance(entry, dict):
             yield f"{path}[{n}]", entry
         else:
             problems.add(

@@ -28,7 +28,7 @@ from rabbit_chx.topology.file.fields import (
     read_document,
 )
 from rabbit_chx.topology.file.file_rules import check_rules
-from rabbit_chx.topology.file.variables import Value, escape, has_reference, resolve, with_variables
+from rabbit_chx.topology.file.variables import escape, has_reference, substitute, with_variables
 from rabbit_chx.topology.objects.argument_table import plain
 from rabbit_chx.topology.objects.kinds import QUEUE_LIST
 from rabbit_chx.topology.objects.objects import (
@@ -96,12 +96,12 @@ def parse(text: str, file: str | None = None) -> dict[str, Any]:
 
 
 def toml_content(
-    text: str, file: str | None, release: Release | None, variables: Mapping[str, Value]
+    text: str, file: str | None, release: Release | None, values: Mapping[str, str]
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Return the lists and limits in the text of a file, and its queues without a type. Arguments and errors: `Topology.from_toml`."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     written, problems = parse(text, file), Problems()
-    document = resolve(written, variables, problems)
+    document = substitute(written, values, problems)
     if problems:
         raise TopologyError(_with_lines(problems.values(), text, written), file=file)
     objects = read_document(document)
@@ -337,7 +337,7 @@ class RingText:
 
 
 def rearrange(
-    text: str, orders: Mapping[str, Sequence[RingMember]], variables: Mapping[str, Value] | None = None
+    text: str, orders: Mapping[str, Sequence[RingMember]], values: Mapping[str, str] | None = None
 ) -> RingText:
     """Return the text of a topology file with other members of some rings. All other text is unchanged.
 
@@ -346,13 +346,13 @@ def rearrange(
     Args:
         text: the file's text, without mistakes.
         orders: the new members of a ring, or those that share slots, by the name of the exchange.
-        variables: the values of variables, as they were given for the file.
+        values: the texts of its variables.
 
     Raises:
         MissingExtraError: tomlkit is not installed.
     """
     content = text.removeprefix(BYTE_ORDER_MARK)
-    document = resolve(tomllib.loads(content), variables or {}, Problems())
+    document = substitute(tomllib.loads(content), values or {}, Problems())
     # Each entry alone: tomlkit would move exchanges together that have queues between them.
     pieces = _ENTRY.split(content)
     found = [(at, 0) for at, piece in enumerate(pieces) if _EXCHANGE.match(piece)]

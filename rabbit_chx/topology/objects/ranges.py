@@ -25,16 +25,12 @@ _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 Entry = Mapping[str, Any]
 
 
-class Items(list[Any]):
-    """A list that is the value of a variable. In a field with ranges, or of a weight, it has a value for each expanded entry."""
-
-
 class RangeError(ValueError):
     """An invalid range.
 
     Attributes:
         field: the field of the entry.
-        text: the text that contains the range, or the list.
+        text: the text that contains the range.
         rule: the fault.
         remedy: the remedy.
     """
@@ -66,11 +62,8 @@ def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     """Return the entries of an entry with ranges in `fields`; without a range, one. In a table, the texts directly below it count.
 
     Raises:
-        RangeError: a range is invalid, or two ranges or lists differ.
+        RangeError: a range is invalid, or two ranges differ.
     """
-    lists = {field: entry[field] for field in fields if isinstance(entry.get(field), Items)}
-    if lists:
-        return _expand_lists(entry, lists, [field for field in fields if field not in lists])
     texts = _texts(entry, fields)
     parts = {field: _parts(field, text) for field, text in texts.items()}
     ranges = [
@@ -85,24 +78,6 @@ def expand(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
             remedy = "use the same numbers in all ranges, or write an entry for each"
             raise RangeError(field, texts[field], rule, remedy)
     return [_number(entry, parts, number) for number in range(first, last + 1)]
-
-
-def _expand_lists(entry: Entry, lists: Mapping[str, Items], others: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entries of an entry with lists in some fields, and perhaps ranges in others."""
-    expanded = expand({**entry, **dict.fromkeys(lists)}, others)
-    sizes = {len(values) for values in lists.values()} | ({len(expanded)} if len(expanded) > 1 else set())
-    for field, values in lists.items():
-        if len(sizes) > 1:
-            rule = f"the list has {len(values)} values, and another list or range of the entry has {max(sizes - {len(values)})}"
-            raise RangeError(field, values, rule, "use the same number of values in all of them")
-        if ranged := next((one for one in values if isinstance(one, str) and _BRACES.search(one)), None):
-            raise RangeError(field, ranged, "a range inside a list is not expanded", "list each name")
-    count = max(sizes)
-    expanded = expanded if len(expanded) == count else expanded * count
-    return [
-        {**one, **{field: values[number] for field, values in lists.items()}}
-        for number, one in enumerate(expanded)
-    ]
 
 
 def fold(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:

@@ -52,7 +52,6 @@ from rabbit_chx.topology.objects.objects import (
     SuperStreamDefinition,
 )
 from rabbit_chx.topology.objects.objects import SUPER_STREAM as OF_SUPER_STREAM
-from rabbit_chx.topology.objects.ranges import Items
 
 Entry = Mapping[str, Any]
 MAX_PARTITIONS = 10_000
@@ -146,9 +145,7 @@ class EntryType:
         }
 
     def has_ranges(self, name: str, value: object) -> bool:
-        """Return True if a field has a text or list that is expanded. It is checked after the expansion."""
-        if isinstance(value, Items):
-            return self.fields[name] in (NAME, KEY, WEIGHT) and name in (*self.ranged, "weight")
+        """Return True if a field has a text that is expanded. It is checked after the expansion."""
         is_text = isinstance(value, str) and value != ""
         return is_text and name in self.ranged and self.fields[name] in (NAME, KEY)
 

@@ -25,14 +25,14 @@ BROKER = ("--url", "amqp://model", "--management-url", "http://model:15672", "--
 LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "plan": (
         ("turned-slots.toml", *BROKER),
-        {"--allow": ("delete",), "--plan-out": ("out.json",), "--all": ()},
+        {"--allow": ("delete",), "--plan-out": ("out.json",), "--all": (), "--keys": ("user-{1..9}",)},
     ),
     "apply": (
         ("turned-slots.toml", *BROKER, "--yes"),
         {
             "--allow": ("delete",), "--yes": (), "--drain": ("1",),
             "--hand-over": ("parked",), "--no-record": (), "--all": (), "--verbose": (), "--checksum": ("CHECKSUM",),
-            "--plan": ("planned.json",),
+            "--plan": ("planned.json",), "--wait-drained": ("9",),
         },
     ),
     "arrange": (
@@ -67,7 +67,7 @@ LINES: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "check": (
         ("turned-slots.toml", *BROKER),
         {
-            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",), "--yes": (),
+            "--offline": (), "--release": ("4.3",), "--all-vhosts": (), "--ignore": ("order",), "--yes": (), "--without": ("consumers",),
         },
     ),
     "route": (
@@ -180,6 +180,7 @@ ELSEWHERE = {
     ("apply", "--drain"), ("apply", "--hand-over"), ("apply", "--allow"), ("apply", "--no-record"), ("apply", "--all"), ("apply", "--verbose"),
     ("repair", "--allow"), ("repair", "--no-record"), ("plan", "--allow"), ("plan", "--all"), ("check", "--waited"), ("check", "--yes"), ("record", "--waited"),
     ("record", "--from"), ("record", "--yes"), ("show", "--journal"), ("show", "--address"),
+    ("plan", "--keys"), ("apply", "--wait-drained"), ("check", "--without"),
 }  # fmt: skip
 
 

@@ -299,17 +299,14 @@ def test_options_of_the_environment_are_not_repeated(
 
 
 def test_a_command_that_reads_the_file_has_its_values_of_variables(
-    modelled: ModelledCommands, ran: Ran, tmp_path: Path
+    modelled: ModelledCommands, ran: Ran
 ) -> None:
-    values = tmp_path / "my values.toml"
-    values.write_text("weight = 2\n")
-    file = FILE.replace('"q1" }', '"q1", weight = "${weight}" }') + '\n[variables]\nweight = 1\nname = "o"\n'
-    file = file.replace('name = "o"\ntype', 'name = "${name}"\ntype')
+    file = FILE.replace('name = "o"\ntype', 'name = "${name}"\ntype')
     url = ["--url", "amqp://model", "--management-url", "http://model", "--ring-via", "env"]
-    given = ["--values", str(values), "--set", "name=a b"]
+    given = ["--set", "name=a b"]
     out, _ = planned(modelled, ran, *url, *given, file=file)
     (command,) = re.findall(r"Apply it with: rabbit-chx (.*)", out)
-    assert shlex.split(command)[-4:] == ["--set", "name=a b", "--values", str(values)]
+    assert shlex.split(command)[-2:] == ["--set", "name=a b"]
     assert ran(*shlex.split(command), "--yes")[0] == 0
     assert ran("check", modelled.arguments("check", file)[1], *url, *given)[0] == 0
 

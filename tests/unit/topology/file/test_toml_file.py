@@ -59,13 +59,13 @@ def test_each_field_is_read_and_written() -> None:
 
 @pytest.mark.parametrize("as_given", [str, Path])
 def test_a_file_says_what_its_text_says(tmp_path: Path, as_given: type[str | Path]) -> None:
-    path, text = tmp_path / "shop.toml", '\ufeff[variables]\nq = "é"\n[[queues]]\nname = "${q}"\n'
+    path, text = tmp_path / "shop.toml", '\ufeff[[queues]]\nname = "${q}"\n'
     path.write_text(text, encoding="utf-8")
-    for variables, release in (({}, None), ({"q": "b"}, Release("3.10.8"))):
-        read = Topology.from_file(as_given(path), release=release, variables=variables)
-        assert read == Topology.from_toml(text, release=release, variables=variables)
+    for values, release in (({"q": "é"}, None), ({"q": "b"}, Release("3.10.8"))):
+        read = Topology.from_file(as_given(path), release=release, values=values)
+        assert read == Topology.from_toml(text, release=release, values=values)
     with pytest.raises(TopologyError, match=f"^{named(path)} has a mistake:.*"):
-        Topology.from_file(path, variables={"other": 1})
+        Topology.from_file(path, values={"q": "x", "other": "1"})
 
 
 def named(path: object) -> str:
