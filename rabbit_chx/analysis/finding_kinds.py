@@ -92,6 +92,7 @@ USAGE_KINDS = frozenset(
 _ERRORS = frozenset(
     {
         "ghost-bucket",
+        "plugin-off",
         "hole",
         "order",
         "missing",

@@ -218,11 +218,10 @@ class LiveExchange:
     @cached_property
     def mark(self) -> Mark:
         """The mark of the vhost, for records. All queues are listed only if a restart of a node changes rings."""
-        mark = read_mark(self._api, self.vhost, self.cluster, self._count)
+        cluster = listed_nodes(read_nodes(self._api))
+        mark = replace(read_mark(self._api, self.vhost, self.cluster, self._count), cluster=cluster)
         if not self.release.follows(RESTART_KEEPS):
-            cluster = listed_nodes(read_nodes(self._api))
-            queues = list_queues(self._api, self.vhost)
-            mark = replace(with_queues(mark, queues, self.release), cluster=cluster)
+            mark = with_queues(mark, list_queues(self._api, self.vhost), self.release)
         return mark if mark.holds else replace(mark, policies=self._policies_of_mark)
 
     @cached_property

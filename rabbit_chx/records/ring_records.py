@@ -1,8 +1,9 @@
 """The record of a ring: the order of its bindings, which the broker keeps in the arguments of an exchange. Values, without I/O.
 
 The management API lists bindings without their order. So `broker/recording.py` stores the order beside them. A record proves the ring while the
-broker lists exactly its bindings, with their arguments, on the broker of its mark (:mod:`rabbit_chx.records.mark`). Bindings that differ
-prove nothing: no rule of a release leads from them to one ring, since other bindings may have come and gone in between. Before an apply changes
+broker lists exactly its bindings, with their arguments, on the broker of its mark (:mod:`rabbit_chx.records.mark`), on the condition that only
+rabbit_chx has changed them. Without some of its members it proves the ring without their buckets. Other bindings prove nothing: no rule of a
+release leads from them to one ring, since further ones may have come and gone in between. Before an apply changes
 a ring, its record is deleted, and `pending_apply.py` keeps it until the apply ends.
 
 RabbitMQ on Khepri keeps a ring when it restarts (rule `RESTART_KEEPS`). On Mnesia a record is void after a restart.
@@ -119,7 +120,8 @@ def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, m
         yield f"{seen} since, and a restart on Mnesia changes the order"
     if unlisted := unlisted_queues(record.members, bound, mark):
         yield f"the broker lists no bindings of {listed(unlisted)}, whose node is down"
-    if changes := changes_since(record, bound, mark.absent):
+    changes = changes_since(record, bound, mark.absent)
+    if changes and not _has_only_removed(record, bound, mark):
         yield f"other software has {changes} since"
     if unseen := unseen_restarts(bound, release, mark):
         yield unseen
@@ -127,6 +129,19 @@ def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, m
     if is_restarted and silent:
         named = listed(sorted(map(str, silent)))
         yield f"the broker has restarted since, and {named} is bound without buckets, which a restart adds"
+
+
+def _has_only_removed(record: RingRecord, bound: Iterable[RingMember], mark: Mark) -> bool:
+    """Return True if others have only removed members since, which leaves one ring: that of the record without their buckets.
+
+    A queue that ended with its node, or when that left the cluster, may have left its buckets.
+    """
+    then, now = Counter(record.members), Counter(bound)
+    removed = then - now
+    bindings = Counter(member.destination for member in record.members)
+    is_single = all(bindings[member.destination] == 1 for member in removed)
+    is_steady = not has_restarted(record.stamp, mark) and bool(record.stamp.nodes)
+    return now < then and is_single and is_steady and mark.cluster.issuperset(record.stamp.nodes)
 
 
 def unseen_restarts(bound: Iterable[RingMember], release: Release, mark: Mark) -> str:
@@ -196,10 +211,16 @@ def _show_members(members: Iterable[RingMember]) -> str:
 def ring_by_record(
     record: RingRecord, unordered: HashRing, bound: Iterable[RingMember], mark: Mark
 ) -> HashRing:
-    """Return the ring that a record proves, or that of the bindings, `unordered`, with the reason why it proves none."""
-    void = why_void(record, tuple(bound), unordered.release, mark)
+    """Return the ring that a record proves, without the members that others have removed; or `unordered`, with the reason why it proves none."""
+    bound = tuple(bound)
+    void = why_void(record, bound, unordered.release, mark)
     if not void:
-        return replace(record.ring, release=unordered.release)
+        ring = replace(record.ring, release=unordered.release)
+        there = {member.destination for member in bound}
+        for member in record.members:
+            if member.destination not in there:
+                ring = ring.unbind(*member.binding)
+        return replace(ring, ground=Ground("recorded"))
     doubt = f"the record of {record.about} does not determine it: {void}"
     return replace(unordered, ground=Ground(None, doubt))
 

@@ -127,9 +127,9 @@ class Judge:
             assert [(each.definitions(), each.truth()) for each in (history, copy)] == before, command
 
     def _blame(self, history: RingHistory, what: str) -> None:
-        kind = history.hidden
-        self.seen[f"wrong: {kind}" if kind else "WRONG"] += 1
-        if not kind:
+        """Take note of a wrong claim. One from a record is right where its condition holds; what the bindings show is no condition."""
+        self.seen["wrong, as the condition did not hold" if history.is_hidden else "WRONG"] += 1
+        if not history.is_hidden:
             self.wrong.append("\n".join([what, *history.trail]))
 
 

@@ -1,6 +1,6 @@
 """Random histories of a ring in a vhost of a real broker: own changes, those of other programs, copies, losses and restarts.
 
-A history knows what bindings cannot show, as docs/operate/managed-brokers.md says: `hidden` names it.
+A record has a condition, as docs/operate/managed-brokers.md says. A history knows whether it holds, or the bindings show that it does not.
 """
 
 from __future__ import annotations
@@ -49,38 +49,21 @@ _MOST_OPERATIONS = 25
 #: What a user is told whose addresses are those of two brokers.
 TWO_BROKERS = "pass the addresses of one broker"
 
-#: What nothing but the ring itself shows.
-Hidden: TypeAlias = Literal["", "bound and unbound", "temporary", "older export"]
 Listed: TypeAlias = tuple[Destination, str, str]
 
 
 @dataclass
-class _Unseen:
-    """What other programs did since the record was written, as far as bindings may not show it.
+class _Others:
+    """What other programs did since the record was written.
 
     Attributes:
-        recorded: the members when it was written.
-        bound, unbound: the destinations that were bound, and those of which a binding went.
-        twice: those that had several bindings.
-        ended: queues that were bound when the broker stopped, and went with it.
-        is_older: True if an older export has brought back a record that was deleted.
+        recorded: the bindings when it was written.
+        bound, unbound: the destinations that they bound, and those of which they removed a binding.
     """
 
-    recorded: set[Destination] = field(default_factory=set)
+    recorded: Counter[Listed] = field(default_factory=Counter)
     bound: set[Destination] = field(default_factory=set)
     unbound: set[Destination] = field(default_factory=set)
-    twice: set[Destination] = field(default_factory=set)
-    ended: set[str] = field(default_factory=set)
-    is_older: bool = False
-
-    @property
-    def hidden(self) -> Hidden:
-        # A queue that the record does not have leaves nothing if it comes and goes with one binding.
-        if self.bound & self.unbound & (self.recorded | self.twice):
-            return "bound and unbound"
-        if self.is_older:
-            return "older export"
-        return "temporary" if self.ended else ""
 
 
 class RingHistory:
@@ -117,7 +100,7 @@ class RingHistory:
         self._file = folder / f"{name}.json"
         self._holders: dict[str, pika.BlockingConnection] = {}
         self._backup: Any = None
-        self._unseen, self._unseen_by_file = _Unseen(), _Unseen()
+        self._others, self._others_by_file = _Others(), _Others()
         self._has_new_record = False
         self._bound_by_services: list[Listed] = []
         self._nodes = nodes
@@ -181,19 +164,21 @@ class RingHistory:
         return None
 
     @property
-    def hidden(self) -> Hidden:
-        """What no binding shows since the record was written; empty if there is nothing of that kind."""
-        return self._unseen.hidden
+    def is_hidden(self) -> bool:
+        """True if the condition of the record does not hold, and the list of bindings does not show it: what was bound is not there."""
+        return bool(self._others.bound) and Counter(self._listed()) <= self._others.recorded
 
     def settle(self, *, is_known: bool) -> None:
         """Take note of what was compared after something happened: a record that is right and new begins anew."""
         if self._has_new_record and is_known:
             self._begin_anew()
+        elif self._has_new_record:
+            self._others.recorded = Counter(self._listed())
         self._has_new_record = False
 
     def _begin_anew(self) -> None:
         self._bound_by_services = self._listed()
-        self._unseen = _Unseen({place for place, *_ in self._listed()})
+        self._others = _Others(Counter(self._listed()))
 
     def _queues(self) -> set[str]:
         return {entry["name"] for entry in self.api.get_list("queues", self.name, fields={"name": str})}
@@ -236,8 +221,8 @@ class RingHistory:
                     raise
                 self.trail.append(f"  refused: {str(error)[:300]}")
         else:
-            self._note_unseen(lambda: self._try(name))
-        self.trail.append(f"  now {self._bindings()}; {self.hidden}")
+            self._note_others(lambda: self._try(name))
+        self.trail.append(f"  now {self._bindings()}{', hidden' if self.is_hidden else ''}")
         return name in _OWN
 
     def _try(self, name: str) -> None:
@@ -250,28 +235,18 @@ class RingHistory:
             self.site.channel.connection.close()
             self.connect()
 
-    def _note_unseen(self, do: Any) -> None:
+    def _note_others(self, do: Any) -> None:
         before = Counter(self._listed())
         do()
         after = Counter(self._listed())
-        unseen = self._unseen
-        unseen.bound |= {place for place, *_ in after - before}
-        unseen.unbound |= {place for place, *_ in before - after}
-        places = Counter(place for place, *_ in after)
-        unseen.twice |= {place for place, count in places.items() if count > 1}
-        by_file = self._unseen_by_file
-        for name in ("bound", "unbound", "twice"):
-            setattr(by_file, name, getattr(by_file, name) | getattr(unseen, name))
+        for others in (self._others, self._others_by_file):
+            others.bound |= {place for place, *_ in after - before}
+            others.unbound |= {place for place, *_ in before - after}
 
     def _may(self, place: Destination, kind: Literal["bound", "unbound"]) -> bool:
         """Return whether others may bind or unbind a destination."""
-        if self.hides:
-            return True
-        then = deepcopy(self._unseen)
-        getattr(then, kind).add(place)
-        if kind == "bound" and any(place == listed for listed, *_ in self._listed()):
-            then.twice.add(place)
-        return then.hidden != "bound and unbound"
+        did = self._others.unbound if kind == "bound" else self._others.bound
+        return self.hides or place not in did
 
     # -- own changes
 
@@ -331,7 +306,7 @@ class RingHistory:
         self.site.wait_until_unlocked()
         self._has_new_record = True
         if self.random.random() < 0.5:
-            self._note_unseen(lambda: self._try("start_services"))
+            self._note_others(lambda: self._try("start_services"))
 
     def _record(self) -> None:
         with self.site.connected() as broker:
@@ -343,7 +318,7 @@ class RingHistory:
         code, said, _ = self.command("show", X, reads=self.random.random() < 0.5)
         if code == 0:
             self._file.write_text(said)
-            self._unseen_by_file = deepcopy(self._unseen)
+            self._others_by_file = deepcopy(self._others)
         self.trail[-1] += f" {code}"
 
     def _record_from(self) -> None:
@@ -354,7 +329,7 @@ class RingHistory:
         code, said, _ = self.command("record", X, "--from", str(file), "--yes", reads=False)
         self.trail[-1] += f" {file.name} {code} {said[:100]}"
         if code == 0:
-            self._unseen = deepcopy(self._unseen_by_file)
+            self._others = deepcopy(self._others_by_file)
 
     def export(self) -> str:
         """Return the topology file of the ring that is true."""
@@ -430,8 +405,8 @@ class RingHistory:
         if self.hides and listed:
             place, key, _ = binding = self.random.choice(listed)
             self._unbind_it(binding)
-            self._unseen.unbound.add(place)
-            self._unseen.bound.add(place)
+            self._others.unbound.add(place)
+            self._others.bound.add(place)
             if isinstance(place, str):
                 self.site.channel.queue_bind(place, X, key)
             else:
@@ -446,13 +421,13 @@ class RingHistory:
     def _delete_exchange(self) -> None:
         places = {place for place, *_ in self._listed()}
         if all(self._may(place, "unbound") for place in places):
-            self._unseen.unbound |= places
+            self._others.unbound |= places
             self.site.channel.exchange_delete(X)
             self._declare()
             if self.hides:
                 for _ in range(2):
                     self._bind_one()
-                self._unseen.bound |= {place for place, *_ in self._listed()}
+                self._others.bound |= {place for place, *_ in self._listed()}
 
     def _hold_temporary(self) -> None:
         if len(self._holders) < 2:
@@ -576,12 +551,13 @@ class RingHistory:
 
     def _restore(self) -> None:
         is_older = self._backup is not None and not self._has_record()
-        if self._backup is not None and (self.hides or not (self._unseen.unbound or is_older)):
-            self._unseen.is_older |= is_older
+        if self._backup is not None and (self.hides or not (self._others.unbound or is_older)):
             self._import(self._backup)
+            if is_older:  # the import has brought back a record of bindings that it has made again
+                self._others.bound |= {place for place, *_ in self._listed()}
 
     def _copy_other(self) -> None:
-        if self.others and (self.hides or not self._unseen.unbound):
+        if self.others and (self.hides or not self._others.unbound):
             self._import(self.random.choice(self.others).definitions())
 
     def _make_again(self) -> None:
@@ -600,12 +576,9 @@ class RingHistory:
     # -- restarts
 
     def prepare_restart(self) -> None:
-        """Take note of the queues that end with the broker."""
+        """Let the queues end that would end with the broker, where that is not to be hidden."""
         if not self.hides and self._has_record():
-            self._note_unseen(self._release_all)
-        if self._has_record():
-            self._unseen.ended |= {place for place, *_ in self._listed() if place in self._holders}
-        self._unseen_by_file.ended |= {place for place, *_ in self._listed() if place in self._holders}
+            self._note_others(self._release_all)
 
     def after_restart(self, how: str) -> None:
         """Connect again."""
@@ -613,8 +586,8 @@ class RingHistory:
         self.disconnect()
         self.connect()
         if self.random.random() < 0.5:
-            self._note_unseen(lambda: self._try("start_services"))
-        self.trail.append(f"  now {self._bindings()}; {self.hidden}")
+            self._note_others(lambda: self._try("start_services"))
+        self.trail.append(f"  now {self._bindings()}{', hidden' if self.is_hidden else ''}")
 
 
 def _shown(wanted: Topology) -> str:
