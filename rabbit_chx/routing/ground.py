@@ -32,8 +32,8 @@ class Ground:
     """What is known about a ring.
 
     Attributes:
-        origin: ``read`` from a broker; ``recorded``: that of a record which fits the live bindings, known on the `condition` that nobody else has changed these since; ``observed`` from keys and the queues that
-            got them; ``replayed`` from bindings whose order the caller vouches for; None: the order is not known.
+        origin: ``read`` from a broker; ``recorded``: that of a record which fits the live bindings, known on the `condition` that nobody else
+            has changed these since; ``observed`` from keys and the queues that got them; ``replayed`` from bindings whose order the caller vouches for; None: the order is not known.
         doubt: the reason why it is not known, as a sentence without a full stop and without a remedy; empty if there is none to name. Only
             a ring whose order is not known has a doubt.
 
