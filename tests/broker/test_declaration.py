@@ -227,7 +227,7 @@ def test_a_queue_without_a_type_gets_the_default_of_the_vhost(
 def test_programs_that_declare_at_the_same_time_wait_for_each_other(
     vhost: RunningBroker, managed: Broker, live: Broker
 ) -> None:
-    def declare(_: int) -> str:
+    def declare(_: int) -> str | None:
         with Broker(vhost.url, vhost.management_url) as broker:
             return broker.declare("x", BINDINGS).ring.provenance
 

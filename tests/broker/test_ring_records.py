@@ -165,7 +165,7 @@ def killed_at_each_operation(
         with Broker(site.broker.url, site.broker.management_url) as live:  # without rabbitmqctl
             recorded = live.topology()
             for name, ring in recorded.rings.items():
-                seen[ring.provenance] += 1
+                seen[str(ring.provenance)] += 1
                 if ring.ground.is_certain:
                     assert (name, ring.buckets) == (name, read.rings[name].buckets)
                 else:
