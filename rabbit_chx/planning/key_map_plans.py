@@ -20,7 +20,6 @@ from rabbit_chx.planning.proposals import (
     MOST_SLOTS,
     SLOTS_EACH,
     conversions_of,
-    new_exchange,
     proposals_of,
     slots_as_written,
 )
@@ -49,7 +48,6 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
-from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, number_bindings, order_partitions, share_moved
@@ -303,7 +301,7 @@ def count_shares(
                 before, way = repeated.rings[name].before, repeated.rings[name].way  # noqa: PLW2901
                 ring = replace(ring, before=before, way=way)
         elif ring is None:
-            proposals = tuple(_propose_for_modulus(name, before, after, movement))
+            proposals = tuple(_propose_for_modulus(before, after, movement))
         elif propose or movement.exceeds(limit, before):
             proposals = _propose_for_ring(name, ring, compared, movement, slots)
         plans[name] = KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
@@ -573,35 +571,14 @@ def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> t
     return number_bindings(bindings, release)
 
 
-def _propose_for_modulus(
-    name: str, before: KeyMap, after: KeyMap, movement: Movement
-) -> Iterator[RingProposal]:
+def _propose_for_modulus(before: KeyMap, after: KeyMap, movement: Movement) -> Iterator[RingProposal]:
     """Yield the plan as written, and alternatives that move fewer keys now or later; nothing if nothing moves or the shares are not known."""
     is_empty = not (before.buckets and after.buckets)
     if before.kind != MODULUS_EXCHANGE or movement.unknown or is_empty or not movement.peak.moved:
         return
     members = tuple(map(RingMember, after.destinations))
     yield RingProposal("as-written", *movement.figures, members, "the queues of the file")
-    yield from new_exchange(name, "queues", members, movement, worse=1)
-    yield from _propose_more_queues(before.buckets, len(after.buckets))
     yield from _propose_slots(before.buckets, members)
-
-
-def _propose_more_queues(before: Sequence[Place], then: int) -> Iterator[RingProposal]:
-    now = len(before)
-    if then < now:
-        description = (
-            f"the {now} queues stay bound, and fewer consumers share them in a ConsumerGroup, so no key moves"
-        )
-        yield RingProposal("more-queues", 0.0, 0.0, (), description)
-    elif then > now:
-        count = now * max(2, -(-then // now))
-        moved = share_moved(before, (*before, *(None,) * (count - now)), NEWEST_COMPARED)
-        description = (
-            f"{count} queues in a new exchange, the {now} of now first in the order of names: later consumers share them in a "
-            "ConsumerGroup, and no key moves again"
-        )
-        yield RingProposal("more-queues", moved, moved, (), description)
 
 
 def _propose_slots(before: Sequence[Place], members: tuple[RingMember, ...]) -> Iterator[RingProposal]:

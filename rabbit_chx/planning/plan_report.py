@@ -33,7 +33,6 @@ _MOST_REFUSALS = 20
 _FIRST_ROWS, _LAST_ROWS = 30, 10
 #: The option that permits a refusal that none permits.
 NOT_PERMITTED = "no option permits it"
-_ORDERED = ("least-moving-order", "fewest-steps")
 #: The fields that the name of a binding contains.
 _NAMED = ("source", "destination", "routing_key")
 
@@ -234,7 +233,7 @@ def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
 
 
 def _proposal_text(proposal: RingProposal) -> str:
-    if proposal.strategy not in _ORDERED:
+    if proposal.strategy != "least-moving-order":
         return proposal.description
     return f"{proposal.description}: {_list_names(_members(proposal.ring))}"
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, permutations
-from typing import Literal
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.movement import MovementCounter
 from rabbit_chx.planning.ring_plan import (
     Movement,
     RingProposal,
-    Strategy,
     count_kept_members,
     find_best_steps,
 )
@@ -36,8 +34,6 @@ Order = tuple["RingMember", ...]
 SLOTS_EACH = 10
 #: More are not proposed: each slot is an exchange and a binding.
 MOST_SLOTS = 1024
-#: A second exchange is proposed if the worst moment moves this many times the keys of the end.
-_MUCH_WORSE = 2
 
 
 def proposals_of(
@@ -46,33 +42,20 @@ def proposals_of(
     movement: Movement,
     counter: MovementCounter,
 ) -> tuple[RingProposal, ...]:
-    """Return the plan as written, and alternatives that move fewer keys or disturb them less. `movement` has the keys that move as written."""
+    """Return the plan as written, and alternatives that move fewer keys. `movement` has the keys that move as written."""
     proposals = [RingProposal("as-written", *movement.figures, wanted, "the order of the file")]
-
-    def propose(strategy: Strategy, order: Order, description: str) -> None:
-        if all(order != proposal.ring for proposal in proposals):
-            moved = _movement_to(live, order, counter)
-            if moved is not None:
-                proposals.append(RingProposal(strategy, *moved.figures, order, description))
-
-    propose(
-        "least-moving-order",
-        find_least_moving_order(live, wanted, counter),
-        "the same members in the order that moves the fewest keys",
-    )
-    propose(
-        "fewest-steps",
-        fewest_steps_order(live.ring, wanted),
-        "the same members in the order of the live ring, followed by the new ones: this takes the fewest operations",
-    )
-    proposals += new_exchange(live.exchange, "ring", wanted, movement)
+    order = find_least_moving_order(live, wanted, counter)
+    moved = None if order == wanted else _movement_to(live, order, counter)
+    if moved is not None:
+        description = "the same members in the order that moves the fewest keys"
+        proposals.append(RingProposal("least-moving-order", *moved.figures, order, description))
     return (*proposals, *_slots_for_buckets(live, wanted, counter))
 
 
 def conversions_of(
     live: LiveRing, after: KeyMap, sharing: Sequence[RingMember], movement: Movement
 ) -> tuple[RingProposal, ...]:
-    """Return the plan that replaces a ring by slots as written, and alternatives that move fewer keys or disturb them less.
+    """Return the plan that replaces a ring by slots as written, and a number of slots that moves fewer keys.
 
     Args:
         live: the live ring.
@@ -80,28 +63,10 @@ def conversions_of(
         sharing: the queues that share the slots.
         movement: the keys that move as written.
     """
-    written = slots_as_written(after, movement)
-    proposals = [written, *new_exchange(live.exchange, "slots", written.ring, movement)]
+    proposals = [slots_as_written(after, movement)]
     if len(after.destinations) != live.ring.bucket_count and all(member.slots is None for member in sharing):
         proposals += _slots_for_buckets(live, sharing, MovementCounter(live.ring.buckets))
     return tuple(proposals)
-
-
-def new_exchange(
-    name: str,
-    kind: Literal["ring", "slots", "queues"],
-    order: Order,
-    movement: Movement,
-    worse: float = _MUCH_WORSE,
-) -> Iterator[RingProposal]:
-    """Yield a second exchange that replaces the live one, if the worst moment moves at least `worse` times the keys of the end."""
-    moved, at_worst = movement.figures
-    if at_worst > moved and at_worst >= worse * moved:
-        description = (
-            f"a new exchange with the {kind} as written, next to {name}: bind an exchange in front of {name} to the new one, then "
-            "unbind it from the old one; no key moves twice, and messages in between are duplicated"
-        )
-        yield RingProposal("new-exchange", moved, moved, order, description)
 
 
 def _slots_for_buckets(

@@ -14,7 +14,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Argument, CommandLine, Fix, first_command, joined
 from rabbit_chx.planning.diff import Comparison, Difference
-from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
+from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
@@ -312,29 +312,19 @@ def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
 
 
 def _better_ring(ring: KeyMapPlan) -> str:
-    proposals = {proposal.strategy: proposal for proposal in ring.proposals}
-    order = _least_at_worst(
-        proposals[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in proposals
-    )
-    new_exchange = proposals.get("new-exchange")
-    if order is not None and order.moved_at_worst < ring.moved_at_worst:
-        shares = f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the peak"
-        return f"write the members in the order of the proposal {order.strategy} ({shares}), "
-    if new_exchange is not None and ring.limit is not None and new_exchange.moved_at_worst <= ring.limit:
-        share = f"{percent(new_exchange.moved, 1)} at any moment"
-        return f"use a new exchange, as in the proposal new-exchange ({share}), "
-    return ""
+    orders = [proposal for proposal in ring.proposals if proposal.strategy == "least-moving-order"]
+    if not orders or orders[0].moved_at_worst >= ring.moved_at_worst:
+        return ""
+    (order,) = orders
+    shares = f"{percent(order.moved, 1)} in the end, {percent(order.moved_at_worst, 1)} at the peak"
+    return f"write the members in the order of the proposal {order.strategy} ({shares}), "
 
 
 def _better_proposal(ring: KeyMapPlan) -> str:
-    best = _least_at_worst(ring.proposals)
+    best = min(ring.proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
     if best is None or best.moved_at_worst >= ring.moved_at_worst:
         return ""
     return f"follow the proposal {best.strategy} ({percent(best.moved_at_worst)} at the peak), "
-
-
-def _least_at_worst(proposals: Iterable[RingProposal]) -> RingProposal | None:
-    return min(proposals, key=lambda proposal: proposal.moved_at_worst, default=None)
 
 
 def _say_moved(ring: KeyMapPlan) -> str:

@@ -31,9 +31,7 @@ from rabbit_chx.words import percent
 #: Above this number of steps one order is tried: each step costs as many buckets as the ring has.
 _MANY_STEPS = 200
 
-Strategy: TypeAlias = Literal[
-    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "more-queues"
-]
+Strategy: TypeAlias = Literal["as-written", "least-moving-order", "slots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,7 @@ class RingProposal:
     Attributes:
         moved: the exact share of keys whose destination differs at the end.
         moved_at_worst: the same at the worst moment between the steps.
-        ring: the members in their order; for the proposal ``slots`` the queues that share the slots; empty for the proposal
-            ``more-queues``, whose queues do not exist.
+        ring: the members in their order; for the proposal ``slots`` the queues that share the slots.
         description: the method and its cost, in words.
         slots: the number of slots of the proposal ``slots``; else None.
     """

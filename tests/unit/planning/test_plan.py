@@ -72,10 +72,3 @@ def test_a_chain_begins_at_its_end_and_a_circle_is_cut() -> None:
     long = [f"x{n}" for n in range(5000)]
     onward = {source: [target] for source, target in itertools.pairwise(long)}
     assert order_downstream_first(long, onward) == long[::-1], "without recursion"
-
-
-def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:
-    planned = plan(replace(WANTED, max_share_moved=0.1), LIVE)
-    (worse,) = (it for it in planned.rings["orders"].proposals if it.strategy == "fewest-steps")
-    assert worse.moved_at_worst > planned.rings["orders"].moved_at_worst
-    assert ["proposal" in refusal.text for refusal in planned.refusals] == [False]

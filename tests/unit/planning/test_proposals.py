@@ -22,12 +22,6 @@ def _weighted(there: Mapping[Any, int], wanted: Mapping[Any, int]) -> tuple[Topo
     return ours, with_buckets(theirs, *(name for name, weight in there.items() for _ in range(weight)))
 
 
-def test_a_new_exchange_is_not_proposed_if_the_worst_moment_is_little_worse() -> None:
-    ring = plan(*_weighted(dict.fromkeys("abcd", 1), dict.fromkeys("dbc", 1))).rings["orders"]
-    assert ring.moved < ring.moved_at_worst < 2 * ring.moved
-    assert "new-exchange" not in [proposal.strategy for proposal in ring.proposals]
-
-
 def test_slots_move_what_their_plan_moves() -> None:
     """There is a slot for each bucket, so little moves in the end."""
     wanted, live = _weighted({"a": 20, "b": 20}, {"a": 10, "b": 10, "c": 10})
@@ -58,28 +52,19 @@ _, LIVE = _weighted({"a": 10, "b": 20}, {"a": 1})
 MEMBERS = (RingMember("a", "1"), RingMember("b", "2"))
 
 
-def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_exchange() -> None:
+def test_the_way_to_slots_is_compared_with_one_for_each_bucket() -> None:
     other = _into_slots(LIVE, 48, MEMBERS)
-    as_written, new_exchange, slots = other.proposals
-    assert [proposal.strategy for proposal in other.proposals] == ["as-written", "new-exchange", "slots"]
+    as_written, slots = other.proposals
+    assert [proposal.strategy for proposal in other.proposals] == ["as-written", "slots"]
     assert (as_written.moved, as_written.moved_at_worst) == (other.moved, other.moved_at_worst)
-    assert (new_exchange.moved, new_exchange.moved_at_worst) == (other.moved, other.moved)
     assert (slots.slots, slots.moved, slots.ring) == (30, 0.0, MEMBERS)
 
     best = _into_slots(LIVE, 30, MEMBERS)
     assert best.moved == 0 < best.moved_at_worst
-    as_written, new_exchange = best.proposals
-    assert (new_exchange.strategy, new_exchange.moved_at_worst) == ("new-exchange", 0.0)
-    assert new_exchange.description.startswith("a new exchange with the slots as written, next to orders: ")
+    assert [proposal.strategy for proposal in best.proposals] == ["as-written"]
 
     listed = (RingMember("a", slots=tuple(range(10))), RingMember("b", slots=tuple(range(10, 48))))
     assert "slots" not in {proposal.strategy for proposal in _into_slots(LIVE, 48, listed).proposals}
-
-
-def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() -> None:
-    (refusal,) = plan(Topology((_slotted(30, MEMBERS, max_share_moved=0.2),), LIVE.queues), LIVE).refusals
-    says = "use a new exchange, as in the proposal new-exchange (0.0% at any moment), raise"
-    assert f"max_share_moved is 0.2; {says}" in refusal.text
 
 
 @pytest.mark.parametrize(
