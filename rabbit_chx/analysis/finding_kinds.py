@@ -38,11 +38,10 @@ CHECK_KINDS: Mapping[str, str] = {
     "order-breaking": "a queue with priorities; from 4.3 on one with delayed retry, a consumer timeout below 30 minutes (RabbitMQ's default; the time "
     "of a handler is not known), or waiting messages of several priorities",
     "odd-member": "a queue whose type or arguments differ from most others",
-    "federation-link": "a federation link bound into the ring: its keys leave this broker",
     "ignored-argument": "an argument of the exchange or of a queue that the broker's release accepts and ignores, as `x-hash-on` of another product: "
     "what it is meant for does not happen",
-    "dead-letter": "a queue whose rejected, expired or dropped messages certainly reach no queue, or lose the keys of a ring",
-    "alternate": "an alternate exchange that does not exist, or leads to no queue",
+    "dead-letter": "a queue whose dead-letter exchange does not exist, or has no binding: its rejected, expired or dropped messages are lost",
+    "alternate": "an alternate exchange that does not exist, or has no binding",
     "no-consumer": "a queue in which messages wait, and that has no consumer",
     "nobody-active": "a queue that has consumers of which none is active; with unacknowledged messages, the broker waits for the previous consumer",
     "no-single-active-consumer": "a queue of a group in which several consumers may handle messages of one key at the same time",

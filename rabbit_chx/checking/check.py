@@ -23,7 +23,6 @@ from rabbit_chx.checking.check_records import (
 from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings, slot_findings
 from rabbit_chx.checking.check_usage import unbound_queue_findings, usage_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
-from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.checking.difference_findings import (
     finding_about,
     object_finding,
@@ -251,6 +250,7 @@ def _find_all(
         yield from absent_member_findings(ring)
         yield from usage_findings(ring.name, ring.queues, live, context.release, is_known=is_determined)
         yield from unbound_queue_findings(ring.name, ring.queues, live, context.listed_queues)
+        yield from context.dead_letters.findings(ring.exchange, ring.queues)
         if ring.wanted is None:
             yield from other_binding_findings(ring)
     if context.compared is not None and not context.is_selected:
@@ -264,7 +264,6 @@ def _find_all(
         yield from _find_plugin_off(name, live)
         yield from _find_transience(name, live, wanted)
     yield from starved_findings(live, [*(ring.name for ring in rings), *moduli])
-    yield from _find_dead_ends(context, rings, moduli)
     if not context.is_selected:
         yield from _find_copies_in_shards(live, wanted)
         yield from live.facts.oddities if wanted is not None else ()
@@ -398,27 +397,6 @@ def _find_copies_in_shards(live: LiveTopology, wanted: Topology | None) -> Itera
         yield Finding("sharding-policy", message, fix, exchange=exchange.name)
 
 
-def _find_dead_ends(
-    context: CheckContext, rings: Sequence[CheckedExchange], moduli: Collection[str]
-) -> Iterator[Finding]:
-    """Yield the alternate and dead-letter exchanges that lead nowhere: those of the selected exchanges and their queues, of the topology, or of all.
-
-    A finding of the slots has their alternate exchange.
-    """
-    live, slots = context.live, {slot.name for ring in rings for slot in ring.slots.queues}
-    names: Collection[tuple[str, str]] = live.by_name.keys()
-    if context.is_selected:
-        names = {("exchange", name) for name in (*(ring.name for ring in rings), *moduli)}
-        names |= {("queue", queue) for ring in rings for queue in ring.queues}
-        names |= {("queue", str(end.destination)) for end in live.bindings if end.source in moduli}
-    elif context.compared is not None:
-        names = context.compared.wanted.by_name.keys()
-    yield from DeadLetters(live, context.reach).findings(
-        (queue for queue in live.queues if ("queue", queue.name) in names),
-        (one for one in live.exchanges if ("exchange", one.name) in names and one.name not in slots),
-    )
-
-
 def _unreadable_finding(name: str, wanted: Topology | None) -> Finding:
     """Return the finding of a ring with a member that no client can name. It differs from a file only if the order counts there."""
     kind = "odd-object" if wanted is not None and wanted.is_unordered(name) else "different"
@@ -541,6 +519,8 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
         yield from passing_findings(exchange, key_map, context)
     queues = {place: share for place, share in key_map.shares().items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
+    if exchange is not None:
+        yield from context.dead_letters.findings(exchange, queues)
     yield from usage_findings(name, queues, live, release, is_known=key_map.ground.is_known)
     if exchange is None or not is_sharded(exchange, live):  # the plugin names and binds the shards
         yield from unbound_queue_findings(name, queues, live, context.listed_queues)

@@ -465,7 +465,7 @@ def file_findings(topology: Topology, release: Release) -> Iterator[Finding]:
     for names, message, fix in find_ignored(topology.queues, release):
         yield Finding("ignored-argument", message, fix, destination=_only(names))
     yield from starved_findings(topology, (exchange.name for exchange in topology.exchanges))
-    yield from DeadLetters.of_file(topology).findings(topology.queues, topology.exchanges)
+    yield from DeadLetters.of_file(topology).findings_of_file()
 
 
 def _only(names: Sequence[str]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
-from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.movement import shares_moved_without
 from rabbit_chx.planning.refusals import ALLOW_DELETE
@@ -21,14 +21,12 @@ from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import FEW, listed, percent, plural, share_text
 
 _MOST_PLACES = 5
-FEDERATION_LINK = "federation-link"
 
 
 def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of a ring by itself."""
     if checked.unroutable.share:
         yield _unroutable_finding(checked)
-    yield from _find_filters(checked)
     alternate = checked.context.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
         message, fix, place = finding.message, checked.repair_command, finding.destination
@@ -58,7 +56,7 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
 def passing_findings(
     exchange: ExchangeDefinition, key_map: KeyMap, context: CheckContext
 ) -> Iterator[Finding]:
-    """Yield the destinations of a durable exchange that hashes which the broker deletes by itself, and the federation links."""
+    """Yield the destinations of a durable exchange that hashes which the broker deletes by itself; federation links are none of them."""
     name, links, transient = exchange.name, context.links, context.transient
     shares = key_map.shares() if key_map.has_shares else {}
     places = dict.fromkeys(key_map.destinations) if exchange.durable else ()
@@ -77,17 +75,6 @@ def passing_findings(
                     f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
                 )
         yield Finding("transient-destination", message, fix, exchange=name, destination=place, share=share)
-    for place, share in ((place, share) for place, share in shares.items() if place in links):
-        message = (
-            f"a federation link takes {percent(share)} of the keys: {place!s} sends them to its downstream, so that no queue here gets "
-            "them, and the downstream gets no others"
-        )
-        fix = Fix(
-            f"for all messages on both sides, publish to a fanout exchange that is bound to {name}, federate that one, and take {name} "
-            "out of the federation policy of the downstream; if this share is intended, ",
-            CommandLine("check", "leave this finding out", (name,), (Argument("ignore", FEDERATION_LINK),)),
-        )
-        yield Finding(FEDERATION_LINK, message, fix, exchange=name, destination=place, share=share)
 
 
 def _unroutable_finding(checked: CheckedExchange) -> Finding:
@@ -119,28 +106,7 @@ def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
         return without if alternate is None else f"{without}, and {alternate} leads to no queue"
     if not checked.context.reach.exists(place):
         return f"at {place!s}, which does not exist"
-    if checked.context.reach.leads_nowhere(str(getattr(place, "name", place))):
-        return f"at {place!s}, which leads to no queue"
-    return f"at {place!s}, behind which they end: at a direct exchange that is bound with other keys, or in a cycle of exchanges"
-
-
-def _find_filters(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield the exchanges behind the ring that pass only some messages on, unless their loss is counted."""
-    reach = checked.context.reach
-    for place, found in reach.filters_of(checked.exchange):
-        share = checked.shares.get(place, 0.0)
-        if checked.unroutable.by_place.get(place) == share:
-            continue
-        name, type_, alternate = found.name, found.type, reach.alternate_of(found)
-        rest = "is lost" if alternate is None else f"goes to its alternate exchange {alternate}"
-        what = "headers" if type_ == "headers" else "routing key"
-        message = (
-            f"{percent(share)} of all keys go to {place!s}, where the {type_} exchange {name} passes only messages with a matching "
-            f"{what} on: any other {rest}"
-        )
-        fix = f"bind a queue to {name} that gets all messages, or use a fanout exchange"
-        is_counted = alternate is not None and not reach.leads_nowhere(alternate)
-        yield checked.finding("unroutable-share", message, fix, place, 0.0 if is_counted else None)
+    return f"at {place!s}, which leads to no queue"
 
 
 # -- slots

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.fixes import first_command
 from rabbit_chx.planning.diff import Comparison, Unwanted
 from rabbit_chx.planning.refusals import REMAKE_RINGS
@@ -65,6 +66,11 @@ class CheckContext:
     def reach(self) -> Reach:
         """Where messages get to."""
         return Reach(self.live)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """Where rejected and expired messages, and those without a destination, go."""
+        return DeadLetters(self.live, self.reach)
 
     @cached_property
     def nesting(self) -> Nesting:
