@@ -529,7 +529,7 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
                 )
             if not ring.ground.is_certain:
                 raise InputError(
-                    f"the ring of {name} is {ring.provenance}, so it is not recorded: read it", exchange=name
+                    f"the ring of {name} is {ring.ground}, so it is not recorded: read it", exchange=name
                 )
             if ring.provenance == "observed" and _has_bindings_of(live, name, ring):
                 live = live.with_rings({name: ring})

@@ -416,7 +416,7 @@ class ScratchReport:
             [
                 Data(fields),
                 Facts(list(self._facts(compared))),
-                replace(destinations, pictures=lambda: draw_map(self.ring)).for_people(compared),
+                replace(destinations, pictures=lambda: draw_map(self.ring)).for_people(counts),
                 Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
             ],
         )

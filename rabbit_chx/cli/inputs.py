@@ -212,7 +212,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
         raise InputError(f"{name}: {error}") from None
     if not ring.ground.is_certain:
         raise InputError(
-            f"{name} is {ring.provenance}, so it is not a record: pass a ring that was read from the broker"
+            f"the ring of {name} is {ring.ground}, so it is not a record: pass a ring that was read from the broker"
         )
     if not isinstance(document.get("exchange"), str):
         raise InputError(

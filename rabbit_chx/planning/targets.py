@@ -12,6 +12,7 @@ from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.slot_layout import expand_slots
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.routing import Release
+from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -111,12 +112,15 @@ def healed(live: LiveTopology, exchange: str) -> Topology:
 def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTopology:
     """Return what a broker of a release has: the same objects, and each ring as its members make it in their order.
 
+    An order that is not known stays so.
+
     A ring of a live topology keeps its buckets if the release refuses a weight: the binding is older than the rule.
 
     Raises:
         InputError: the release refuses a weight of a topology of a file.
     """
     objects = topology.as_wanted() if isinstance(topology, LiveTopology) else topology
+    unordered = objects.file.unordered
     objects = replace(objects, file=FileFacts())
     rings = {}
     for exchange in objects.exchanges:
@@ -127,6 +131,7 @@ def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTop
                 if not isinstance(topology, LiveTopology):
                     raise
                 rings[exchange.name] = topology.rings[exchange.name].with_release(release)
+    rings |= {name: replace(ring, ground=UNORDERED) for name, ring in rings.items() if name in unordered}
     return replace(LiveTopology.of_file(objects, release), rings=rings)
 
 

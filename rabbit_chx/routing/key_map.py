@@ -196,7 +196,7 @@ class KeyMap:
         )
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.provenance}, {self.hashing}, {len(self.buckets)} buckets>"
+        return f"<{type(self).__name__} {self.provenance or 'of unknown order'}, {self.hashing}, {len(self.buckets)} buckets>"
 
     @property
     def kind(self) -> str:

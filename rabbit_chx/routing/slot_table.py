@@ -95,9 +95,7 @@ class SlotTable(KeyMap):
         return make, (self.ring, dict(self.owners), self.other_exchanges)
 
     def __repr__(self) -> str:
-        return (
-            f"<SlotTable {len(self.owners)} slots, {len(self.destinations)} queues, {self.ring.provenance}>"
-        )
+        return f"<SlotTable {len(self.owners)} slots, {len(self.destinations)} queues, {self.ring.provenance or 'of unknown order'}>"
 
     @property
     def release(self) -> Release:
