@@ -1,4 +1,4 @@
-"""The types that columns need, and the SQL that casts others to them."""
+"""The types that columns need, the SQL that casts others to them, and the mark of a column that orders rows."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from pyspark.sql.types import (
 
 from rabbit_chx.errors import InputError
 
+#: In the metadata of a column: `place_for_streams` has sorted the rows by it, before key and value.
+ORDER_MARK = "rabbit_chx.order_by"
 _ORDERED = (ByteType, ShortType, IntegerType, LongType, DateType, TimestampType, StringType, BinaryType)
 
 

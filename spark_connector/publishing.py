@@ -20,6 +20,7 @@ from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import PreflightCache, plan_write
 from spark_connector.writing.task_input import mark_ends, without_marks
 from spark_connector.writing.task_writer import run_task
+from spark_connector.writing.tasks import query_of
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def batch_publisher(
             ring=watched,
         )
         finished = finished or FinishedTasks.of(batch.sparkSession)
-        report = _publish(batch, replace(plan, batch_id=batch_id), finished, watched, batch_id)
+        plan = replace(plan, batch_id=batch_id, write_id=query_of(batch.sparkSession))
+        report = _publish(batch, plan, finished, watched, batch_id)
         if on_report is not None:
             on_report(report)
 

@@ -260,6 +260,11 @@ class StreamConnection(ServedConnection):
                     "ring",
                     exchange=super_stream,
                 )
+        if not streams:
+            raise InputError(
+                f"{self.where}: {super_stream!r} is not a super stream, but an exchange to which no queue is bound: choose another name",
+                exchange=super_stream,
+            )
         return streams
 
     def routes(self, super_stream: str, key: str) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 #: A writer sends rows for this time after it has looked whether it is alone.
 _LOOK_S = 1.0
-#: The time for which a writer that did not close counts as one that still sends rows: much longer than `_LOOK_S`, for rows on their way.
+#: The time for which a writer that did not close counts as one that still sends rows: much longer than `_LOOK_S`, for rows on their way. They
+#: may need longer, so that a call which began in this time compares its rows to its end.
 _WATCH_S = 10.0
 _CLOSE_S = 1.0
 
@@ -35,14 +36,17 @@ class OtherWriters:
     """The other writers of a name in one stream.
 
     Attributes:
-        may_send: whether there may be one: the rows since the last check must be compared.
+        may_send: whether there may be one: the rows of the call must be compared.
     """
 
     def __init__(self, stream: str, name: str) -> None:
         self._stream, self._name = stream, name
         self._number = 1 << 62 | secrets.randbits(61)
-        self.may_send = self._has_opened = False
-        self._watch_until = self._next_look = 0.0
+        self.may_send = False
+        self._is_over = True
+        self._has_opened = False
+        self._watch_until = 0.0
+        self._next_look = 0.0
 
     def look_if_due(self, connection: StreamConnection) -> None:
         """Look for others, unless that was done in the last second; the first time tell that a writer opens."""
@@ -56,6 +60,11 @@ class OtherWriters:
             self._store(connection, "writing")
         self._note(self._stored(connection, "opening"), connection)
 
+    def start_call(self) -> None:
+        """Begin with a call: once there may be another writer, rows are compared to the end of the call."""
+        if self._is_over:
+            self.may_send = False
+
     def may_have_sent(self, connection: StreamConnection, last_id: int, highest_id: int) -> bool:
         """Return whether rows up to `last_id` must be compared, in one round trip; we have sent none above `highest_id`."""
         reader = f"{self._name}/opening"
@@ -63,8 +72,8 @@ class OtherWriters:
         self._note(number, connection)
         if not last_id <= sequence <= highest_id:
             self._watch()
-        had_sent, self.may_send = self.may_send, time.monotonic() < self._watch_until
-        return had_sent
+        self._is_over = time.monotonic() >= self._watch_until
+        return self.may_send
 
     def close(self, connection: StreamConnection) -> None:
         """Tell that this writer has ended, unless another one has opened."""
@@ -82,7 +91,9 @@ class OtherWriters:
             self._watch()
 
     def _watch(self) -> None:
-        self.may_send, self._watch_until = True, time.monotonic() + _WATCH_S
+        self.may_send = True
+        self._is_over = False
+        self._watch_until = time.monotonic() + _WATCH_S
 
     def _stored(self, connection: StreamConnection, what: str) -> int | None:
         return connection.query_offset(f"{self._name}/{what}", self._stream)

@@ -559,7 +559,11 @@ def _create_missing(connection: StreamConnection, options: WriterOptions) -> Non
     try:
         if stream is not None:
             connection.metadata([stream])
-        elif super_stream is not None and (has := len(connection.partitions(super_stream))) != count:
+            return
+        if super_stream is None:
+            return
+        has = len(connection.partitions(super_stream))
+        if has != count:
             raise InputError(
                 f"create is {count}, and super stream {super_stream!r} has {plural(has, 'partition')}: pass create={has}, or leave create out",
                 exchange=super_stream,

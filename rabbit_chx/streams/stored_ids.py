@@ -263,9 +263,8 @@ class StoredIds:
         if (what := stored.differs(given)) is not None:
             perhaps = "; retention has removed earlier rows, so that this may be a copy by another client"
             raise MismatchError(
-                f"stream {self._stream!r} has id {stored.id} of {self._name!r} with the {what} {getattr(stored, what)!r:.60}, and the {what} "
-                f"given now is {getattr(given, what)!r:.60}: the rows differ from the earlier run; pass "
-                f"the same rows, or a new name or version{perhaps if is_cut else ''}",
+                f"stream {self._stream!r} has id {stored.id} of {self._name!r} with another {what} than the row given now (offset "
+                f"{stored.offset}): the rows differ from the earlier run; pass the same rows, or a new name or version{perhaps if is_cut else ''}",
                 queue=self._stream,
             )
         self._compared = max(self._compared, stored, key=lambda row: row.id)

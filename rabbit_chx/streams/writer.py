@@ -242,6 +242,8 @@ class StreamWriter:
         """Begin with a call; `ids` are those of its rows for this stream, and `compares_known` whether the highest known one is compared."""
         self.counts = Counter[str]()
         self._stored.start_call(ids, compares_known=compares_known)
+        if self._others:
+            self._others.start_call()
 
     def start_batch(self, rows: RowColumns, encoded: EncodedRows | SubEntries) -> None:
         """Begin with the next rows, which are `encoded`; all earlier ones are confirmed."""

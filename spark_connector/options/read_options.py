@@ -322,7 +322,8 @@ def _in_json(options: ReadOptions) -> None:
         for stream, offset in bound.items() if isinstance(bound, Mapping) else ():
             if offset == number:
                 raise InputError(
-                    f"option {name!r} is {number} ({word}) for {stream!r}, and a batch has nothing of it then: pass another offset"
+                    f"option {name!r} is {number} ({word}) for {stream!r}: a batch reads nothing there. To leave this stream out, name only the "
+                    "others in the option 'stream'; else pass another offset"
                 )
 
 

@@ -243,7 +243,7 @@ class WriteOptions:
     )
     order_by: str | None = option(
         TEXT,
-        "column that orders the rows of each stream, before key and value; as `order_by` of `place_for_streams`",
+        "column that orders the rows of each stream, before key and value; by default the `order_by` of `place_for_streams`, which marks it",
         only="exactly-once",
     )
     skip_stale: bool = option(
@@ -384,10 +384,10 @@ def _check_protocol(options: WriteOptions, texts: Mapping[str, str]) -> None:
     if options.super_stream and placed:
         raise InputError("option 'superStream' needs no ring: leave 'ring' and 'ringVia' out")
     if options.to_streams and options.exchange and not (placed or options.reads_record):
-        once = "; exactly once works only into streams" if options.exactly_once else ""
+        once = "exactly once works only into streams, not into other queues. " if options.exactly_once else ""
         raise InputError(
-            f"Spark writes directly to the streams of exchange {options.exchange!r}, so it needs the ring: pass managementUrl if "
-            f"it is recorded, or ringVia, such as 'docker exec NAME', or ring{once}"
+            f"{once}Spark writes directly to the streams of exchange {options.exchange!r}, so it needs the ring: pass managementUrl if "
+            "it is recorded, or ringVia, such as 'docker exec NAME', or ring"
         )
     if options.compression != "none" and options.sub_entry_rows is None:
         raise InputError(

@@ -17,7 +17,7 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import murmur3_x86_32
-from spark_connector.casts import check_order_type, for_text, quote_name
+from spark_connector.casts import ORDER_MARK, check_order_type, for_text, quote_name
 from spark_connector.executor_functions import OnExecutor, check_worker_python
 from spark_connector.placing.rings import CACHED_RINGS, as_key_map, as_ring, cached_ring, destination_indices
 
@@ -84,6 +84,8 @@ def place_for_streams(
 ) -> DataFrame:
     """Shuffle rows for ``delivery=exactly-once``: one partition for each stream, sorted by key and value, or by a column before them.
 
+    Rows of equal key and value are sorted by the other string and binary columns, of which one may be the filter value.
+
     The number of a row in its stream is its id there, so each attempt of a task must produce the same rows in the same order. Call it last:
     later operations may move the rows, and the write then refuses them. Spark does not sort streaming frames; the write sorts the rows of
     each of their tasks.
@@ -95,7 +97,7 @@ def place_for_streams(
             table of its slots, or an ``x-modulus-hash`` exchange (`Broker.exchange`), whose queues are streams, or the JSON of one of them.
         key: name of the column with the routing key, string or binary.
         order_by: name of a column that orders the rows of each stream, such as the time of an event: a whole number, a date, a timestamp,
-            a string or binary, without nulls. Give the write the same name as its option ``orderBy``.
+            a string or binary, without nulls. The column is marked, so that the write knows it.
 
     Raises:
         InputError: a column is missing or of another type, or the ring has no buckets.
@@ -108,19 +110,53 @@ def place_for_streams(
     """
     placing = as_key_map(streams)
     column, nullable = _text_column(df, key, "the routing key with key=")
-    value, _ = _text_column(df, "value", "the body 'value'")
+    _text_column(df, "value", "the body 'value'")
     # By binding key, keys may be those of no partition, and their shares are not known.
     has_holes = placing.routes_by_key or None in placing.shares()
     # The write names the rows of the spare partition, which have no stream.
     placement = Placement((1,) * len(placing.destinations), spare=nullable or has_holes)
-    # By bytes, with any collation of a column.
-    order = [each.cast("binary") for each in (column, value)]
+    first = None
     if order_by is not None:
         first = _field(df, order_by, "the order with order_by=")
         check_order_type(first)
+    marked = _mark_order(df, first)
+    return _repartition(
+        marked, column, placing, placement, () if df.isStreaming else _stream_order(df, key, first)
+    )
+
+
+def _stream_order(df: DataFrame, key: str, first: StructField | None) -> list[Column]:
+    """Return the columns that sort the rows of a stream: a total order of all that a write may store."""
+    names = [key, "value"]
+    known = [name.lower() for name in df.columns]
+    for field in df.schema.fields:
+        # The frame does not say which one has the filter values. Spark cannot name a column that exists twice.
+        is_text = isinstance(field.dataType, (StringType, BinaryType))
+        if (
+            is_text
+            and known.count(field.name.lower()) == 1
+            and field.name.lower() not in (key.lower(), "value")
+        ):
+            names.append(field.name)
+    # By bytes, with any collation of a column.
+    order = [_as_column(name).cast("binary") for name in names]
+    if first is not None:
         by = _as_column(first.name)
         order.insert(0, by.cast("binary") if isinstance(first.dataType, StringType) else by)
-    return _repartition(df, column, placing, placement, () if df.isStreaming else order)
+    return order
+
+
+def _mark_order(df: DataFrame, first: StructField | None) -> DataFrame:
+    """Return the frame with a mark in the metadata of the column that orders the rows, and of no other column."""
+    for field in df.schema.fields:
+        is_first = first is not None and field.name == first.name
+        if is_first == (ORDER_MARK in field.metadata):
+            continue
+        metadata = {name: value for name, value in field.metadata.items() if name != ORDER_MARK}
+        if is_first:
+            metadata[ORDER_MARK] = True
+        df = df.withColumn(field.name, _as_column(field.name).alias(field.name, metadata=metadata))
+    return df
 
 
 def _repartition(

@@ -23,7 +23,7 @@ from spark_connector.reports import (
 )
 from spark_connector.spark_errors import with_report
 from spark_connector.writing.key_samples import count_split_keys
-from spark_connector.writing.stream_layout import check_absent
+from spark_connector.writing.stream_layout import check_absent, end_version
 from spark_connector.writing.write_plan import WritePlan
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def commit_write(
     if ring is not None and plan.options.client_routing:
         _compare_rings(plan, tasks, batch_id, ring)
     try:
-        _check_stored(plan, tasks)
+        _check_stored(plan, tasks, batch_id)
     except RabbitChxError as cause:
         report = abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=cause)
         vars(with_report(cause, report.publish_report))["report"] = report.publish_report
@@ -101,10 +101,30 @@ def abort_write(
     return report
 
 
-def _check_stored(plan: WritePlan, tasks: Sequence[TaskReport]) -> None:
-    """Check that the streams have the rows of the tasks, each once and unchanged, and no others of this version."""
+def _check_stored(plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None) -> None:
+    """Check that the streams have the rows of the tasks, each once and unchanged, and no others of this version; remember its end."""
+    _check_absent(plan, tasks, batch_id)
+    _check_counts(plan, tasks)
     if plan.layout is not None and plan.options.version is not None:
-        check_absent(plan.layout, plan.options, {task.partition for task in tasks})
+        end_version(plan.layout, plan.options)
+
+
+def _check_absent(plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None) -> None:
+    """Check that no stream has rows of this version for which the frame has no partition."""
+    options = plan.options
+    if plan.layout is None or not options.exactly_once:
+        return
+    version = options.version
+    if version is None and batch_id is not None:
+        version = batch_id + 1
+    query_id = next((task.write_id for task in tasks if task.write_id), plan.write_id)
+    app_id = options.app_id or query_id
+    if version is not None and app_id:
+        check_absent(plan.layout, options, app_id, version, {task.partition for task in tasks})
+
+
+def _check_counts(plan: WritePlan, tasks: Sequence[TaskReport]) -> None:
+    """Check that the rows that were read back are stored once and unchanged."""
     counts = sum((task.streams for task in tasks if task.streams is not None), StreamCounts())
     remedies = [remedy for name, remedy in _REMEDIES.items() if getattr(counts, name)]
     if not remedies:

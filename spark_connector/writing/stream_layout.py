@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from http.client import NOT_FOUND
-from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.amqp.replies import is_transient, may_be_limit
@@ -48,6 +47,9 @@ _PAUSE_S = 0.5
 #: What a stream remembers of a version's sub-entries: a version, 3 bits of a codec, 16 bits of rows; and a bit above all offsets.
 _FORM, _FORM_BITS, _SIZE_BITS = 1 << 62, 19, 16
 _FORM_NAME = "/sub-entries"
+#: What a stream remembers of the last version of a job: see `VersionState`.
+_VERSION_NAME = "/version"
+_LAYOUT_BITS = 30
 #: The last sort columns of `place_for_streams`; another order would be another layout.
 _SORT = ("key", "value")
 _WRITTEN = ("key", "routing_key", "value")
@@ -136,7 +138,11 @@ def plan_layout(
         else:
             placing = check_stream_ring(options.ring, "pass ringVia, such as 'docker exec NAME'")
         layout = StreamLayout.of(placing, schema, options.order_by)
-        notes = _check_streams(connection, layout, options, _types(schema)) if checks_streams else ()
+        notes = list[str]()
+        if checks_streams:
+            notes += _check_streams(connection, layout, options)
+        if options.version is not None:
+            notes += check_before(connection, layout, options)
         frame_max = connection.frame_max or DEFAULT_FRAME_MAX
         return replace(layout, frame_max=frame_max, notes=tuple(notes))
 
@@ -173,7 +179,7 @@ def _super_stream(connection: StreamConnection, options: WriteOptions) -> SuperS
 
 
 def _check_streams(
-    connection: StreamConnection, layout: StreamLayout, options: WriteOptions, types: Mapping[str, str]
+    connection: StreamConnection, layout: StreamLayout, options: WriteOptions
 ) -> Iterator[str]:
     """Yield notes for the report; an InputError for streams that cannot store the rows."""
     if options.filter_value_column is not None and connection.no_filters:
@@ -191,24 +197,6 @@ def _check_streams(
         for stream in () if options.skip_stale else layout.streams:
             check_version(stream, options.version, connection.publisher_sequence(name, stream))
         check_form(connection, layout, name, options.version, options)
-        yield from _find_other_types(connection, layout, types, options)
-
-
-def _find_other_types(
-    connection: StreamConnection, layout: StreamLayout, types: Mapping[str, str], options: WriteOptions
-) -> Iterator[str]:
-    """Yield notes on rows of this version, or a later one, that were written from key and value columns of other types."""
-    written = [name for name in types if name in _WRITTEN]
-    for kinds in product(("string", "binary"), repeat=len(written)):
-        others = dict(zip(written, kinds, strict=True))
-        name = f"{options.app_id}/{_digest(layout.placing, {**types, **others}, options.order_by)}"
-        version = max(connection.publisher_sequence(name, stream) for stream in layout.streams) >> ROW_BITS
-        if name != layout.name(str(options.app_id)) and version >= (options.version or 0):
-            yield (
-                f"the streams have rows of appId {options.app_id!r} up to version {version} from columns of other types "
-                f"({', '.join(map(' '.join, others.items()))}): if version {options.version} is among them, its rows are stored again; cast the "
-                "columns as before"
-            )
 
 
 def check_version(stream: str, version: int, last_id: int) -> None:
@@ -216,7 +204,8 @@ def check_version(stream: str, version: int, last_id: int) -> None:
     if last_id >> ROW_BITS > version:
         raise InputError(
             f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would confirm those of version "
-            f"{version} and drop them: pass another appId for late rows; onStaleVersion=skip leaves them out",
+            f"{version} and drop them. Rows that an earlier run of version {version} has stored stay; if it has not ended, only another appId can "
+            "store the others, and stores all rows that it is given. onStaleVersion=skip writes nothing into such a stream",
             queue=stream,
         )
 
@@ -295,11 +284,11 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
         )
 
 
-def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collection[int]) -> None:
+def check_absent(
+    layout: StreamLayout, options: WriteOptions, app_id: str, version: int, partitions: Collection[int]
+) -> None:
     """Raise a MismatchError if a stream without a task has rows of this version: Spark runs no task for a frame without rows."""
-    assert options.app_id is not None  # `check_mode`
-    assert options.version is not None
-    name = layout.name(options.app_id)
+    name = layout.name(app_id)
     absent = [stream for number, stream in enumerate(layout.streams) if number not in partitions]
 
     def last_ids(connection: StreamConnection) -> list[int]:
@@ -307,8 +296,99 @@ def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collec
 
     last = ask_any(last_ids, options.brokers.resolve, options.reconnect_timeout_s) if absent else ()
     for stream, last_id in zip(absent, last, strict=True):
-        if last_id >> ROW_BITS == options.version:
-            check_end(stream, name, options.version, 0, last_id)
+        if last_id >> ROW_BITS == version:
+            check_end(stream, name, version, 0, last_id)
+
+
+class VersionState(NamedTuple):
+    """What the streams remember of the last version that a job has begun.
+
+    It is kept as the offset of a reader, as in `check_form`: a version, 30 bits for the layout, and a bit for the end.
+
+    Attributes:
+        version: the version.
+        layout: identifies what decides which row a number is.
+        has_ended: whether all rows of the version are stored.
+    """
+
+    version: int
+    layout: int
+    has_ended: bool
+
+    @classmethod
+    def of(cls, layout: StreamLayout, options: WriteOptions, *, has_ended: bool) -> VersionState:
+        """Return the state of the version of a write."""
+        assert options.version is not None  # `check_mode`
+        filter_column = options.filter_value_column and options.filter_value_column.lower()
+        facts = json.dumps([layout.digest, filter_column])
+        number = int.from_bytes(hashlib.sha256(facts.encode()).digest()) % (1 << _LAYOUT_BITS)
+        return cls(options.version, number, has_ended)
+
+    @classmethod
+    def read(cls, connection: StreamConnection, layout: StreamLayout, app_id: str) -> VersionState | None:
+        """Return the latest state that a stream of the layout remembers; None if there is none."""
+        found = [connection.query_offset(app_id + _VERSION_NAME, stream) or 0 for stream in layout.streams]
+        latest = max(found)
+        if latest < _FORM:
+            return None
+        has_ended = bool(latest & 1)
+        number = latest >> 1 & ((1 << _LAYOUT_BITS) - 1)
+        version = (latest ^ _FORM) >> (1 + _LAYOUT_BITS)
+        return cls(version, number, has_ended)
+
+    def store(self, connection: StreamConnection, stream: str, app_id: str) -> None:
+        """Let a stream remember the state, unless it has a later one."""
+        value = _FORM | self.version << (1 + _LAYOUT_BITS) | self.layout << 1 | self.has_ended
+        reference = app_id + _VERSION_NAME
+        if (connection.query_offset(reference, stream) or 0) >= value:
+            return
+        connection.store_offset(reference, stream, value)
+        if (connection.query_offset(reference, stream) or 0) < value:
+            raise ConnectionLostError(f"stream {stream!r} has no leader that stores offsets", queue=stream)
+
+
+def check_before(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> Iterator[str]:
+    """Yield a note if the end of the version before this one is not stored.
+
+    Raises:
+        InputError: this version or a later one was written with another layout, so that its rows would be stored a second time.
+    """
+    app_id = str(options.app_id)
+    before = VersionState.read(connection, layout, app_id)
+    now = VersionState.of(layout, options, has_ended=False)
+    if before is None:
+        return
+    if before.version >= now.version and before.layout != now.layout:
+        raise InputError(
+            f"{options.place} has version {before.version} of appId {app_id!r}, and now something else decides where a row goes, and where it "
+            f"is among the others: the rows of version {now.version} would be stored a second time. The streams or the ring, orderBy, "
+            "filterValueColumn, or key and value or their types differ: write as before; or with a higher version or another appId, which "
+            "stores all rows that it is given"
+        )
+    if before.version < now.version and not before.has_ended:
+        yield (
+            f"version {before.version} of appId {app_id!r} has begun, and its end is not stored: some of its rows may be missing, and once "
+            f"version {now.version} is written only another appId can store them; end a failed version before the next one"
+        )
+
+
+def begin_version(
+    connection: StreamConnection, layout: StreamLayout, options: WriteOptions, stream: str
+) -> None:
+    """Let a stream remember that a version has begun, right before its first row."""
+    state = VersionState.of(layout, options, has_ended=False)
+    state.store(connection, stream, str(options.app_id))
+
+
+def end_version(layout: StreamLayout, options: WriteOptions) -> None:
+    """Let the streams remember that all rows of a version are stored."""
+    ended = VersionState.of(layout, options, has_ended=True)
+
+    def store(connection: StreamConnection) -> None:
+        for stream in layout.streams:
+            ended.store(connection, stream, str(options.app_id))
+
+    ask_any(store, options.brokers.resolve, options.reconnect_timeout_s)
 
 
 def ask_any(

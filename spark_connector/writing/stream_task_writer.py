@@ -24,8 +24,10 @@ from rabbit_chx.streams.rows import ROW_BITS
 from rabbit_chx.streams.stored_ids import compare_stored, row_hashes
 from spark_connector.placing.rings import destination_indices
 from spark_connector.reports import StreamCounts, TaskReport, add_fields
+from spark_connector.writing.sorting import sort_rows
 from spark_connector.writing.stream_layout import (
     ask_any,
+    begin_version,
     call_with_retry,
     check_end,
     check_form,
@@ -44,19 +46,23 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: The column of filter values, in a table of rows.
-_FILTER = "filter"
+#: The columns of a table of rows, in the order in which they sort the rows: by all that is stored, so that the order is total. A table may
+#: lack the first one and the last one.
+_ORDER = ("order", "key", "value", "filter")
 #: Rows and bytes that are published at once.
 _PIECE_ROWS = 1 << 15
 _PIECE_BYTES = 32 << 20
-#: Bytes of the rows of a task that are sorted here, for Spark does not sort those of a stream.
+#: Bytes of the rows of a task of a stream that are sorted in memory.
 _MOST_SORTED = 256 << 20
 #: Streams that an error lists.
 _MOST_SHOWN = 10
 _STUCK = ". If release 0.4.0 has stored a part of this micro-batch, set another appId: the query goes on, and stores all of it again"
 _PLACE = "place the rows with spark_connector.place_for_streams, right before the write"
 #: Behind an error that rows placed by an earlier list of streams have, too.
-_PLACE_NOW = f"{_PLACE}; if they are, the list of streams has changed since: make a deleted partition again, or place by the present list"
+_PLACE_NOW = (
+    f"{_PLACE}; if they are, the list of streams has changed since: make a deleted partition again; or place by the present list, which stores "
+    "all rows of the write, also those that an earlier run has stored"
+)
 
 
 class StreamTaskWriter:
@@ -112,7 +118,7 @@ class StreamTaskWriter:
         return self._counter.report(done, streams=counts)
 
     def _publish_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        pieces = _pieces(self._counter.messages(batches))
+        pieces = _pieces(self._tables(batches))
         first = next(pieces, None)
         if first is None:
             return
@@ -125,31 +131,30 @@ class StreamTaskWriter:
                 self._send(publisher, piece)
 
     def _publish_once(self, batches: Iterable[pa.RecordBatch]) -> None:
-        partition, streams = self._task.partition, self._layout.streams
-        if partition >= len(streams):
-            for _ in _pieces(self._counter.messages(batches)):
-                raise InputError(
-                    f"partition {partition} has rows, but the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}) take "
-                    f"the partitions from 0 to {len(streams) - 1}: {_PLACE_NOW}. Other partitions may be stored: write the placed rows with "
-                    f"another {'appId' if self._options.version is None else 'version'}"
-                )
+        if self._task.partition >= len(self._layout.streams):
+            self._refuse_rows(batches)
             return
-        stream, name, version = streams[partition], self._name(), self._version()
+        stream = self._layout.streams[self._task.partition]
+        name = self._name()
+        version = self._version()
         before = self._ask(lambda connection: connection.publisher_sequence(name, stream))
         if self._options.skip_stale and before >> ROW_BITS > version:
             self._counter.skipped = self._counter.rows = sum(batch.num_rows for batch in batches)
-            self._counter.notes += (
-                f"stream {stream!r} has rows of version {before >> ROW_BITS} already: nothing of version {version} is written",
+            note = (
+                f"stream {stream!r} has rows of version {before >> ROW_BITS} already: this run writes nothing of version {version}, and "
+                "what an earlier run of it has stored stays"
             )
+            self._counter.notes += (note,)
             return
         check_version(stream, version, before)
         first = (version << ROW_BITS) + 1
         rows, entries = 0, self._options.sub_entry_rows
         hashes = array("q")  # grows without a copy
         is_full = self._options.verify == "full"
-        pieces = (
-            self._sort(batches) if self._sorts else _pieces(self._counter.messages(batches), entries or 1)
-        )
+        tables = self._tables(batches)
+        if self._sorts:
+            tables = sort_rows(tables, _ORDER, _MOST_SORTED)
+        pieces = _pieces(tables, entries or 1)
         piece = next(pieces, None)
         if piece is not None:
             form = self._ask(
@@ -160,8 +165,8 @@ class StreamTaskWriter:
                 done = before - first + 1 if before >> ROW_BITS == version and entries else 0
                 for some, publisher.compares_known in _mark_last(_split(chain((piece,), pieces), done)):
                     self._check_rows(some, rows)
-                    if not rows and entries:
-                        self._ask(lambda connection: store_form(connection, stream, name, form))
+                    if not rows:
+                        self._begin(stream, name, form)
                     self._send(publisher, some, np.arange(first + rows, first + rows + some.num_rows))
                     rows += some.num_rows
                     if is_full:
@@ -171,6 +176,23 @@ class StreamTaskWriter:
         check_end(stream, name, version, rows, last_id)
         if is_full and rows:
             self._verify(stream, name, first, np.frombuffer(hashes, np.int64).reshape(-1, 2))
+
+    def _refuse_rows(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Raise an InputError if a partition that has no stream has rows."""
+        partition, streams = self._task.partition, self._layout.streams
+        for _ in self._tables(batches):
+            raise InputError(
+                f"partition {partition} has rows, but the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}) take "
+                f"the partitions from 0 to {len(streams) - 1}: {_PLACE_NOW}. Other partitions may be stored: write the placed rows with "
+                f"another {'appId' if self._options.version is None else 'version'}"
+            )
+
+    def _begin(self, stream: str, name: str, form: int) -> None:
+        """Let the stream remember what it gets, right before the first row."""
+        if self._options.version is not None:
+            self._ask(lambda connection: begin_version(connection, self._layout, self._options, stream))
+        if self._options.sub_entry_rows:
+            self._ask(lambda connection: store_form(connection, stream, name, form))
 
     def _verify(self, stream: str, name: str, first: int, given: NDArray[np.int64]) -> None:
         """Read the rows of a version back, and count those that are stored once, as they were given."""
@@ -238,35 +260,35 @@ class StreamTaskWriter:
             raise InputError(
                 f"stream {streams[partition]!r} gets 2^{ROW_BITS} rows or more: write them in several versions"
             )
-        columns = [piece[name] for name in _order_of(piece)]
+        columns = [piece[name] for name in piece.column_names]
         unsorted = _first_unsorted(columns)
         if self._last_row is not None and tuple(column[0].as_py() for column in columns) < self._last_row:
             unsorted = 0
         if unsorted is not None:
-            by, place = "key and value", _PLACE
-            if self._options.order_by is not None:
-                by = f"{self._options.order_by}, {by}"
-                place += f", with order_by={self._options.order_by!r}"
             raise InputError(
-                f"row {before + unsorted} is before the row in front of it by {by}, and each attempt must have the rows in the same order: "
-                f"{place}{_new_version_remedy(before)}"
+                f"row {before + unsorted} is not in the order of {self._order_in_words()}, and each attempt must have the rows in the same "
+                f"order: {self._order_remedy()}{_new_version_remedy(before)}"
             )
         self._last_row = tuple(column[-1].as_py() for column in columns)
 
-    def _sort(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Yield all rows of a task of a micro-batch at once, sorted."""
-        held, size = list[pa.Table](), 0
-        for messages in self._counter.messages(batches):
-            held.append(_table_of(messages))
-            size += held[-1].nbytes
-            if size > _MOST_SORTED:
-                raise InputError(
-                    f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: "
-                    "read fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
-                )
-        if held:
-            rows = pa.concat_tables(held)
-            yield rows.sort_by([(name, "ascending") for name in _order_of(rows)])
+    def _order_in_words(self) -> str:
+        names = [self._options.order_by, "key", "value", self._options.filter_value_column]
+        return " and ".join(", ".join(filter(None, names)).rsplit(", ", 1))
+
+    def _order_remedy(self) -> str:
+        """Return what to do about rows in another order, by what may have caused it."""
+        if self._options.order_by is not None:
+            return f"{_PLACE}, with order_by={self._options.order_by!r}"
+        remedy = _PLACE
+        if self._options.filter_value_column is not None:
+            remedy += ", and drop other columns before that"
+        return (
+            f"{remedy}; if they were placed with order_by, and an operation behind it has dropped the mark of that column, set the option "
+            "orderBy to it"
+        )
+
+    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        return map(_table_of, self._counter.messages(batches))
 
     def _open(self, **arguments: Any) -> StreamPublisher:  # of the publisher
         options = self._options
@@ -301,7 +323,7 @@ class StreamTaskWriter:
         self, publisher: StreamPublisher, piece: pa.Table, ids: NDArray[np.int64] | None = None
     ) -> None:
         """Publish rows, and add the counts of their report."""
-        filter_values = piece[_FILTER] if _FILTER in piece.column_names else None
+        filter_values = piece["filter"] if "filter" in piece.column_names else None
         report = publisher.publish_many(piece["key"], piece["value"], ids=ids, filter_values=filter_values)
         self._total = add_fields(self._total, report)
         self._counter.on_progress(_publish_report_of(self._total))
@@ -340,27 +362,18 @@ def _new_version_remedy(rows: int) -> str:
 
 
 def _table_of(messages: Messages) -> pa.Table:
-    """Return rows as a table: first the columns that order them, in their order, then the filter values."""
-    columns = {
-        "order": messages.order,
-        "key": messages.keys,
-        "value": messages.bodies,
-        _FILTER: messages.filter_values,
-    }
-    return pa.table({name: column for name, column in columns.items() if column is not None})
+    """Return rows as a table with the columns of `_ORDER`."""
+    columns = (messages.order, messages.keys, messages.bodies, messages.filter_values)
+    named = zip(_ORDER, columns, strict=True)
+    return pa.table({name: column for name, column in named if column is not None})
 
 
-def _order_of(rows: pa.Table) -> list[str]:
-    """Return the names of the columns that order the rows, the first one first."""
-    return [name for name in rows.column_names if name != _FILTER]
-
-
-def _pieces(messages: Iterator[Messages], multiple: int = 1) -> Iterator[pa.Table]:
+def _pieces(tables: Iterable[pa.Table], multiple: int = 1) -> Iterator[pa.Table]:
     """Yield the rows in pieces of a multiple of rows, the last one excepted: sub-entries do not depend on the batches of Arrow."""
     held = list[pa.Table]()
     rows = size = 0
-    for some in messages:
-        held.append(_table_of(some))
+    for table in tables:
+        held.append(table)
         rows += held[-1].num_rows
         size += held[-1].nbytes
         if (rows >= _PIECE_ROWS or size >= _PIECE_BYTES) and rows >= multiple:

@@ -24,13 +24,14 @@ from spark_connector.writing.task_input import find_input, whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from spark_connector.writing.write_plan import WritePlan
 
 _log = logging.getLogger(__name__)
 
 #: Seconds between two lines of a long task in the log.
-_PROGRESS_S = 10.0
+_PROGRESS_S = 30.0
 _BEGUN_BEFORE = (
     "Spark ran a stage of this write again, or a batch: earlier tasks did not finish, though attempts are counted "
     "from 0 again; their rows may be in the queues twice"
@@ -100,6 +101,14 @@ class Task:
     def fill(self, pattern: str) -> str:
         """Return the connection name of a pattern such as ``spark:{app}:{stage}.{partition}``."""
         return pattern.format(write=self.write_id, batch=self.batch_id or 0, **asdict(self))
+
+
+def query_of(spark: SparkSession) -> str | None:
+    """Return the id of the streaming query whose micro-batch the calling thread of the driver writes; None if Spark does not report it."""
+    try:
+        return spark.sparkContext.getLocalProperty(_QUERY_ID)
+    except Exception:  # noqa: BLE001  # Connect raises its own error, which differs by version
+        return None
 
 
 @contextmanager
@@ -222,7 +231,7 @@ class TaskCounter:
                 yield messages
 
     def on_progress(self, report: PublishReport) -> None:
-        """Log the progress every ten seconds."""
+        """Log the progress now and then."""
         if time.monotonic() >= self._next_line_at:
             self.log("so far", report)
             self._next_line_at = time.monotonic() + _PROGRESS_S
@@ -230,11 +239,18 @@ class TaskCounter:
     def log(self, when: str, report: PublishReport) -> None:
         """Log the progress."""
         task = self._task
+        rate = report.confirmed / report.seconds if report.seconds else 0.0
+        counts = {
+            "skipped": self.skipped,
+            "returned": report.returned,
+            "republished": report.republished,
+            "reconnects": report.reconnects,
+            "s blocked": round(report.blocked_seconds),
+        }
+        rare = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
         line = (
             f"{self._kind} {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
-            f"{self.rows} rows read, {self.skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
-            f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
-            f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"
+            f"{report.confirmed:,} of {self.rows:,} rows confirmed, {rate:,.0f} rows/s{rare}"
         )
         if _log.hasHandlers() and _log.isEnabledFor(logging.INFO):
             _log.info("%s", line)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
+from spark_connector.casts import ORDER_MARK
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import read_exchange, read_recorded
@@ -18,6 +20,19 @@ from spark_connector.writing.stream_layout import StreamLayout
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+
+def _with_marked_order(options: WriteOptions, schema: StructType) -> WriteOptions:
+    """Return the options with the column by which `place_for_streams` has sorted the rows; an InputError if they name another."""
+    marked = next((field.name for field in schema.fields if ORDER_MARK in field.metadata), None)
+    if marked is None or not options.exactly_once:
+        return options
+    if options.order_by is not None and options.order_by.lower() != marked.lower():
+        raise InputError(
+            f"option 'orderBy' is {options.order_by!r}, and place_for_streams has sorted the rows by {marked!r}: leave orderBy out, or place "
+            "the rows by the other column"
+        )
+    return replace(options, order_by=marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +61,9 @@ class WritePlan:
     @classmethod
     def parse(cls, options: Mapping[str, str], schema: StructType, *, streaming: bool = False) -> Self:
         """Return the plan of options by name and of columns, which asks no broker; an InputError if they do not fit."""
-        parsed = WriteOptions.parse(options)
-        columns, write_id = MessageColumns.of(schema, parsed), None if streaming else uuid.uuid4().hex
+        parsed = _with_marked_order(WriteOptions.parse(options), schema)
+        columns = MessageColumns.of(schema, parsed)
+        write_id = None if streaming else uuid.uuid4().hex
         return cls(columns, parsed, streaming, write_id, reads_record=parsed.reads_record)
 
     @property

@@ -182,3 +182,9 @@ def test_the_name_of_a_super_stream_is_not_that_of_a_stream(vhost: RunningBroker
     ):
         StreamPublisher(vhost.stream_url, super_stream="all", create=5)
     StreamPublisher(vhost.stream_url, super_stream="all", create=2).close()
+    for create in (0, 3):  # any exchange without a queue
+        with pytest.raises(
+            InputError,
+            match=r"'amq\.topic' is not a super stream, but an exchange to which no queue is bound",
+        ):
+            StreamPublisher(vhost.stream_url, super_stream="amq.topic", create=create)

@@ -143,6 +143,26 @@ def test_one_that_was_killed_counts_as_alive_for_a_while(broker: Broker) -> None
     killed.close()
 
 
+def test_rows_of_one_that_was_killed_may_arrive_until_the_end_of_a_call(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection was slow: the rows have higher ids than the ones before, and lower ones than the last of the call."""
+    monkeypatch.setattr(publisher_module, "_BATCH_ROWS", 10)
+    killed = publisher(name="load")
+    publish(killed, rows=1)
+
+    def later(session: Session) -> None:
+        if len(session.sent) >= 20:
+            broker.clock.now += 20
+            broker.fault = lands(broker, 45)
+
+    with publisher(name="load") as made:
+        broker.fault = later
+        with pytest.raises(errors.PublishError, match=NOT_STORED):
+            publish(made, first=10, rows=60)
+    killed.close()
+
+
 def test_one_that_was_idle_announces_itself_before_it_sends(broker: Broker) -> None:
     with publisher(name="load") as idle, publisher(name="load") as made:
         publish(idle, rows=1)

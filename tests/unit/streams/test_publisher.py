@@ -178,9 +178,9 @@ def test_a_claim_without_any_row_in_a_log_from_its_begin_on_is_false(
 @pytest.mark.parametrize(
     ("key", "body", "rows", "words"),
     [
-        ("k", "b", 60, "with the key"),
-        ("k30", "b", 60, "with the body"),
-        ("k1", "another", 1, "id 1 of 'load' with the body"),
+        ("k", "b", 60, "with another key"),
+        ("k30", "b", 60, "with another body"),
+        ("k1", "another", 1, "id 1 of 'load' with another body"),
     ],
 )
 def test_other_rows_under_used_ids_are_an_error(
@@ -190,6 +190,8 @@ def test_other_rows_under_used_ids_are_an_error(
     with publisher(name="load") as made, pytest.raises(errors.PublishError, match=words) as raised:
         made.publish_many([key] * rows, [body] * rows, ids=range(1, rows + 1))
     assert isinstance(raised.value.__cause__, errors.MismatchError)
+    assert f"b'{body}" not in str(raised.value)
+    assert f"b'{key}" not in str(raised.value)
     assert len(broker.rows["s"].log) == 30
 
 

@@ -43,7 +43,7 @@ def test_an_original_that_differs_is_an_error_whatever_its_copies_are(broker: Br
     stream.copy([50], body="x")
     with publisher(name="load") as made:
         for _ in range(2):
-            with pytest.raises(PublishError, match="the body b'what an earlier run gave'") as raised:
+            with pytest.raises(PublishError, match="with another body than the row given now") as raised:
                 publish(made, rows=60)
             assert isinstance(raised.value.__cause__, MismatchError)
     assert stream.originals == list(range(1, 51))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -16,6 +16,7 @@ from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing import SuperStream
 from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
+from spark_connector.writing.sorting import sort_rows
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.tasks import Task
@@ -52,9 +53,9 @@ def test_rows_in_order_may_be_equal() -> None:
     keys = sorted(OF_S1[:3] * 2)
     checked._check_rows(piece(keys, ["a", "a", "a", "b", "", "\xff"]), 0)
     checked._check_rows(piece(keys[-1:], ["\xff"]), 6)
-    with pytest.raises(InputError, match="row 7 is before the row in front of it by key and value"):
+    with pytest.raises(InputError, match="row 7 is not in the order of key and value"):
         checked._check_rows(piece(keys[-1:], ["b"]), 7)
-    with pytest.raises(InputError, match="row 8 is before"):
+    with pytest.raises(InputError, match="row 8 is not in the order"):
         checked._check_rows(piece(keys[-1:] * 2, ["\xff\xff", "\xff"]), 7)
 
 
@@ -63,10 +64,10 @@ def test_rows_are_ordered_by_a_column_first() -> None:
     later, earlier = sorted(OF_S1[:2], reverse=True)
     checked._check_rows(piece([later, earlier, earlier], ["a", "b", "c"], [1, 2, 2]), 0)
     checked._check_rows(piece([earlier], ["a"], [3]), 3)
-    words = r"row 4 is before the row in front of it by AT, key and value, .* with order_by='AT'"
+    words = r"row 4 is not in the order of AT, key and value, .* with order_by='AT'"
     with pytest.raises(InputError, match=words):
         checked._check_rows(piece([earlier], ["z"], [2]), 4)
-    with pytest.raises(InputError, match="row 6 is before"):
+    with pytest.raises(InputError, match="row 6 is not in the order"):
         checked._check_rows(piece([later, earlier], ["a", "a"], [4, 4]), 5)
 
 
@@ -89,30 +90,31 @@ def test_another_order_is_another_layout() -> None:
     assert StreamLayout.of(PLACING, schema).name("load") == StreamLayout.of(PLACING, SCHEMA).name("load")
 
 
+def in_order(made: StreamTaskWriter, batches: list[pa.RecordBatch]) -> Iterator[pa.Table]:
+    return sort_rows(made._tables(batches), stream_task_writer._ORDER, 1 << 20)
+
+
 @pytest.mark.parametrize("values", [[3, 1, 2], ["c", "a", "b"], [date(2026, 1, day) for day in (3, 1, 2)]])
 def test_rows_of_a_micro_batch_are_sorted_by_a_column_first(values: list[Any]) -> None:
     kind = {int: LongType(), str: StringType(), date: DateType()}[type(values[0])]
     made = writer(schema=with_column(kind), orderBy="at")
     batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": ["1", "2", "3"], "at": values})
-    (some,) = made._sort([batch])
+    (some,) = in_order(made, [batch])
     assert some["key"].to_pylist() == [b"b", b"c", b"a"]
     missing = batch.slice(0, 1).set_column(2, "at", pa.nulls(1, batch["at"].type))
     with pytest.raises(RowError, match="row 3: column 'at' is null"):
-        list(made._sort([missing]))
+        list(in_order(made, [missing]))
 
 
-def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_micro_batch_are_sorted() -> None:
     rows = [("b", "1"), ("a", "2"), ("\xff", "3"), ("a", "1")]
     keys, values = zip(*rows, strict=True)
     batches = [pa.record_batch([pa.array(keys), pa.array(values)], names=["key", "value"])] * 2
-    (found,) = writer()._sort(batches)
+    (found,) = in_order(writer(), batches)
     assert found.column_names == ["key", "value"]
     assert list(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True)) == sorted(
         (key.encode(), value.encode()) for key, value in rows * 2
     )
-    monkeypatch.setattr(stream_task_writer, "_MOST_SORTED", 10)
-    with pytest.raises(InputError, match="read fewer rows in a micro-batch"):
-        list(writer()._sort(batches))
 
 
 def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +122,7 @@ def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) ->
     for bound, most in (("_PIECE_ROWS", 20), ("_PIECE_BYTES", 1_500)):
         with monkeypatch.context() as bounded:
             bounded.setattr(stream_task_writer, bound, most)
-            pieces = stream_task_writer._pieces(writer()._counter.messages([batch] * 5))
+            pieces = stream_task_writer._pieces(writer()._tables([batch] * 5))
             assert [piece.num_rows for piece in pieces] == [20, 20, 10]
 
 
@@ -133,10 +135,10 @@ def test_filter_values_stay_with_their_rows(name: str) -> None:
     schema = schema_of(", ".join(f"{column} string" for column in columns))
     made = writer(schema=schema, filterValueColumn=name.lower())
     batch = pa.RecordBatch.from_pydict(columns)
-    (found,) = made._sort([batch])
+    (found,) = in_order(made, [batch])
     assert found["key"].to_pylist() == [b"a", b"b", b"c"]
     assert found["filter"].to_pylist() == ([b"a", b"b", b"c"] if name == "key" else [b"", b"eu", b"us"])
-    (found,) = stream_task_writer._pieces(made._counter.messages([batch]))
+    (found,) = stream_task_writer._pieces(made._tables([batch]))
     assert found["key"].to_pylist() == [b"b", b"a", b"c"]
     assert found["filter"].to_pylist() == ([b"b", b"a", b"c"] if name == "key" else [b"eu", b"", b"us"])
 

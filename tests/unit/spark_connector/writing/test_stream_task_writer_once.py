@@ -92,7 +92,9 @@ def test_an_older_version_is_skipped_or_refused_and_a_later_one_is_stored(broker
     run(2)
     report = run(1, onStaleVersion="skip")
     assert (report.rows, report.skipped, report.confirmed) == (ROWS, ROWS, 0)
-    assert report.notes == ("stream 's1' has rows of version 2 already: nothing of version 1 is written",)
+    assert report.notes == (
+        "stream 's1' has rows of version 2 already: this run writes nothing of version 1, and what an earlier run of it has stored stays",
+    )
     with pytest.raises(InputError, match=r"'s1' has rows of version 2 .* version 1"):
         run(1)
     assert broker.rows["s1"].ids == ids(2)
@@ -118,7 +120,7 @@ def test_rows_of_another_stream_or_not_in_order_are_refused_before_they_are_sent
     with pytest.raises(InputError, match=words):
         run(keys=[*KEYS[:15], OF_S0[0], *KEYS[16:]])
     assert broker.rows["s1"].ids == ids(rows=10)
-    words = "row 20 is before .*: place the rows with spark_connector.place_for_streams.*; 20 rows"
+    words = "row 20 is not in the order .*: place the rows with spark_connector.place_for_streams.*; 20 rows"
     with pytest.raises(InputError, match=words):
         run(keys=[*KEYS[:20], KEYS[18], *KEYS[21:]])
     assert broker.rows["s1"].ids == ids(rows=20)
