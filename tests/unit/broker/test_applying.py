@@ -299,8 +299,8 @@ def test_another_ring_than_planned_is_an_error(monkeypatch: pytest.MonkeyPatch) 
             for drain_s in (0.0, 60.0)
         ),
         ({"counts": [QueueCounts(0, 1)], "bound": True, "counted_last": {"messages": 7}}, 60.0, "7 messages and 1 consumer after 60 s", "1 of 2", 60.0),  # which are unacknowledged
-        ({"counts": [QueueCounts(1, 0)], "bound": True, "counted_last": {"messages": 0}}, 60.0, "1 message and no consumers, so nothing empties it", "1 of 2", 7.0),
-        ({"counts": [QueueCounts(0, 0)], "bound": True, "counted_last": {"messages": 3}}, 60.0, "3 messages and no consumers, so nothing empties it", "1 of 2", 7.0),
+        ({"counts": [QueueCounts(1, 0)], "bound": True, "counted_last": {"messages": 0}}, 60.0, "1 message and no consumers, so nothing empties it", "1 of 2", 11.0),
+        ({"counts": [QueueCounts(0, 0)], "bound": True, "counted_last": {"messages": 3}}, 60.0, "3 messages and no consumers, so nothing empties it", "1 of 2", 11.0),
         # It was unbound before, so that nothing was changed this time: what is left to do is the same.
         ({"counts": [QueueCounts(1, 1)]}, 0.0, "1 message and 1 consumer", "0 of 1", 0.0),
     ],
@@ -325,7 +325,7 @@ def test_a_queue_is_unbound_and_drained_before_it_is_deleted(type_: str) -> None
     script = Script(queues=OLD, bound=True, counts=[QueueCounts(n, 2) for n in (9, 5, 0, 1, 0)], type_=type_)
     assert len(script.delete_old().changes) == 2
     assert script.actions() == ["unbind", "delete"]
-    assert sum(script.pauses) == 8.5, "the API may be late, so it is empty for seven seconds"
+    assert sum(script.pauses) == 12.5, "the API may be late, so it is empty for eleven seconds"
     script = Script(queues=OLD, bound=True, counts=[QueueCounts(5, 1)], type_=type_)
     assert len(script.delete_old(loss=True).changes) == 2
     assert script.pauses == []
@@ -337,7 +337,7 @@ def test_an_empty_queue_is_deleted_with_its_consumers(type_: str) -> None:
     script = Script(counts=[QueueCounts(0, 2)], queues=OLD, type_=type_, counted={"messages": 0})
     live = script.live()
     script.delete_old()
-    assert sum(script.pauses) == 7.0, "until the API counts what consumers took before"
+    assert sum(script.pauses) == 11.0, "until the API counts what consumers took before"
     deletion = Operation("delete", QueueDefinition("old", type_), if_empty=type_ == "classic")
     assert script.operations()[-2:] == ["old", deletion]
     tags: Mapping[str, tuple[str, ...] | int]
