@@ -96,7 +96,8 @@ def test_free_ports_are_different() -> None:
 def test_waiting_is_bounded_by_the_time_and_the_end_of_the_server(
     *, running: bool, timeout_s: float, says: str
 ) -> None:
-    url, management_url = running_broker.guest_urls(*running_broker.free_ports(2))
+    amqp_port, management_port = running_broker.free_ports(2)
+    url, management_url = running_broker.guest_urls(amqp_port, management_port)
     with pytest.raises(NoBrokerError, match=f"(?s){says}") as caught:
         running_broker.wait_until_serving(
             url, management_url, timeout_s=timeout_s, running=lambda: running, log=lambda: "the log", tools=()
