@@ -57,7 +57,7 @@ class Declared:
         created: the objects that did not exist before: the exchange as an ExchangeRef, queues by their names.
         bound: ``(destination, binding key)`` of each new binding, in order.
         ring: the ring afterwards. Its provenance is ``read`` if a ring source compared it, ``recorded`` if the broker keeps a record of it,
-            ``replayed`` if the exchange is new and has no record, and ``assumed`` otherwise.
+            ``replayed`` if the exchange is new and has no record, and None otherwise: its order is not known.
         unrecorded: why the order of the ring is not stored on the broker, as sentences; empty without a change or a management URL.
     """
 
@@ -134,10 +134,12 @@ def _declare(
         return Declared((), (), live.rings[exchange.name])
     done = {_made_by(change) for change in made.changes}
     places = (exchange.ref, *_destinations(wanted))
+    before = live.rings.get(exchange.name)
+    is_known = before is None or before.ground.is_known
     result = Declared(
         tuple(place for place in places if place in done),
         tuple(binding for binding in wanted.bindings or () if binding in done),
-        _ring_after(made, exchange.name),
+        _ring_after(made, exchange.name, is_known=is_known),
     )
     if not broker.has_management:
         delete_record(exchange.name, broker)
@@ -146,7 +148,7 @@ def _declare(
             result = replace(result, ring=verify_rings(made, broker).get(exchange.name, result.ring))
         return result
     try:
-        if result.ring.ground.is_known:
+        if is_known:
             applied = _apply(made, broker, records=records)
             return replace(
                 result, ring=applied.rings.get(exchange.name, result.ring), unrecorded=applied.unrecorded
@@ -181,11 +183,11 @@ def _made_by(change: PlannedChange) -> Destination | Binding | None:
     )
 
 
-def _ring_after(made: Plan, exchange: str) -> HashRing:
-    """Return the ring after a plan. It is assumed if the one before is."""
-    before, after = made.rings[exchange].before, made.rings[exchange].ring_after
+def _ring_after(made: Plan, exchange: str, *, is_known: bool) -> HashRing:
+    """Return the ring after a plan. `is_known`: the order before is known; the plan has assumed it if it is not."""
+    after = made.rings[exchange].ring_after
     assert after is not None  # an exchange of another type would be replaced
-    return replace(after, ground=UNORDERED) if not before.ground.is_known else after
+    return after if is_known else replace(after, ground=UNORDERED)
 
 
 def _apply(made: Plan, broker: LiveBroker, *, records: bool) -> Applied:
