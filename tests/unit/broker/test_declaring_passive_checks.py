@@ -14,6 +14,7 @@ from rabbit_chx import ExchangeRef, Release
 from rabbit_chx.broker.declaring import Declared, declare_exchange, make_wanted_ring
 from rabbit_chx.broker.live_broker import APPLY_LOCK, Operation, QueueCounts, make_refusal
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.records.ring_records import record_name
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition
 
 NEWEST = Release("4.3.6")
@@ -23,6 +24,8 @@ Q2, Q1 = (Operation("declare", QueueDefinition(name, "")) for name in ("q2", "q1
 BINDS = [Operation("bind", BindingDefinition("x", *bound)) for bound in (("q2", "1"), ("q1", "2"))]
 TO_QUEUES = (("q2", 1), ("q1", 2))
 WANTED = make_wanted_ring(TO_QUEUES, NEWEST)
+#: A record of the ring is looked for before the first change: it would not be that of the new ring.
+RECORD = record_name("x")
 
 
 class Script(ModelClient):
@@ -63,12 +66,12 @@ class Script(ModelClient):
 
 def test_on_an_empty_broker_all_is_looked_at_then_created_then_bound_in_order() -> None:
     script = Script()
-    assert script.declare(*TO_QUEUES) == ["x", "q2", "q1", X, Q1, Q2, *BINDS]
+    assert script.declare(*TO_QUEUES) == ["x", "q2", "q1", RECORD, X, Q1, Q2, *BINDS]
     assert script.declared == Declared((EXCHANGE.ref, "q2", "q1"), (("q2", "1"), ("q1", "2")), WANTED)
 
 
 def test_what_exists_is_compared_where_it_is_found() -> None:
-    assert Script("x", "q1", "q2").declare(*TO_QUEUES) == ["x", X, "q2", Q2, "q1", Q1, *BINDS]
+    assert Script("x", "q1", "q2").declare(*TO_QUEUES) == ["x", X, "q2", Q2, "q1", Q1, RECORD, *BINDS]
 
 
 def test_nothing_is_created_if_something_else_differs() -> None:
@@ -82,7 +85,7 @@ def test_nothing_is_created_if_something_else_differs() -> None:
 def test_destination_exchanges_are_looked_at_once_and_never_created() -> None:
     slot = ExchangeRef("slot")
     bound = Operation("bind", BindingDefinition("x", slot, "1"))
-    assert Script("x", "slot").declare((slot, 1)) == ["x", X, "slot", bound]
+    assert Script("x", "slot").declare((slot, 1)) == ["x", X, "slot", RECORD, bound]
     with pytest.raises(NotFoundError) as caught:
         Script("x").declare((slot, 1))
     assert caught.value.exchange == "slot"
