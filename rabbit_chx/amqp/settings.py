@@ -443,7 +443,7 @@ def _match(text: str, schemes: Sequence[str]) -> re.Match[str]:
     if not isinstance(text, str):
         _fail(f"expected text such as {schemes[0]}://user:password@host, not {type(text).__name__}")
     if text[:1] in ("'", '"'):
-        _fail("remove the quotes around it, which a shell removes, and docker --env-file keeps")
+        _fail("remove the quotes around it, which a shell removes, and an environment file of Docker keeps")
     if not text.lower().startswith(tuple(f"{scheme}://" for scheme in schemes)):
         _fail(f"it must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
     if _NOT_IN_URLS.search(text):

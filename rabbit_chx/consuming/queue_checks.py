@@ -26,7 +26,7 @@ _MAX_PRIORITY = 31
 REQUIRED_ARGUMENTS: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 #: An argument that no quorum queue may have. The broker refuses to create a queue with it, and does not compare it with the arguments of a
 #: quorum queue that exists (tested with 3.10.8, 4.0.5 and 4.3.6).
-NEVER_CREATED: dict[str, Any] = {"x-max-age": "rabbit-chx asks for the arguments of a queue"}
+NEVER_CREATED: dict[str, Any] = {"x-max-age": "a group asks for the arguments of a queue"}
 _REFUSAL = re.compile(
     r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
     r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",

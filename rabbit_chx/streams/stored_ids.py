@@ -306,18 +306,16 @@ class StoredIds:
     def _unproven_error(self, row_id: int) -> MismatchError:
         """Return the error for a known row that retention has removed."""
         return MismatchError(
-            f"the ids up to {self.known_id} of {self._name!r} are used in stream {self._stream!r}, so the broker would drop these rows; retention "
-            f"has removed the row with id {row_id}, so that it cannot be compared. Leave rows of an earlier run out; publish others with "
-            "higher ids, or under another name (in Spark with another version)",
+            f"stream {self._stream!r} drops ids up to {self.known_id} of {self._name!r}, and retention has removed the row with id {row_id}, so "
+            "it cannot be compared. Leave out rows of an earlier run; publish others under another name (Spark: another version)",
             queue=self._stream,
         )
 
     def _undecidable_error(self, highest_id: int, first_id: int, last_id: int) -> MismatchError:
         """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
         return MismatchError(
-            f"stream {self._stream!r} has confirmed the ids {first_id} to {last_id} of {self._name!r}, but has none of these rows (its "
-            f"highest id is {highest_id}): retention has removed them, or they were never stored. Leave them out in the first case, and publish "
-            "them under another name in the second (in Spark write another version)",
+            f"stream {self._stream!r} confirmed the ids {first_id} to {last_id} of {self._name!r}, but its highest id is {highest_id}: leave "
+            "these rows out if retention removed them; if they were never stored, publish them under another name (Spark: another version)",
             queue=self._stream,
         )
 

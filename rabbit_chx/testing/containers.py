@@ -166,10 +166,9 @@ class ContainerServer:
                 check_management(self.management_url)
         except NoBrokerError as error:
             return (
-                f"the server runs and listens, and its container cannot be reached from here ({error}): the Docker daemon publishes its ports on "
-                "its own machine, which is another one if this process runs in a container itself. Start this container with --network host; or "
-                "set TESTCONTAINERS_HOST_OVERRIDE to an address of that machine that this container reaches, such as 172.17.0.1; or start a "
-                "broker yourself and set RABBIT_CHX_TEST_URL"
+                f"the server runs and listens, and its container cannot be reached from here ({error}). If this process runs in a container "
+                "itself, start that with --network host, or set TESTCONTAINERS_HOST_OVERRIDE to the Docker host, such as 172.17.0.1; or set "
+                "RABBIT_CHX_TEST_URL"
             )
         except RabbitChxError:  # the tool was killed
             pass

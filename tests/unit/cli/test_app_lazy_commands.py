@@ -57,7 +57,7 @@ def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
         "version",
     }
     ours = {name for name in modules if name.startswith("rabbit_chx.cli.")}
-    assert ours == {f"rabbit_chx.cli.{name}" for name in ("app", "command", "printed")}
+    assert ours == {f"rabbit_chx.cli.{name}" for name in ("app", "command", "lost_reader", "printed")}
 
 
 def test_a_route_by_bindings_loads_no_client_and_no_topology() -> None:

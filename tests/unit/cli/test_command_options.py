@@ -52,4 +52,4 @@ def test_the_help_of_the_program_is_not_wider_than_a_terminal(
 def test_the_help_of_a_command_has_its_options_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["arrange", "--help"]) == 0
     headings = re.findall(r"^(\w.*) options:$", capsys.readouterr().out, re.MULTILINE)
-    assert headings == ["Command", "Sample", "Variable", "Broker", "Output"]
+    assert headings == ["Command", "Variable", "Broker", "Output"]

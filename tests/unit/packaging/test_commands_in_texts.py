@@ -33,6 +33,7 @@ ALONE = {
     "no_record": {"apply"},  # the text says "of an apply"
     "allowed_host": {"ui"},
     "routing": {"route"},
+    "wait_drained": {"apply"},  # the text says "of apply"
 }
 
 
