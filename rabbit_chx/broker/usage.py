@@ -122,9 +122,9 @@ def _sees_others(api: ManagementApi) -> bool:
 
 def _usage_of(queue: Mapping[str, Any]) -> QueueUsage:
     return QueueUsage(
-        ready=_count(queue, "messages_ready"),
-        unacked=_count(queue, "messages_unacknowledged"),
-        consumers=_count(queue, "consumers"),
+        ready=_count_of(queue, "messages_ready"),
+        unacked=_count_of(queue, "messages_unacknowledged"),
+        consumers=_count_of(queue, "consumers"),
         rate=_rate(queue, "publish_details", "avg_rate"),
         state=queue.get("state"),
         priorities=_priorities(queue.get("messages_by_priority") or {}),
@@ -136,7 +136,7 @@ def _priorities(counts: Mapping[str, object]) -> tuple[int, ...]:
     return tuple(sorted(int(name) for name, count in counts.items() if name.isdecimal() and count))
 
 
-def _count(entry: Mapping[str, Any], name: str) -> int | None:
+def _count_of(entry: Mapping[str, Any], name: str) -> int | None:
     return entry[name] if is_whole(entry.get(name), 0) else None
 
 

@@ -410,7 +410,14 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from own
     yield from slot_findings(checked)
     # The queues of other exchanges in the ring depend on the message.
-    queues = CheckedQueues(checked.name, checked.live, checked.ring.release, checked.queues, checked.ring)
+    queues = CheckedQueues(
+        checked.name,
+        checked.live,
+        checked.ring.release,
+        checked.queues,
+        checked.ring,
+        reached=checked.key_map.members,
+    )
     yield from queue_findings(queues)
     yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
     if checked.is_listed and checked.context.compared is not None:
@@ -480,12 +487,13 @@ def _known_ring(live: LiveTopology, name: str) -> HashRing:
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the faults of a ring that do not depend on an order that is not known, which is its own, or that of an exchange before it."""
+    has_shares = checked.key_map.members.has_shares
     for finding in _ring_findings(checked):
         is_of_ring = finding.kind in _OF_ORDER and finding.destination is None and not finding.names
         is_of_ring |= finding.kind in ("ghost-bucket", "hole", "unroutable-share")
         if is_of_ring and not checked.ring.ground.is_known:
             continue
-        yield finding if checked.ring.has_shares else replace(finding, share=None)
+        yield finding if has_shares else replace(finding, share=None)
 
 
 def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> HashRing:
@@ -518,7 +526,7 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     if (exchange := live.exchange(name)) is not None:
         yield from passing_findings(exchange, key_map, context)
     queues = {place: share for place, share in key_map.shares().items() if isinstance(place, str)}
-    yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
+    yield from queue_findings(CheckedQueues(name, live, release, queues, key_map, reached=key_map))
     if exchange is not None:
         yield from context.dead_letters.findings(exchange, queues)
     yield from usage_findings(name, queues, live, release, is_known=key_map.ground.is_known)

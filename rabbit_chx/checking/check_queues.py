@@ -69,6 +69,8 @@ class CheckedQueues:
         exchange: the exchange's name.
         shares: the exact share of the keys of each queue. Queues that other exchanges route to are omitted.
         key_map: its own map, without its slots.
+        reached: the map of the keys that reach its members, with the exchanges before it. If its order is not known, no share that depends on it
+            is told.
     """
 
     exchange: str
@@ -76,12 +78,17 @@ class CheckedQueues:
     release: Release
     shares: Mapping[str, float]
     key_map: KeyMap
+    reached: KeyMap
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
         found = self.live.setting(queue, argument)
         # The broker refuses other values of these, so the effect of one is not known.
         return None if found and argument in _WHOLE and not is_whole(found.value) else found
+
+    def share_text(self, share: float) -> str:
+        """Return the end of a sentence that tells the share of the keys which go somewhere; empty if it is not known."""
+        return f"; {percent(share)} of all keys go there" if self.reached.has_shares else ""
 
     def finding(
         self, kind: str, message: str, fix: str, queue: str | None = None, share: float = 0.0
@@ -145,7 +152,8 @@ def _find_expiry(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> I
         for queue in queues
         if queue.type in _LOSING_TYPES and (setting := checked.setting(queue, _EXPIRES))
     }
-    moved = shares_moved_without(checked.key_map, settings)
+    is_known = checked.reached.is_determined or not checked.key_map.hashing.has_order
+    moved = shares_moved_without(checked.key_map, settings) if is_known else {}
     for queue in (queue for queue in queues if queue.name in settings):
         expires = settings[queue.name]
         message = f"{queue.name} expires after {expires.value:,} ms without use{_set_by(expires)}, and its messages are deleted with it"
@@ -243,7 +251,7 @@ def _finding_of_queue(
     checked: CheckedQueues, kind: str, queue: QueueDefinition, message: str, fix: str
 ) -> Finding:
     share = checked.shares[queue.name]
-    return checked.finding(kind, f"{message}; {percent(share)} of all keys go there", fix, queue.name, share)
+    return checked.finding(kind, f"{message}{checked.share_text(share)}", fix, queue.name, share)
 
 
 def _find_odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
@@ -261,7 +269,7 @@ def _find_odd_members(checked: CheckedQueues, queues: Sequence[QueueDefinition])
             unlike.setdefault(queue.name, []).append(FieldChange(trait, *values))
     for name, fields in unlike.items():
         share = checked.shares[name]
-        message = f"{name} differs from most of the {len(queues):,} queues: {describe_differences(fields)}; {percent(share)} of all keys go there"
+        message = f"{name} differs from most of the {len(queues):,} queues: {describe_differences(fields)}{checked.share_text(share)}"
         fix = f"replace {name} by a queue like the others"
         yield checked.finding("odd-member", message, fix, name, share)
 

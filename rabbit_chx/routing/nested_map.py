@@ -239,7 +239,7 @@ class NestedMap(KeyMap):
         nested = {"name": self.name, "arguments": dict(self.arguments)} | {
             part: [json.loads(each.to_json()) for each in maps] for part, maps in others.items()
         }
-        return json.dumps({**json.loads(KeyMap.to_json(self)), "nested": nested})
+        return json.dumps({**json.loads(self.outer.to_json()), "nested": nested})
 
     def facts(self) -> tuple[str, ...]:
         """Return what a report says about the exchange itself, with the doubt about the others."""
