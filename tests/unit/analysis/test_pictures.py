@@ -55,5 +55,5 @@ def test_of_more_flows_than_one_can_follow_only_the_share_is_shown() -> None:
     assert (flows.amounts, flows.headline[1]) == ({}, "of all keys move")
 
 
-def test_a_guess_is_not_drawn() -> None:
-    assert draw_map(HashRing.from_buckets(["a", "b"]).with_release(Release("4.0.5"))) == ()
+def test_a_ring_whose_order_is_not_known_is_not_drawn() -> None:
+    assert draw_map(HashRing.unordered([("a", 1), ("b", 1)])) == ()

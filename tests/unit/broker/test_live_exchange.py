@@ -47,6 +47,7 @@ class Api:
             f"exchanges v {name} bindings destination": [],
             "exchanges v": [exchange, SLOT],
             "overview": {},
+            "nodes": [],
             "policies v": [],
             "operator-policies v": [],
             "bindings v": [*bindings],
@@ -69,6 +70,7 @@ class Api:
 def live(api: Any, name: str = "orders", read_rings: Any = None) -> LiveExchange:
     ways: Any = SimpleNamespace(api=api, vhost="v", has_source=read_rings is not None, file_records={})
     ways.read_rings = read_rings
+    ways.overview = lambda: {}
     return LiveExchange(ways, name, RELEASE)
 
 

@@ -39,9 +39,9 @@ def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the
     stored("verify", scratch(READ, [GHOST, replace(GHOST, fix=fix)]).document(), in_words)
 
 
-def test_a_guess_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
+def test_an_unknown_order_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
     stored("verify-without-order", scratch(UNORDERED).document(), in_words)
-    assert "pass --ring-via PREFIX" in in_words(scratch(UNORDERED).doubt or "")
+    assert "pass --ring-via 'kubectl exec POD --'" in in_words(scratch(UNORDERED).doubt or "")
     assert scratch(READ).doubt is None
 
 

@@ -55,7 +55,7 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     (shown,) = (
         dict(block.pairs)["without ring"]
         for block in CheckReport("b:5672", {"/": checked}, (), 1.0).document().blocks()
-        if isinstance(block, Facts)
+        if isinstance(block, Facts) and "without ring" in dict(block.pairs)
     )
     assert shown == "bills (x-modulus-hash): bindings are compared with each other"
 
@@ -64,7 +64,7 @@ def test_a_check_names_exchanges_without_a_ring_and_those_that_are_missing() -> 
     deleted = check(replace(bills(0, 1), exchanges=(), bindings=()), listed)
     written = CheckReport("b:5672", {"/": deleted}, (), 1.0, "file").document().gauges
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_exchange_present")
-    assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills"}, 0)]
+    assert gauge.samples == [({"broker": "b:5672", "vhost": "/", "exchange": "bills", "file": "file"}, 0)]
 
 
 def bound_twice(**about: Any) -> LiveTopology:
@@ -77,7 +77,7 @@ def bound_twice(**about: Any) -> LiveTopology:
 def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
     hashing = ExchangeDefinition("o", "x-consistent-hash", ring=())
     live = bound_twice(routing_key="again")
-    live = replace(live, exchanges=(*live.exchanges, hashing))
+    live = replace(live, exchanges=(*live.exchanges, hashing), queues=live.queues[:2])
 
     checked = check(live, exchange="bills")
     assert ([finding.kind for finding in checked.findings], checked.without_ring) == (
@@ -86,10 +86,8 @@ def test_one_exchange_is_checked_by_its_name_without_rings() -> None:
     )
     written = CheckReport("b:5672", {"/": check(bills(0, 1))}, (), 1.0).document().gauges
     (gauge,) = (gauge for gauge in written if gauge.name == "rabbit_chx_check_findings")
-    assert (
-        {"broker": "b:5672", "vhost": "/", "exchange": "bills", "kind": "second-binding"},
-        0,
-    ) in gauge.samples
+    labels = {"broker": "b:5672", "vhost": "/", "exchange": "bills", "kind": "second-binding"}
+    assert [count for found, count in gauge.samples if labels.items() <= found.items()] == [0]
 
 
 def test_a_list_reports_that_a_modulus_exchange_has_no_ring() -> None:

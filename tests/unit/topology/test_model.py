@@ -151,7 +151,7 @@ def test_a_file_is_the_live_side_of_another_file() -> None:
     assert live.as_wanted() == file
     assert plan(file, live).changes == ()
     assert plan(hashing("a"), file) == plan(hashing("a"), live)  # type: ignore[arg-type]
-    assert plan(file, live).rings["orders"].before.provenance is None
+    assert plan(file, live).rings["orders"].before.provenance == "replayed"
     assert [change.name for change in plan(hashing("a"), live).changes] == ["orders -> b (key 1)"]
     assert LiveTopology.of_file(file, Release("4.0.5")).ring("orders").release == Release("4.0.5")
 

@@ -119,8 +119,8 @@ def test_another_value_starves_nobody_and_an_order_that_is_not_known_shows_nothi
         found = check(live.with_rings({unknown: guess})).findings
         expected = set() if unknown == "front" else {"w.1.0"}
         assert {one.destination for one in found if one.kind == "starved-destination"} == expected
-        (doubt,) = {live.with_rings({unknown: guess}).key_map("front").ground.doubt or "itself"}
-        assert doubt == ("itself" if unknown == "front" else "the order of mid.0 is not known")
+        (doubt,) = {live.with_rings({unknown: guess}).key_map("front").ground.doubt}
+        assert doubt == (guess.ground.doubt if unknown == "front" else "the order of mid.0 is not known")
     # Behind an order that is not known, the keys that come are not.
     guess = HashRing.unordered([(each, 1) for each in live.rings["front"].destinations])
     assert (

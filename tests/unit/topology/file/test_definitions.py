@@ -229,8 +229,6 @@ def test_of_a_field_that_is_there_twice_the_first_counts() -> None:
         ("exchanges", [{"type": "topic", "arguments": HUGE}, {"type": "fanout"}], []),
         ("queues", [{"auto_delete": True}, {}], [QueueDefinition("n", auto_delete=True)]),
         ("queues", [{}, {"auto_delete": True}], [QueueDefinition("n")]),
-        # An import does not make the first one.
-        ("queues", [{"durable": False, "arguments": {"x-queue-type": "quorum"}}, {}], [QueueDefinition("n")]),
         ("policies", [FIRST, LAST], [PolicyDefinition("n", "^q", definition=LAST)]),
         ("policies", [LAST, FIRST], [PolicyDefinition("n", "^q", definition=FIRST)]),
         ("policies", [HUGE, LAST], [PolicyDefinition("n", "^q", definition=LAST)]),
