@@ -47,6 +47,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Self
 
+from rabbit_chx.fixes import Fix, joined
+
 #: The password of a URL in any text, which may be cut off. ``user:password@`` is what messages ask for, and ``***`` no password.
 _PASSWORD = re.compile(
     r"(?<=://)([^\s:@/?#\[]*):(?:(?!password@|\*{3}@)\S*@|(?!\*{3}@|password@|\d{1,5}(?![^\s/?#'\",;:.)\]]))[^\s'\"]+)"
@@ -127,7 +129,8 @@ class TopologyError(InputError):
     ) -> None:
         listed = tuple(problems)
         count = "a mistake" if len(listed) == 1 else f"{len(listed)} mistakes"
-        super().__init__("\n".join([f"{file or what} has {count}:", *(f"  {problem}" for problem in listed)]))
+        lines = [f"{file or what} has {count}:", *(Fix("  ", str(problem)) for problem in listed)]
+        super().__init__(joined("\n", lines))
         self.problems: tuple[Any, ...] = listed
         self.file = file
 

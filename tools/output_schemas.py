@@ -84,7 +84,7 @@ _SHAPES = {
 }
 #: The fields of each document, besides `format` and `format_version`.
 FORMATS = {
-    "answer": "answer  provenance?: text  condition?: text?  doubt?: text  determined?: bool",
+    "answer": "answer  provenance?: text?  condition?: text?  doubt?: text  determined?: bool",
     "apply": "state: applied|unchanged|refused|partly  applied",
     "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?",
     "check": "determined?: bool  findings: [{vhost?: text file?: text found}]"

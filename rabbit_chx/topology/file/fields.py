@@ -26,10 +26,13 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
         line: the number of the line, counted from 1; None if it is not known.
     """
     subject = path if value is None else f"{path} = {show_value(value)}"
-    subject, message, fix = (
-        text.replace("\r", "\\r").replace("\n", "\\n") for text in (subject, message, fix)
-    )
-    return Finding("file", message, fix, subject=subject, line=line)
+    return Finding("file", _one_line(message), _one_line(fix), subject=_one_line(subject), line=line)
+
+
+def _one_line(text: str) -> str:
+    if "\r" not in text and "\n" not in text:
+        return text  # a Fix stays one
+    return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
 class Problems(dict[tuple[str, str], Finding]):

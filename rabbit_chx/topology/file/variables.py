@@ -15,6 +15,7 @@ from typing import Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
+from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.topology.file.fields import Problems
 from rabbit_chx.topology.objects.toml_values import show_value, toml_key
 
@@ -104,7 +105,8 @@ def _text(text: str, path: str, values: Mapping[str, str], problems: Problems) -
             return values[name]
         as_text = f"$${{{name}}} is this text itself"
         if _NAME.fullmatch(name):
-            fix = f"set it by --set {name}=VALUE, the environment, or values={{{name!r}: ...}} in Python; {as_text}"
+            value = Argument("set", f"{name}=VALUE", call=f"values={{{name!r}: ...}}")
+            fix = Fix("set it in the environment, or by ", value, f"; {as_text}")
             problems.add(path, None, f"the variable {name} is not set", fix)
         else:
             fix = f"write ${{NAME}}, with a name of letters, digits, _ and -; {as_text}"

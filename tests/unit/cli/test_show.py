@@ -73,10 +73,7 @@ def test_the_list_has_the_share_of_the_keys_that_reach_an_exchange(
     modelled.holds(Topology.from_toml(text))
     _, out, _ = ran(*modelled.of_broker("show"))
     said = " ".join(out.split())
-    assert (
-        "alone is of type x-modulus-hash, without a ring: 2 members, 2 bindings, each with 1/2"
-        in said
-    )
+    assert "alone is of type x-modulus-hash, without a ring: 2 members, 2 bindings, each with 1/2" in said
     assert "2 bindings, each with 0.000% to 100.000% of the keys that front sends to it" in said
 
 
