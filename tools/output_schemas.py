@@ -41,7 +41,7 @@ _SHAPES = {
     "refused": "refused: text",
     "release": "version: text  store: mnesia|khepri  store_known: bool",
     "origin": "provenance: read|recorded|observed|replayed?  condition: text?  doubt?: text",
-    "ring": "release: release  origin  buckets: int  destinations: [place]  slots?: object",
+    "ring": "release: release  origin  buckets: int?  destinations: [place]  slots?: object",
     "modulus": "exchange: text  release: release  origin  destinations: [place]",
     "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
     "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",

@@ -103,7 +103,8 @@ def _share_rows(simulation: Simulation) -> Iterator[tuple[object, ...]]:
         if simulation.ring.is_determined or not simulation.ring.hashing.has_order:
             yield part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew
         else:
-            yield part.place, None if part.share is None else part.buckets, part.share, None, None, None
+            buckets = part.buckets if simulation.ring.has_bucket_counts else None
+            yield part.place, buckets, part.share, None, None, None
 
 
 def _change_facts(

@@ -236,7 +236,7 @@ def appended_shares(ring: KeyMap, after: KeyMap) -> dict[Destination, float] | N
     ) == len(after.buckets)
     if (
         not is_appended
-        or not ring.has_shares
+        or not ring.has_bucket_counts
         or ring.slots is not None
         or ring.is_nested
         or not ring.hashing.has_order

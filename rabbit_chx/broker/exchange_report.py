@@ -76,6 +76,11 @@ def exchange_facts(
     ]
     if ring.is_determined:
         return facts
+    if ring.is_sole and not ring.is_nested:
+        return [
+            *facts,
+            ("not determined", "whether buckets without a queue are left, where messages are unroutable"),
+        ]
     what = "the queue of a key: " if not ring.direct.is_determined else "the shares: "
     return [*facts, ("not determined", Fix(what, know_rings({exchange: ring}, means)))]
 

@@ -248,7 +248,14 @@ def _find_all(
         is_determined = ring.key_map.members.is_determined
         yield from (_ring_findings if is_determined else _unordered_findings)(ring)
         yield from absent_member_findings(ring)
-        yield from usage_findings(ring.name, ring.queues, live, context.release, is_known=is_determined)
+        yield from usage_findings(
+            ring.name,
+            ring.queues,
+            live,
+            context.release,
+            is_known=is_determined,
+            has_shares=ring.ring.has_shares,
+        )
         yield from unbound_queue_findings(ring.name, ring.queues, live, context.listed_queues)
         yield from context.dead_letters.findings(ring.exchange, ring.queues)
         if ring.wanted is None:

@@ -21,11 +21,18 @@ from rabbit_chx.words import percent
 #: Traffic is far more than a share if its odds are this multiple of those of the share, and the difference is so many standard deviations: of
 #: the number of messages, and of the number of keys, which is estimated from the other queues.
 _MORE, _SIGMAS, _KEY_SIGMAS = 2.0, 3, 5
+_NUMERALS = "0123456789"
 _DIGITS = re.compile("[0-9]+")
 
 
 def usage_findings(
-    exchange: str, shares: Mapping[str, float], live: LiveTopology, release: Release, *, is_known: bool
+    exchange: str,
+    shares: Mapping[str, float],
+    live: LiveTopology,
+    release: Release,
+    *,
+    is_known: bool,
+    has_shares: bool = True,
 ) -> Iterator[Finding]:
     """Yield the findings about the traffic and the consumers of the queues of an exchange.
 
@@ -35,6 +42,7 @@ def usage_findings(
         live: the broker; its `facts.usage` is None if consumers are left out.
         release: its release.
         is_known: False: the order of the ring is not known, and so the shares are not exact.
+        has_shares: False: the shares depend on an order that is not known, and so no traffic is compared with them.
     """
     usage = live.facts.usage
     if usage is None:
@@ -42,7 +50,7 @@ def usage_findings(
     found = [
         *_find_queues_without_consumer(exchange, shares, live, usage),
         *group_findings(exchange, shares, live, release),
-        *uneven_traffic(exchange, shares, usage.rates_of(exchange)),
+        *(uneven_traffic(exchange, shares, usage.rates_of(exchange)) if has_shares else ()),
     ]
     yield from found if is_known else (replace(finding, share=None) for finding in found)
 
@@ -114,9 +122,9 @@ def unbound_queue_findings(
         live: the broker.
         listed: the queues that a topology file lists: they are compared with it.
     """
-    patterns = {_pattern(name) for name in queues if _DIGITS.search(name)}
+    counted = _counted_names(queues)
     others = (queue for queue in live.queues if queue.name not in queues and queue.name not in listed)
-    alike = [queue for queue in others if _pattern(queue.name) in patterns and not queue.exclusive]
+    alike = [queue for queue in others if counted.fullmatch(queue.name) and not queue.exclusive]
     bound = _bound_queues(live) if alike else set()
     for queue in alike:
         if queue.name in bound:
@@ -128,8 +136,38 @@ def unbound_queue_findings(
         yield Finding("unbound-queue", message, fix, exchange=exchange, destination=queue.name)
 
 
-def _pattern(name: str) -> str:
-    return _DIGITS.sub("{n}", name)
+def _counted_names(queues: Collection[str]) -> re.Pattern[str]:
+    """Return the pattern of the names that differ from those of an exchange's queues in the number that counts these queues.
+
+    A number before the first difference of the names, as in ``v2.orders.1`` and ``v2.orders.2``, counts nothing, and one behind their last
+    difference only if no other number does. Of a single name the last number counts.
+    """
+    names = sorted(queues)
+    if not names:
+        return re.compile("(?!)")
+    if len(names) == 1:
+        numbers = [*_DIGITS.finditer(names[0])]
+        head = names[0][: numbers[-1].start()] if numbers else names[0]
+        tail = names[0][numbers[-1].end() :] if numbers else ""
+    else:
+        head = _common_start(names).rstrip(_NUMERALS)
+        rests = [name[len(head) :] for name in names]
+        tail = _common_start([rest[::-1] for rest in rests])[::-1].lstrip(_NUMERALS)
+        if not any(_DIGITS.search(rest.removesuffix(tail)) for rest in rests):
+            tail = ""
+    cores = [name[len(head) :].removesuffix(tail) for name in names]
+    patterns = {"[0-9]+".join(map(re.escape, _DIGITS.split(core))) for core in cores if _DIGITS.search(core)}
+    return re.compile(
+        f"{re.escape(head)}(?:{'|'.join(sorted(patterns))}){re.escape(tail)}" if patterns else "(?!)"
+    )
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    shortest = min(texts, key=len)
+    for position, character in enumerate(shortest):
+        if any(text[position] != character for text in texts):
+            return shortest[:position]
+    return shortest
 
 
 def _bound_queues(live: LiveTopology) -> set[str]:

@@ -103,7 +103,7 @@ def compare(
         refuse_unpinned(first, given, sides[1])
         refuse_unpinned(other, sides[1], given)
     elif rules is not None or added or removed:
-        sides.append(replace(given, source=_change(given.source, removed, added)).under(rules))
+        sides.append(given.changed_to(_change(given.source, removed, added)).under(rules))
     sides = [hashed.decide(side) for side in sides] if keys else sides
     if allow and len(sides) < 2:
         raise InputError(
@@ -144,7 +144,8 @@ def _compared(
         with batches.name_errors():
             simulation = simulate(ring, iter(batches), hashing=hashing, changed=changed, heaviest=_HEAVIEST)
     change = simulation.change
-    if change is not None and change.shares is None and keys is None and is_known:
+    is_rehashed = hashing.hash_header is not None and change is not None and change.shares is None
+    if is_rehashed and keys is None and is_known:
         versions = [side.source.release and side.source.release.version for side in sides]
         raise InputError(
             f"RabbitMQ {versions[0]} and {versions[1]} may hash the header {hashing.hash_header!r} "

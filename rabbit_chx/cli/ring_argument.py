@@ -219,6 +219,17 @@ class RingInput:
         """Return this input under the rules of another release."""
         return self if rules is None else replace(self, source=self.source.with_release(rules))
 
+    def changed_to(self, source: KeyMap) -> RingInput:
+        """Return this input after a bind or an unbind: with a second member the order of a ring begins to matter."""
+        from rabbit_chx.planning.refusals import how_to_learn
+        from rabbit_chx.records.evidence import Means
+
+        is_known = source.is_determined or source.is_sole
+        doubt = self.doubt
+        if not is_known and not doubt:
+            doubt = how_to_learn({self.exchange or source.name: source}, Means())
+        return replace(self, source=source, doubt=doubt)
+
     @property
     def direct(self) -> RingInput:
         """This input for single keys, which are published to the exchange itself."""

@@ -17,7 +17,7 @@ from rabbit_chx.planning.diff import Comparison, Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.key_map import KeyMap, unknown_order
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import unsendable
@@ -771,10 +771,11 @@ def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
 
 
 def check_certain(exchange: str, key_map: KeyMap, means: Means, remedy: Fix | None = None) -> None:
-    """Raise an InputError for a map that is not that of a broker; `remedy`, or else the `means` of the user, say what the caller can do."""
-    if not key_map.ground.is_certain:
-        if key_map.ground.is_known:
-            about = f"the ring of {exchange!r} was not read but is {key_map.ground}, so its order is not certain: "
-        else:
-            about = f"the order of {exchange} is unknown: "
-        raise InputError(Fix(about, remedy or know_rings({exchange: key_map}, means)), exchange=exchange)
+    """Raise an InputError for a map that is not that of a broker, or its subclass UnknownOrderError; `remedy`, or else the `means` of the user, say what the caller can do."""
+    if key_map.ground.is_certain:
+        return
+    remedy = remedy or know_rings({exchange: key_map}, means)
+    if not key_map.ground.is_known:
+        raise unknown_order(key_map, exchange, remedy)
+    about = f"the ring of {exchange!r} was not read but is {key_map.ground}, so its order is not certain: "
+    raise InputError(Fix(about, remedy), exchange=exchange)

@@ -245,12 +245,19 @@ class KeyMap:
 
     @property
     def has_shares(self) -> bool:
-        """True if `shares` holds in every order: which of two bindings of a queue has its buckets may depend on the order."""
+        """True if `shares` holds in every order: there is one destination, or each has as many buckets in every order."""
+        if self.is_determined or not self.hashing.has_order:
+            return True
+        return not self.is_nested and (self.is_sole or self.has_bucket_counts)
+
+    @property
+    def has_bucket_counts(self) -> bool:
+        """True if each destination has as many buckets in every order: which of two bindings of a queue makes its buckets may depend on the order."""
         if self.is_determined or not self.hashing.has_order:
             return True
         bound = [place for place, _ in self.beneath.bindings or ()]
         appends = self.release is not None and self.release.follows(DUPLICATES_APPEND)
-        return not self.is_nested and (appends or len(bound) == len({*bound}))
+        return appends or len(bound) == len({*bound})
 
     def check_order(self) -> None:
         """Raise an UnknownOrderError unless the destination of a key is the same in every order in which the members may have been bound."""

@@ -403,7 +403,9 @@ class HashRing(KeyMap):
 
     def facts(self) -> tuple[str, ...]:
         """Return the origin, the rules and the size in words, for a report."""
-        size = f"{plural(len(self.buckets), 'bucket')}, {plural(len(self.destinations), 'destination')}"
+        size = plural(len(self.destinations), "destination")
+        if self.has_bucket_counts:
+            size = f"{plural(len(self.buckets), 'bucket')}, {size}"
         if not self.buckets:
             size = "no buckets: every message is unroutable"
         return self.ground.text, f"rules of {self.release}", size
@@ -413,7 +415,7 @@ class HashRing(KeyMap):
         return {
             "release": self.release,
             **KeyMap.summary(self),
-            "buckets": len(self.buckets),
+            "buckets": len(self.buckets) if self.has_bucket_counts else None,
             "destinations": self.destinations if self.is_determined else sorted(self.destinations, key=str),
         }
 

@@ -213,7 +213,7 @@ def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyM
     added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
     removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
     changed = change_map(key_map, removed, added)
-    is_known = key_map.is_determined or key_map.is_sole
+    is_known = all(side.is_determined or side.is_sole for side in (key_map, changed))
     least = find_least_moved(key_map, changed) if is_known and (added or removed) else None
     release = parse_release(asked.to_release or None)
     if release is not None:

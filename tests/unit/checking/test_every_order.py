@@ -124,6 +124,19 @@ def test_which_of_two_bindings_of_a_queue_counts_depends_on_the_order() -> None:
     assert differ(ring.share_moved(ring.bind("c", 1)) for ring in orders(members))
 
 
+def test_a_queue_that_is_bound_twice_and_alone_has_all_keys_but_no_certain_number_of_buckets() -> None:
+    members = (("a", 1), ("a", 3))
+    unknown = HashRing.unordered(members, RELEASE)
+    assert differ(ring.buckets for ring in orders(members))
+    assert unknown.shares() == {"a": 1.0}
+    assert "bucket" not in " ".join(unknown.facts())
+    assert unknown.summary()["buckets"] is None
+    change = simulate(unknown, changed=unknown.bind("b", 1), is_appended=True).change
+    assert change is not None
+    assert change.moved is None
+    assert differ(ring.share_moved(ring.bind("b", 1)) for ring in orders(members))
+
+
 def live_with(ring: HashRing, members: Members) -> LiveTopology:
     """Return a broker with this ring, and a fault of each queue."""
     exchange = ExchangeDefinition(

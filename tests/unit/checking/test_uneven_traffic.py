@@ -5,11 +5,20 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from sides import as_live
 
 from rabbit_chx.checking.check_usage import uneven_traffic
 from rabbit_chx.cli.printed import in_words
-from rabbit_chx.routing import HashRing
-from rabbit_chx.topology.usage import PublishRates
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    LiveTopology,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    check,
+)
+from rabbit_chx.topology.usage import PublishRates, QueueUsage, Usage
 
 QUEUES = [f"q{number}" for number in range(8)]
 RING = HashRing.from_bindings([(queue, 1) for queue in QUEUES])
@@ -63,3 +72,47 @@ def test_a_queue_with_far_more_than_its_share_has_a_finding_that_names_the_way_t
         )
         assert "rabbit-chx verify x --trace 60" in in_words(finding.fix)
         assert finding.severity == "warning"
+
+
+def test_no_traffic_is_compared_with_shares_that_depend_on_an_unknown_order() -> None:
+    bound = [("a", 1), ("b", 1), ("a", 3)]
+    exchange = ExchangeDefinition(
+        "x", "x-consistent-hash", ring=tuple(RingMember(queue, str(weight)) for queue, weight in bound)
+    )
+    live = as_live(
+        Topology((exchange,), (QueueDefinition("a"), QueueDefinition("b"))),
+        usage=Usage({"x": 100.0}, {"a": QueueUsage(rate=75.0), "b": QueueUsage(rate=25.0)}),
+        rings={"x": HashRing.unordered(bound, Release("4.3.6"))},
+    )
+    assert "uneven-traffic" not in {finding.kind for finding in check(live).findings}
+
+
+@pytest.mark.parametrize(
+    ("bound", "other", "expected"),
+    [
+        (["orders.1", "orders.2"], "orders.3", True),
+        (["orders.10", "orders.11"], "orders.2", True),
+        (["orders.1"], "orders.2", True),
+        (["v2.orders.1", "v2.orders.2"], "v1.orders.3", False),
+        (["v2.orders.1"], "v1.orders.1", False),
+        (["v2.orders.1", "v2.orders.2"], "v2.orders.3", True),
+        (["n2.a", "n2.b"], "n1.b", False),
+        (["q1-v2", "q2-v2"], "q1-v1", False),
+        (["q1-v2", "q2-v2"], "q3-v2", True),
+        (["eu.1", "us.1"], "eu.2", True),
+        (["s1.1", "s2.2"], "s2.1", True),
+        (["a", "b"], "c", False),
+        (["orders.1", "audit"], "orders.2", True),
+        (["q.1", "q.1.retry"], "q.2", True),
+    ],
+)
+def test_only_the_number_that_counts_the_queues_of_a_ring_is_another_one_in_a_forgotten_queue(
+    bound: list[str], other: str, *, expected: bool
+) -> None:
+    exchange = ExchangeDefinition("x", "x-consistent-hash", ring=tuple(map(RingMember, bound)))
+    live: LiveTopology = as_live(
+        Topology((exchange,), tuple(map(QueueDefinition, [*bound, other]))),
+        rings={"x": HashRing.unordered([(queue, 1) for queue in bound], Release("4.3.6"))},
+    )
+    found = [finding.destination for finding in check(live).findings if finding.kind == "unbound-queue"]
+    assert found == ([other] if expected else [])

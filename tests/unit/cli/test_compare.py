@@ -69,6 +69,20 @@ def test_without_an_order_only_what_is_bound_last_has_an_exact_share(ran: Ran, t
     assert (code, document["determined"], document["change"]["moved"]) == (0, True, 0), "4.3 ignores it"
 
 
+def test_a_queue_that_is_bound_behind_the_only_one_moves_its_share(ran: Ran, tmp_path: Path) -> None:
+    ring = tmp_path / "ring.json"
+    ring.write_text(HashRing.unordered([("q1", 1)]).to_json())
+    code, out, errors = ran("compare", str(ring), "--add", "q2=1")
+    assert (code, "moved   49.991% of all keys (exact, in every order)" in out) == (0, True), errors
+    ring.write_text(HashRing.unordered([("q1", 1), ("q1", 2)]).to_json())
+    code, out, errors = ran("compare", str(ring), "--add", "q2=1")
+    assert (code, "moved   not determined" in out, "not determined: the order of" in errors) == (
+        3,
+        True,
+        True,
+    )
+
+
 NESTED = """
 [[exchanges]]
 name = "front"
