@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx import ExchangeRef, HashRing, Release, SlotTable
+from rabbit_chx import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.analysis import movement
 from rabbit_chx.analysis.pictures import draw_map, draw_movement, draw_slots
 from rabbit_chx.rendering.pictures import Bars, Strip

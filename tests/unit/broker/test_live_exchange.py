@@ -70,7 +70,7 @@ class Api:
 def live(api: Any, name: str = "orders", read_rings: Any = None) -> LiveExchange:
     ways: Any = SimpleNamespace(api=api, vhost="v", has_source=read_rings is not None, file_records={})
     ways.read_rings = read_rings
-    ways.overview = lambda: {}
+    ways.overview = dict
     return LiveExchange(ways, name, RELEASE)
 
 
