@@ -130,9 +130,16 @@ def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release, g
         ring = replace(HashRing.from_bindings(pairs, release), ground=ground)
     else:
         ring = HashRing.unordered(pairs, release, ground.doubt)
-    for copy in (HashRing.from_json(ring.to_json()), pickle.loads(pickle.dumps(ring))):  # noqa: S301
+    written = HashRing.from_json(ring.to_json())
+    pickled = pickle.loads(pickle.dumps(ring))  # noqa: S301
+    assert sorted(map(str, written.bindings or ())) == sorted(map(str, ring.bindings or ()))
+    # An order that is not known is not written.
+    for copy in (written, pickled) if ground.is_known else (pickled,):
         assert copy == ring
-        assert (copy.bindings, copy.ground) == (ring.bindings, ring.ground)
+        assert copy.bindings == ring.bindings
+    for copy in (written, pickled):
+        assert copy.ground == ring.ground
+        assert copy.release == ring.release
         assert copy.release.store_known == ring.release.store_known
 
 
