@@ -484,14 +484,12 @@ class ConsumerGroup(Group):
         if queue is None:
             return False
         _log.error(
-            "group member %s: queue %s is left out: one of its next %d messages ends each connection that consumes it, since the broker cannot "
-            "deliver it to an AMQP 0.9.1 client (for example from an AMQP 1.0 client, with a property of type uuid or char). Take that message "
-            "out with an AMQP 1.0 client, and let its publisher send such values as text. The member handles its other queues, and tries this "
-            "one every %g s. The broker said: %s",
+            "group member %s: queue %s is left out and tried every %g s: one of its next %d messages cannot be delivered to an AMQP 0.9.1 "
+            "client: take it out with an AMQP 1.0 client, whose publisher must send uuid and char values as text. The broker said: %s",
             self.member,
             queue,
-            self._prefetches[queue],
             RETRY_S,
+            self._prefetches[queue],
             cause,
             extra={"queue": queue},
         )

@@ -203,9 +203,8 @@ def check_version(stream: str, version: int, last_id: int) -> None:
     """Raise an InputError if the last id that a stream remembers is of a later version."""
     if last_id >> ROW_BITS > version:
         raise InputError(
-            f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would confirm those of version "
-            f"{version} and drop them. Rows that an earlier run of version {version} has stored stay; if it has not ended, only another appId can "
-            "store the others, and stores all rows that it is given. onStaleVersion=skip writes nothing into such a stream",
+            f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would drop those of version {version}: "
+            "onStaleVersion=skip leaves such a stream out; if that version has not ended, only another appId stores its rows, and stores all",
             queue=stream,
         )
 

@@ -103,10 +103,11 @@ def _text(text: str, path: str, values: Mapping[str, str], problems: Problems) -
             return reference[0][1:]
         if name in values:
             return values[name]
+        fix: str
         as_text = f"$${{{name}}} is this text itself"
         if _NAME.fullmatch(name):
             value = Argument("set", f"{name}=VALUE", call=f"values={{{name!r}: ...}}")
-            fix = Fix("set it in the environment, or by ", value, f"; {as_text}")
+            fix = Fix("set it by ", value, f" (commands take it from the environment, too); {as_text}")
             problems.add(path, None, f"the variable {name} is not set", fix)
         else:
             fix = f"write ${{NAME}}, with a name of letters, digits, _ and -; {as_text}"

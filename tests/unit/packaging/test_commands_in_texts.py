@@ -33,6 +33,7 @@ ALONE = {
     "no_record": {"apply"},  # the text says "of an apply"
     "allowed_host": {"ui"},
     "routing": {"route"},
+    "set": {"apply", "arrange", "check", "compare", "export", "plan", "route", "ui"},  # all that read a file
     "wait_drained": {"apply"},  # the text says "of apply"
 }
 
