@@ -484,12 +484,12 @@ class ConsumerGroup(Group):
         if queue is None:
             return False
         _log.error(
-            "group member %s: queue %s is left out and tried every %g s: one of its next %d messages cannot be delivered to an AMQP 0.9.1 "
-            "client: take it out with an AMQP 1.0 client, whose publisher must send uuid and char values as text. The broker said: %s",
+            "group member %s: queue %s is left out: one of its next %d messages cannot be delivered over AMQP 0.9.1: take it out with AMQP 1.0, "
+            "and send uuid and char values as text; retried every %g s: %s",
             self.member,
             queue,
-            RETRY_S,
             self._prefetches[queue],
+            RETRY_S,
             cause,
             extra={"queue": queue},
         )
