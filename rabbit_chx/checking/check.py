@@ -228,8 +228,11 @@ def _why_consumers_unchecked(live: LiveTopology) -> str:
     usage = live.facts.usage
     if usage is None:
         return "left out"
-    has_counts = any(queue.consumers is not None for queue in usage.queues.values())
-    return "the broker collects no statistics" if usage.queues and not has_counts else ""
+    # A queue that was declared some seconds ago has no counts yet, but its consumers are listed.
+    is_blind = usage.consumers is None and not any(
+        each.consumers is not None for each in usage.queues.values()
+    )
+    return "the broker collects no statistics" if usage.queues and is_blind else ""
 
 
 def _find_guesses(rings: Iterable[CheckedExchange]) -> dict[str, KeyMap]:

@@ -165,6 +165,7 @@ def test_a_queue_is_refused_before_the_first_change_if_the_broker_denies_its_fea
     assert names == (set() if is_denied else {"tried", "first", "short"})
 
 
+@pytest.mark.docker
 def test_a_queue_that_is_not_durable_is_declared_where_the_broker_permits_it(
     small: RunningBroker, run: Run
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_queue_that_is_not_durable_is_declared_where_the_broker_permits_it(
     assert code == 0, said
 
 
+@pytest.mark.docker
 def test_at_the_limit_of_exchanges_a_record_takes_the_place_of_the_last_one(run: Run) -> None:
     """What would repeat the apply has no place. The management API does not show this limit, so the broker's own reason is what the user sees."""
     few = {"conf.d/90-few.conf": b"cluster_exchange_limit = 20\n"}

@@ -494,7 +494,7 @@ class Advised:
             self._blame(base, advice, f"lacks a right, and is not told which: {found}")
         elif found.code == 2 and is_first:
             self._blame(base, advice, f"cannot be run: {found}")
-        elif base.is_refused and found.refusal == base.refusal:
+        elif base.is_refused and found.is_refused and found.refusal == base.refusal:
             self._blame(base, advice, f"is refused again: {found}")
 
     def _blame(self, base: Ran, advice: Advice, why: str) -> None:

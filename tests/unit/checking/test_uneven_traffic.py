@@ -18,7 +18,7 @@ from rabbit_chx.topology import (
     Topology,
     check,
 )
-from rabbit_chx.topology.usage import PublishRates, QueueUsage, Usage
+from rabbit_chx.topology.usage import Consumer, PublishRates, QueueUsage, Usage
 
 QUEUES = [f"q{number}" for number in range(8)]
 RING = HashRing.from_bindings([(queue, 1) for queue in QUEUES])
@@ -72,6 +72,25 @@ def test_a_queue_with_far_more_than_its_share_has_a_finding_that_names_the_way_t
         )
         assert "rabbit-chx verify x --trace 60" in in_words(finding.fix)
         assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("counts", "consumers", "expected"),
+    [
+        (None, None, "the broker collects no statistics"),
+        (None, {}, ""),
+        (0, None, ""),
+    ],
+)
+def test_only_a_broker_that_neither_counts_nor_lists_consumers_collects_no_statistics(
+    counts: int | None, consumers: dict[str, list[Consumer]] | None, expected: str
+) -> None:
+    """A queue that was declared some seconds ago has no counts yet."""
+    usage = Usage(queues={"a": QueueUsage(consumers=counts)}, consumers=consumers)
+    assert (
+        check(as_live(LiveTopology(queues=(QueueDefinition("a"),)), usage=usage)).consumers_not_checked
+        == expected
+    )
 
 
 def test_no_traffic_is_compared_with_shares_that_depend_on_an_unknown_order() -> None:
