@@ -449,8 +449,8 @@ class ConsumerGroup(Group):
         self._priorities.add(delivered_priority(priority, self._release_numbers))
         if known and len(self._priorities) == _DIFFERENT:
             _log.warning(
-                "group member %s: a message of queue %s has %s, unlike others: RabbitMQ from 4.0 on delivers higher priorities first, so the "
-                "order of a key is lost; publish all with the same priority, or with none",
+                "group member %s: a message of queue %s has %s, unlike others: RabbitMQ delivers higher priorities first, so a key is "
+                "not handled in the order of its messages: publish all with the same priority",
                 self.member,
                 message.queue,
                 "no priority" if priority is None else f"the priority {priority}",

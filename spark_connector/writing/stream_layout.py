@@ -359,10 +359,8 @@ def check_before(connection: StreamConnection, layout: StreamLayout, options: Wr
         return
     if before.version >= now.version and before.layout != now.layout:
         raise InputError(
-            f"{options.place} has version {before.version} of appId {app_id!r}, and now something else decides where a row goes, and where it "
-            f"is among the others: the rows of version {now.version} would be stored a second time. The streams or the ring, orderBy, "
-            "filterValueColumn, or key and value or their types differ: write as before; or with a higher version or another appId, which "
-            "stores all rows that it is given"
+            f"{options.place} has version {before.version} of appId {app_id!r}, and now something else decides where a row goes (streams, ring, "
+            "orderBy, filterValueColumn, key, value or their types): write as before, or with a higher version or another appId, which stores all"
         )
     if before.version < now.version and not before.has_ended:
         yield (
