@@ -359,8 +359,8 @@ def check_before(connection: StreamConnection, layout: StreamLayout, options: Wr
         return
     if before.version >= now.version and before.layout != now.layout:
         raise InputError(
-            f"{options.place} has version {before.version} of appId {app_id!r}, and now something else decides where a row goes (streams, ring, "
-            "orderBy, filterValueColumn, key, value or their types): write as before, or with a higher version or another appId, which stores all"
+            f"{options.place} has version {before.version} of appId {app_id!r}, but streams, ring, orderBy, filterValueColumn, key, value or "
+            "types differ: rows would be stored a second time; write as before, or all with a higher version or another appId"
         )
     if before.version < now.version and not before.has_ended:
         yield (
