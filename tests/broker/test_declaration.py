@@ -292,9 +292,14 @@ def test_a_program_that_finds_an_apply_in_progress_waits_for_its_end(
             assert waits.is_set()
         finally:
             waits.set()
-        assert [*evidence_of(managed.topology()).records] == ["x"]
-    assert managed.ring("x").provenance == "recorded"
-    assert managed.ring("x") == live.ring("x")
+        # AMQP alone does not show which bindings are new: the record goes before they are added.
+        assert [*evidence_of(managed.topology()).records] == ([] if way in BY_AMQP else ["x"])
+    if way in BY_AMQP:
+        with pytest.raises(UnknownOrderError):
+            managed.ring("x")
+    else:
+        assert managed.ring("x").provenance == "recorded"
+        assert managed.ring("x") == live.ring("x")
 
 
 def test_a_record_that_is_stored_between_two_lists_is_read_again(
@@ -366,7 +371,11 @@ def test_an_apply_that_was_killed_keeps_nobody_waiting(
     """What they declare is there. The order is known when the file is applied again."""
     kill_an_apply(vhost)
     WRITERS[way](managed)
-    assert (managed.ring("x").provenance == "recorded") is (way == "apply")
+    if way == "apply":
+        assert managed.ring("x").provenance == "recorded"
+    else:
+        with pytest.raises(UnknownOrderError):
+            managed.ring("x")
     managed.apply(FILE, allow_moved=1.0, allow_delete=True)
     assert managed.ring("x").provenance == "recorded"
     assert managed.ring("x") == live.ring("x")
