@@ -50,8 +50,8 @@ def test_the_file_of_slots_is_read() -> None:
     assert Topology.from_toml(file).exchanges[0].slots == 64
     weights = 'members = [{ queue = "events.{1..4}", weight = 1 }]\n'
     assert weights in file
-    assert Topology.from_toml(file).slots("events").provenance == "replayed"
-    assert Topology.from_toml(file.replace(weights, lists)).slots("events").provenance == "replayed"
+    assert Topology.from_toml(file).slots("events").owners_assumed
+    assert not Topology.from_toml(file.replace(weights, lists)).slots("events").owners_assumed
     live = live_of(Topology.from_toml(file.replace("slots = 64", "slots = 8")))
     wanted = Topology.from_toml(f'{without_slots}[[queues]]\nname = "events.{{1..4}}"\ntype = "quorum"\n')
     made = plan(wanted, live)
