@@ -126,7 +126,7 @@ class _Part:
     def _values(self, row: int) -> tuple[Any, ...]:
         assert self._rows is not None
         rows = self._rows
-        return tuple(rows[name][row].as_py() for name in self._columns if name in rows.column_names)
+        return tuple(rows.column(name)[row].as_py() for name in self._columns if name in rows.column_names)
 
 
 def _merge(parts: list[_Part], columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -150,7 +150,7 @@ def test_rows_that_retention_removed_are_not_stored_again(
     publish_rows(rows=50)
     broker.rows["s"].begins_at = 30
     with publisher(name="load") as made:
-        with pytest.raises(errors.PublishError, match="removed the row with id 20, so that"):
+        with pytest.raises(errors.PublishError, match="removed the row with id 20, so it"):
             publish(made, rows=20)
         assert publish(made, rows=40).known == 40
     publish_rows(rows=50, name="other")

@@ -65,7 +65,7 @@ def test_what_retention_has_made_undecidable_is_refused(broker: Broker) -> None:
     stream.copy(range(10, 21))
     stream.begins_at = 50
     with pytest.raises(
-        PublishError, match=r"ids 21 to 50 of .*highest id is 20\).*under another name"
+        PublishError, match=r"ids 21 to 50 of .*highest id is 20: .*under another name"
     ) as raised:
         publish_rows(rows=60)
     assert (raised.value.report.confirmed, raised.value.report.repaired) == (0, 0)

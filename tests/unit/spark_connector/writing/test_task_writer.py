@@ -294,7 +294,7 @@ def test_a_long_task_logs_how_far_it_is(
         write(NULL, ROW, ROW, badRows="skip")
         Scripted.given["progress"](PublishReport(rows=2))
     done, so_far = caplog.messages
-    assert done.startswith("exchange 'x', partition 0, attempt 0, done: 3 rows read, 1 skipped, 2 confirmed")
+    assert done.startswith("exchange 'x', partition 0, attempt 0, done: 2 of 3 rows confirmed")
     assert ", so far: " in so_far
 
 
@@ -307,4 +307,4 @@ def test_a_long_task_says_on_stderr_how_far_it_is(
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
     write(ROW)
-    assert ", done: 1 rows read, 0 skipped, 1 confirmed" in capsys.readouterr().err
+    assert ", done: 1 of 1 rows confirmed" in capsys.readouterr().err
