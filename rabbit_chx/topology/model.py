@@ -141,7 +141,7 @@ class AnyTopology(ObjectSet, ABC):
         """Return the owner of each slot of an exchange.
 
         In a file a member has the slots that it lists. If members have weights instead, each slot gets the queue that it would get on a new
-        broker, and the table is assumed: on an existing exchange, slots keep their queues as far as the weights permit.
+        broker, and `owners_assumed` is true: on an existing exchange, slots keep their queues as far as the weights permit.
 
         Args:
             exchange: the exchange's name.
