@@ -324,10 +324,7 @@ def _traced_pairs(
             if is_compared
             else to_type("record", name, observed="FILE")
         )
-        text = (
-            "tracing takes the tag administrator: let a user who has it run this command, or give it with rabbitmqctl set_user_tags USER "
-            "administrator, or pass keys and the queues that received them: "
-        )
+        text = "tracing takes the tag administrator: let a user who has it run this command, or pass keys and the queues that received them: "
         raise AccessRefusedError(Fix(text, observed), exchange=name, reply_code=error.reply_code) from None
     has_alternate = Reach(live).alternate_of(exchange) is not None
     return as_observations(traced, places, has_alternate=has_alternate)

@@ -277,7 +277,9 @@ _WRITERS = ("apply", "repair", "record")
 
 
 #: How a refusal names what the user lacks.
-_HOW_TO_GRANT = re.compile(r"set_permissions|set_user_tags")
+_HOW_TO_GRANT = re.compile(
+    r"set_permissions|set_user_tags|takes the tag administrator: let a user who has it"
+)
 
 
 @dataclass(frozen=True)
