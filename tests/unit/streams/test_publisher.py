@@ -155,7 +155,7 @@ def test_rows_that_retention_removed_are_not_stored_again(
         assert publish(made, rows=40).known == 40
     publish_rows(rows=50, name="other")
     broker.rows["s"].begins_at = 60
-    with pytest.raises(errors.PublishError, match="row with id 50, so that"):
+    with pytest.raises(errors.PublishError, match="row with id 50, so it"):
         publish_rows(rows=60)
     assert len(broker.rows["s"].log) == 100
     with publisher(name="load") as made:
