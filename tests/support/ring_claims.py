@@ -152,6 +152,7 @@ _MIXES = (("management",), ("source",), ("management", "source"))
 #: How a ring is known, and what follows from that.
 _GROUNDS = {
     "provenance",
+    "condition",
     "doubt",
     "bindings",
     "next_bucket",

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import permutations, starmap
 
 import pytest
 from stored_cases import stored_cases
 
 from rabbit_chx import HashRing, Release
+from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.records import ring_records
+from rabbit_chx.records.evidence import Evidence
 from rabbit_chx.records.mark import Mark, Stamp
 from rabbit_chx.records.ring_records import RingRecord, make_record, ring_by_record
 from rabbit_chx.routing.ground import UNORDERED
-from rabbit_chx.topology import RingMember
+from rabbit_chx.topology import LiveTopology, RingMember, Topology, plan
+from rabbit_chx.topology.model import BrokerFacts
+from rabbit_chx.topology.objects.objects import ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.objects.own_names import MARK
 
 NEWEST = Release("4.3.6")
@@ -158,3 +163,46 @@ def test_a_record_of_an_earlier_format_or_without_a_mark_is_ignored() -> None:
     entry = {"name": "rabbit-chx.ring.x", "arguments": arguments}
     _, damaged = ring_records.records_in([entry])
     assert damaged == {"rabbit-chx.ring.x": f"it does not name the queue {MARK} that proves it"}
+
+
+WRITTEN = "2026-11-30T10:00:00.000Z"
+BEFORE, AFTER = (datetime.fromisoformat(f"2026-11-30T{hour}:00:00Z").timestamp() for hour in ("09", "11"))
+
+
+@pytest.mark.parametrize(
+    ("mark", "starts", "why"),
+    [
+        (HERE, {"one": BEFORE}, ""),
+        (HERE, {"one": None, "two": BEFORE}, ""),
+        (replace(HERE, messages=1), {"one": BEFORE}, "the broker has restarted since"),
+        (HERE, {"one": BEFORE, "two": AFTER}, "two has restarted since"),
+        (replace(HERE, cluster=frozenset({"two"})), {"two": BEFORE}, "one has left the cluster since"),
+        (replace(HERE, cluster=frozenset()), {}, ""),
+    ],
+    ids=[
+        "nothing",
+        "a node that is down",
+        "the mark",
+        "another node",
+        "a node that left",
+        "nodes not listed",
+    ],
+)
+def test_a_plan_warns_of_what_may_have_left_buckets(
+    mark: Mark, starts: dict[str, float | None], why: str
+) -> None:
+    ring = HashRing.from_bindings([("b", "3"), ("a", "3")], NEWEST)
+    members = (RingMember("b", "3"), RingMember("a", "3"))
+    record = make_record("x", ring, members, written=WRITTEN, stamp=HERE.stamp)
+    assert ring_records.why_suspect(record, mark, starts) == why
+    exchange = ExchangeDefinition("x", "x-consistent-hash", ring=members)
+    queues = tuple(QueueDefinition(name) for name in "abc")
+    facts = BrokerFacts(evidence=Evidence({"x": record}, mark=mark), nodes=starts)
+    live = LiveTopology((exchange,), queues, rings={"x": record.ring}, release=NEWEST, facts=facts)
+    wanted = replace(exchange, ring=(*members, RingMember("c")))
+    warnings = plan(Topology((wanted,), queues), live).warnings
+    found = [warning for warning in warnings if "may have left buckets" in warning]
+    assert len(found) == bool(why)
+    for warning in found:
+        assert warning.startswith(why)
+        assert "verify x --trace" in in_words(warning)
