@@ -167,10 +167,11 @@ def read_recorded(
     at = at_node(settings, Node(settings.host, settings.port), addresses)
     with Broker(at, management_url.with_login_of(at)) as broker:
         live = broker.inspect(exchange)
-        _ring_of(live.mirror())  # an error unless keys are hashed
-        return check_stream_ring(
+        ring = check_stream_ring(
             live.own_map(), "record the ring, or pass ringVia, such as 'docker exec NAME'"
         )
+        _ring_of(live.mirror())  # an error unless keys are hashed
+        return ring
 
 
 def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:

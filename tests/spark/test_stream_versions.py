@@ -127,7 +127,7 @@ def test_a_version_that_has_not_ended_is_named_when_the_next_one_begins(
     (note,) = publish(rows, options | {"appId": "other", "version": 2}).notes
     assert note.startswith(NOT_ENDED.replace("load", "other"))
     assert "end a failed version before the next one" in note
-    words = "Rows that an earlier run of version 1 has stored stay; if it has not ended, only another appId can store the others"
+    words = "onStaleVersion=skip leaves such a stream out; if that version has not ended, only another appId stores its rows"
     with pytest.raises(InputError, match=words):
         publish(rows, options | {"appId": "other"})
     skipped = publish(rows, options | {"appId": "other", "onStaleVersion": "skip"})
