@@ -83,5 +83,5 @@ def test_a_user_of_management_only_gets_what_needs_no_order(
         orders.channel.queue_bind("late", "orders", "1")
         found = answer("check", "orders", *live, "--ignore", "odd-member", code=1)["findings"]
         assert [(each["kind"], each["destination"], each["share"]) for each in found] == [
-            ("expiring-destination", "late", None)
+            ("expiring-destination", "late", 0.2)
         ]

@@ -24,6 +24,7 @@ from shop import Shop
 from tcp_proxy import Proxy
 
 from rabbit_chx import Publisher
+from rabbit_chx.cli import main
 
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -257,16 +258,19 @@ def test_two_hundred_exchanges_and_a_thousand_members(chromium: Any, shop: Shop)
 
 
 def test_the_figures_of_the_pages_are_those_of_these_templates(chromium: Any, shop: Shop) -> None:
-    """A ring of twelve queues, with a key that has a third of the traffic."""
+    """A ring of twelve queues with consumers, and a key that has a third of the traffic."""
     if ui_figures.are_new():
         return
     channel, vhost = shop.channel, quote(shop.settings.vhost, safe="")
     channel.exchange_declare("billing.events", CHX, durable=True)
+    channel.basic_qos(prefetch_count=1)
     for city in ["ams", "bcn", "cph", "dub", "fra", "hel", "lis", "mad", "nce", "osl", "vie", "zrh"]:
         channel.queue_declare(f"billing.{city}", durable=True)
         channel.queue_bind(f"billing.{city}", "billing.events", "10")
+        channel.basic_consume(f"billing.{city}", lambda *_: None)
+    assert main(["record", "billing.events", *shop.live, *shop.via]) == 0
     address_of = f"/exchange/billing.events?vhost={vhost}&key=customer-7&add=billing.par%3D10"
-    with served(*shop.live, *shop.via) as address, Publisher(shop.broker.url, "billing.events") as publisher:
+    with served(*shop.live) as address, Publisher(shop.broker.url, "billing.events") as publisher:
         page = chromium.new_page(viewport={"width": 900, "height": 800})
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline and "more than its share" not in page.inner_text("body"):
