@@ -348,7 +348,7 @@ def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap
         ring = find_live_ring(topology, exchange, exchange.name).ring
         found = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
     else:
-        found = modulo_map_of(exchange, topology.bindings, topology.release, "read")
+        found = modulo_map_of(exchange, topology.bindings, topology.release, "read", topology.queues)
     if found is None:
         raise MismatchError(
             f"exchange {exchange.name!r} is of type {exchange.type}, which does not hash: pass another one",

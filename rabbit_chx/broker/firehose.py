@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rabbit_chx.amqp.header_table import properties_in
 from rabbit_chx.broker.live_broker import Shape
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.reading import WITHOUT_STATISTICS, read_nodes
+from rabbit_chx.broker.reading import WITHOUT_STATISTICS, read_exchange, read_nodes
 from rabbit_chx.broker.recording import name_writer
 from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.errors import (
@@ -225,7 +225,7 @@ class _Sign(NamedTuple):
 
 def _sign(api: Management, vhost: str) -> _Sign | None:
     try:
-        arguments = api.get("exchanges", vhost, TRACE, fields={"arguments": dict})["arguments"] or {}
+        arguments = read_exchange(api, vhost, TRACE).get("arguments") or {}
     except NotFoundError:
         return None
     return _Sign(str(arguments.get(_SIGNED_BY, "somebody")), str(arguments.get(_NODE)))

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 #: The exclusive queue of a connection that applies a plan, which is not part of a topology, and its argument, a random text.
 APPLY_LOCK, LOCK_ID = "rabbit-chx.apply", "x-rabbit-chx-lock"
+#: The status of a fault in the management plugin.
+PLUGIN_FAILED = 500
 _ACCESS_REFUSED = 403
-#: The arguments of a binding that nobody makes.
 #: JSON can write half of a surrogate pair, which no text has.
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _KINDS = {

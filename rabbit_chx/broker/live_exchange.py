@@ -25,6 +25,7 @@ from rabbit_chx.broker.reading import (
     name_cluster,
     read_bindings,
     read_evidence,
+    read_exchange,
     read_mark,
     read_nodes,
     read_policies,
@@ -44,7 +45,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.modulus import modulo_map_of, modulus_of
+from rabbit_chx.topology.modulus import is_super_stream, modulo_map_of, modulus_of
 from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
@@ -94,9 +95,7 @@ class LiveExchange:
         self.vhost, self.name, self.release = broker.vhost, name, release
         self._broker, self._api, self._count = broker, broker.api, count
         try:
-            self._entry: dict[str, Any] = self._api.get(
-                "exchanges", self.vhost, name, fields={"type": str, "arguments": dict, "policy?": str}
-            )
+            self._entry = read_exchange(self._api, self.vhost, name)
         except NotFoundError:
             raise NotFoundError(
                 f"there is no exchange {name!r} in vhost {self.vhost!r}: check its name and the vhost of the URL",
@@ -345,7 +344,9 @@ class LiveExchange:
         if self.type == HASH_EXCHANGE:
             return self.slots.key_map()
         definition = ExchangeDefinition(self.name, self.type, arguments=self._arguments)
-        found = modulo_map_of(definition, self._binding_definitions, self.release, "read")
+        listed = list_queues(self._api, self.vhost) if is_super_stream(definition) else ()
+        queues = LiveObjects().read(QueueDefinition, listed)
+        found = modulo_map_of(definition, self._binding_definitions, self.release, "read", queues)
         if found is None:
             self._refuse_type(", or a super stream")
         return found

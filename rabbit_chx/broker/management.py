@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.replies import IF_RIGHT
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
-from rabbit_chx.broker.live_broker import Shape, shape_fault
+from rabbit_chx.broker.live_broker import PLUGIN_FAILED, Shape, shape_fault
 from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import WITHOUT_TLS, certificate_error
 from rabbit_chx.connection.tokens import log_in_to_api
@@ -40,7 +40,7 @@ _NOT_ALLOWED = (
 )
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
-_PLUGIN_FAILED, _NOT_FOUND = 500, 404
+_NOT_FOUND = 404
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     400: (BrokerRefusedError, "correct what it names"),
     401: (AccessRefusedError, _NOT_ALLOWED),
@@ -50,7 +50,7 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
         "check the name and the vhost, and that the user has permissions on the vhost",
     ),
     429: (BrokerRefusedError, "too many requests: try again later"),
-    _PLUGIN_FAILED: (BrokerRefusedError, "the management plugin failed: look at the broker's log"),
+    PLUGIN_FAILED: (BrokerRefusedError, "the management plugin failed: look at the broker's log"),
     503: (BrokerRefusedError, "the management plugin is not ready: try again later"),
     **dict.fromkeys(
         (301, 302, 303, 307, 308),
@@ -150,7 +150,7 @@ class Management:
         try:
             return send()
         except BrokerRefusedError as refusal:
-            if method != "GET" or refusal.reply_code != _PLUGIN_FAILED:
+            if method != "GET" or refusal.reply_code != PLUGIN_FAILED:
                 raise
         return send()
 

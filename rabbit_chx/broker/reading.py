@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rabbit_chx.broker.live_broker import (
     APPLY_LOCK,
+    PLUGIN_FAILED,
     LiveBroker,
     LockedError,
     ManagementApi,
@@ -147,6 +148,27 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
 def list_exchanges(api: ManagementApi, vhost: str) -> list[dict[str, Any]]:
     """Return the exchanges of a vhost, as the management API lists them."""
     return api.get_list("exchanges", vhost, fields=_EXCHANGE)
+
+
+def read_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
+    """Return an exchange, as the management API describes it.
+
+    RabbitMQ 3.10 answers 500 for a single exchange if it collects no statistics (``management_agent.disable_metrics_collector``), and lists it
+    all the same.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    try:
+        entry: dict[str, Any] = api.get("exchanges", vhost, name, fields=_EXCHANGE)
+    except BrokerRefusedError as error:
+        if error.reply_code != PLUGIN_FAILED:
+            raise
+        listed_entry = next((each for each in list_exchanges(api, vhost) if each["name"] == name), None)
+        if listed_entry is None:
+            raise
+        return listed_entry
+    return entry
 
 
 def list_queues(api: ManagementApi, vhost: str) -> list[dict[str, Any]]:

@@ -328,7 +328,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     from rabbit_chx.topology.rules.reach import Reach
 
     topology, exchange = file.topology, exchange_in(file, name)
-    modulo = modulo_map_of(exchange, topology.bindings, topology.release)
+    modulo = modulo_map_of(exchange, topology.bindings, topology.release, queues=topology.queues)
     if modulo is not None:
         followed = topology.nesting().follow(exchange.name, modulo)
         return RingInput(followed, {}, exchange=exchange.name).under(rules)

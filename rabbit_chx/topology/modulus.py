@@ -21,6 +21,7 @@ from rabbit_chx.topology.objects.objects import (
     SUPER_STREAM,
     BindingDefinition,
     ExchangeDefinition,
+    QueueDefinition,
 )
 
 
@@ -69,19 +70,29 @@ def modulo_map_of(
     bindings: Iterable[BindingDefinition],
     release: Release | None,
     provenance: Provenance | None = "replayed",
+    queues: Iterable[QueueDefinition] = (),
 ) -> ModulusHashExchange | SuperStream | None:
     """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
 
     A super stream is a direct exchange with the argument ``x-super-stream``. Its partitions are in the order that its bindings contain,
     which the broker returns to clients (``rabbit_stream_utils.erl``, ``sort_partitions/1``). Bindings that do not have a number each are in an
     order that only this protocol shows: then the order of a map that was read is not known.
+
+    Args:
+        exchange: the exchange.
+        bindings: bindings, of which those of the exchange count.
+        release: the release of the broker; None for the newest one that was compared.
+        provenance: the origin of the bindings.
+        queues: queues that are known. One that is no stream is no partition, wherever it is bound: the broker leaves it out
+            (``rabbit_stream_manager.erl``, ``partitions``; tested on 3.10.8 and 4.3.6).
     """
     bound = [binding for binding in bindings if binding.source == exchange.name]
     if exchange.type == MODULUS_EXCHANGE:
         return modulus_of(exchange.name, bound, release or NEWEST_COMPARED, provenance)
     if not is_super_stream(exchange):
         return None
-    bound, is_ordered = order_partitions(bound)
+    others = {queue.name for queue in queues if queue.type not in ("stream", "")}
+    bound, is_ordered = order_partitions(one for one in bound if one.destination not in others)
     if provenance == "read" and not is_ordered:
         provenance = None
     pairs = [binding.member for binding in bound]

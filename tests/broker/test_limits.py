@@ -106,6 +106,9 @@ def test_without_metrics_the_messages_of_a_queue_that_is_removed_are_counted_by_
         assert "queue m.3 is deleted, and has 3 consumers" in said
     code, said = run(small, "apply", fewer[0], "--yes", *fewer[1:])
     assert code == 0, said
+    at = ("--url", small.url, "--management-url", str(small.management_url))
+    assert main(["show", "orders", *at]) == 0, "RabbitMQ 3.10 answers 500 for one exchange"
+    assert main(["route", "orders", "key", *at]) == 0
 
 
 @pytest.mark.docker

@@ -11,6 +11,7 @@ from rabbit_chx.topology.objects.objects import (
     SUPER_STREAM,
     BindingDefinition,
     ExchangeDefinition,
+    QueueDefinition,
 )
 
 EXCHANGE = ExchangeDefinition("s", "direct", arguments={SUPER_STREAM: True})
@@ -38,3 +39,18 @@ def test_the_order_of_partitions_is_known_only_if_each_binding_has_its_number(
     assert isinstance(read, SuperStream)
     assert read.ground.origin == provenance
     assert modulo_map_of(EXCHANGE, bound, Release("4.3.6")) == read, "that of a file is as the file says"
+
+
+def test_a_queue_that_is_no_stream_is_no_partition() -> None:
+    """A classic queue that is bound to a super stream: the broker does not return it to clients."""
+    bound = [
+        BindingDefinition("s", f"s-{number}", str(number), {PARTITION_ORDER: number}) for number in range(3)
+    ]
+    queues = [
+        QueueDefinition("s-0", "stream"),
+        QueueDefinition("s-1", "classic"),
+        QueueDefinition("s-2", ""),
+    ]
+    read = modulo_map_of(EXCHANGE, bound, Release("4.3.6"), "read", queues)
+    assert read is not None
+    assert read.destinations == ("s-0", "s-2")
