@@ -194,7 +194,7 @@ class ApplyReport:
     def _append_facts(self) -> Iterator[tuple[str, str]]:
         """Yield what is to be done, or was waited for, after queues were appended."""
         append = append_of(self.plan)
-        if append is None:
+        if append is None or not append.old:  # a new ring takes no keys from a queue
             return
         drained = self.drained
         if drained is None:

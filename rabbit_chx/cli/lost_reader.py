@@ -62,13 +62,13 @@ def watched_streams() -> Iterator[None]:
 
 
 def _watch(stream: io.TextIOWrapper, *, is_needed: bool) -> io.TextIOWrapper:
+    """Return a stream that writes each line at once where the given one does, which is unbuffered with PYTHONUNBUFFERED."""
     raw = _Watched(stream.fileno(), is_needed=is_needed)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         stream.encoding,
         stream.errors,
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
+        line_buffering=stream.line_buffering or stream.write_through,
     )
 
 

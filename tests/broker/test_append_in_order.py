@@ -131,6 +131,12 @@ def test_a_queue_that_is_never_empty_is_named_and_the_plan_is_applied(
     assert site.live().exchange("events") == Topology.from_toml(_text(4)).exchange("events")
 
 
+def test_a_new_ring_takes_no_keys_from_a_queue(site: ChangedSite, tmp_path: Path) -> None:
+    done = ended(*_arguments(site, tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in done.stdout.splitlines() if line.startswith("next")]
+
+
 def test_what_makes_the_order_impossible_is_said_before_anything_changes(
     site: ChangedSite, tmp_path: Path
 ) -> None:
@@ -166,7 +172,7 @@ def test_an_interrupted_wait_says_what_is_left_to_do(site: ChangedSite, tmp_path
                 _, errors = process.communicate(timeout=30)
             finally:
                 process.kill()
-    assert "events.2 (1 message" in said
+    assert "events.2 (" in said
     assert process.returncode == 130
     assert (
         "the plan is applied, and the wait was interrupted: start the consumers of events.4 only when"

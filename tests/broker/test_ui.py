@@ -7,11 +7,9 @@ templates have changed since (`support/ui_figures.py`).
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -20,6 +18,7 @@ import pytest
 import ui_figures
 from exchange_types import CHX
 from programs import program
+from served_pages import served
 from shop import Shop
 from tcp_proxy import Proxy
 
@@ -53,26 +52,6 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
-
-
-@contextmanager
-def served(*arguments: str) -> Iterator[str]:
-    """Start the command, and pass the address that it prints. Ctrl-C ends it."""
-    command = [sys.executable, "-c", "from rabbit_chx.cli import main; raise SystemExit(main())", "ui"]
-    with subprocess.Popen(
-        [*command, "--no-browser", "--port", "0", "--every", "1", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            address = process.stdout.readline().strip()
-            assert address.startswith("http://")
-            yield address.rstrip("/")
-            process.send_signal(2)
-            assert process.wait(20) == 0
-        finally:
-            process.kill()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -36,3 +37,35 @@ def code_without_reader(*arguments: str, also_stderr: bool = False) -> int:
 )
 def test_a_command_without_a_reader_ends_with_141(arguments: list[str], *, also_stderr: bool) -> None:
     assert code_without_reader(*arguments, also_stderr=also_stderr) == 141
+
+
+SPEAKER = """
+import sys
+import threading
+from rabbit_chx.cli.lost_reader import watched_streams
+with watched_streams():
+    sys.stderr.write("waiting\\n")
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_line_is_written_at_once(unbuffered: str) -> None:
+    """Also with PYTHONUNBUFFERED, which many images set: stderr is then no stream that flushes lines."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SPEAKER],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    ) as process:
+        assert process.stderr is not None
+        too_late = threading.Timer(60, process.kill)
+        too_late.start()
+        try:
+            line = process.stderr.readline()
+            is_running = process.poll() is None
+            process.communicate(b"\n", timeout=30)
+        finally:
+            too_late.cancel()
+            process.kill()
+    assert (line, is_running) == (b"waiting\n", True)
