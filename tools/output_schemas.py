@@ -45,7 +45,7 @@ _SHAPES = {
     "modulus": "exchange: text  release: release  origin  destinations: [place]",
     "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
     "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
-    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object  nested?: object",
+    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object",
     "key_map": "format?: text  format_version?: int  release: release  provenance?: text  condition?: text?  doubt?: text  exchange?: text"
     "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object",
     "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
@@ -64,10 +64,10 @@ _SHAPES = {
     "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
     "  resumes?: text  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
     "  broker?: {cluster: text? release: release vhost: text}",
-    "answer": "key: text  destination: place  slot?: text?  fault?: text?  needs?: text  hashed_on?: text  term?: text?  phash2?: int?"
+    "answer": "key: text  destination: place  slot?: text?  fault?: text?  hashed_on?: text  term?: text?  phash2?: int?"
     "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
     "shown": "exchange: text  vhost: text  determined: bool  learn?: text?  cluster?: text?  whole?  destinations?: [place]?  name?: text  client?: text  routing?: text?  partitions?: [text]"
-    "  binding_keys?: [text]  arguments: object?  unfollowed?: [text]?  record: object?  rate: number?"
+    "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
     "  members: [{destination: place queue: text? weights: [text]? buckets: int? share: number? load: number?"
     " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
     "  queues?: [{queue: text? slots: int share: number? load: number? rate: number?"
@@ -88,7 +88,7 @@ FORMATS = {
     "apply": "state: applied|unchanged|refused|partly  applied",
     "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?",
     "check": "determined?: bool  findings: [{vhost?: text file?: text found}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool learn?: text? origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  unfollowed?: [text]  consumers_not_checked?: text?",
+    "  rings?: [{vhost?: text exchange: text determined: bool learn?: text? origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  consumers_not_checked?: text?",
     "compare": "source  determined: bool  learn?: text  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number?}]"
     "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
     " heaviest: [{key: text messages: int destination: place}]}?"
@@ -140,7 +140,6 @@ _SAYS = {
     "more_cells": "The number of smaller cells that are left out.",
     "moved": "The share of keys, or the number, with another destination afterwards.",
     "moved_at_worst": "The peak of `moved` between two steps.",
-    "needs": "The value, beside the key, by which an exchange behind the ring routes on.",
     "nodes": "Null without the tag `monitoring`.",
     "not_determined_since": "Why the ring may have changed since the last record; null if it has not.",
     "oldest_s": "The age of the oldest message of the stream, in seconds.",
@@ -153,7 +152,6 @@ _SAYS = {
     "condition": "What must be true for a recorded ring to be that of the broker; null for other sources.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",
     "share": "The share of the keys, in a finding of those affected.",
-    "unfollowed": "Exchanges that do not hash, between others that do: keys are not followed through them.",
     "unmanaged": "Objects of the broker that the file neither has nor owns.",
     "unparked": "The number of messages published again from the parking queue.",
 }

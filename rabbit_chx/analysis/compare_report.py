@@ -231,7 +231,7 @@ def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: boo
         (
             place,
             count_of_keys := sample.keys_of.get(place),
-            "" if bounded or place in simulation.ring.open_ends else f"{shares.get(place, 0) * keys:,.1f}",
+            "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
             count,
             count / messages if messages else 0,
             count_of_keys,

@@ -22,7 +22,7 @@ CHECK_KINDS: Mapping[str, str] = {
     "order": "slots that are not in the order of their numbers",
     "second-binding": "a destination with several bindings, of which one unbind removes all buckets; or a slot with two queues, which both get each message",
     "silent-binding": "a bound destination without keys",
-    "starved-destination": "a queue that gets no key, as its exchange is behind another one that hashes the same value",
+    "polarized": "an exchange that hashes behind one that hashes the same value: its queues may get other shares than their weights, and some may get none",
     "transient-destination": "an exclusive, auto-delete or non-durable queue; the share moves when it ends",
     "transient-exchange": "an exchange that a restart of the broker, or its last unbind, deletes with its bindings",
     "sharding-policy": "a direct, fanout, topic or headers exchange that a policy shards: all its shards get a copy of each message",

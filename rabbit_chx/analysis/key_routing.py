@@ -27,7 +27,6 @@ from rabbit_chx.routing import (
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.message import HashedOn, field_term, property_bytes, property_seconds
-from rabbit_chx.routing.nested_map import NestedMap
 from rabbit_chx.routing.slot_table import SlotTable
 
 #: A sample of one of these alone has equal values where they are equal in Python.
@@ -106,14 +105,14 @@ class Hashing:
 
     def exchange(self, ring: KeyMap) -> ConsistentHashExchange | ModulusHashExchange | SuperStream:
         """Return what routes whole messages by a key map: an exchange, or the clients of a super stream."""
-        return self.ring_exchange(ring) or cast("ModulusHashExchange | SuperStream", ring.outer)
+        return self.ring_exchange(ring) or cast("ModulusHashExchange | SuperStream", ring)
 
     def ring_exchange(self, ring: KeyMap) -> ConsistentHashExchange | None:
         """Return the exchange of a ring, which explains its routes; None for a key map that routes messages itself."""
         check_key_map(ring)
         if ring.hashing.exchange_type != HASH_EXCHANGE:
             return None
-        return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring.outer), self.arguments)
+        return ConsistentHashExchange("sample", cast("HashRing | SlotTable", ring), self.arguments)
 
     def route_all(self, values: Sequence[Any], ring: KeyMap) -> list[Place | Refused]:
         """Return the destination of each value by the rules of the map's release; None if its message is unroutable.
@@ -122,8 +121,6 @@ class Hashing:
             values: routing keys, or values of the header or the property.
             ring: the key map of the exchange.
         """
-        if isinstance(ring, NestedMap):
-            return self._route_through(values, ring)
         exchange = self.ring_exchange(ring)
         if exchange is None:
             return [self.exchange(ring).route(**self.message(value)) for value in values]
@@ -135,35 +132,6 @@ class Hashing:
         except ChannelClosedError:
             return [_route(exchange, self.message(value)) for value in values]
         return [places[index] for index in indices.tolist()]
-
-    def select_arriving(self, batch: SampleBatch, ring: KeyMap) -> SampleBatch:
-        """Return the part of a sample that comes to an exchange behind others that hash the same value."""
-        if not isinstance(ring, NestedMap) or not ring.sources:
-            return batch
-        arriving = [False] * len(batch.values)
-        for source in ring.sources:
-            if source.hashed_on != ring.hashed_on:
-                return batch
-            here = self.select_arriving(SampleBatch(batch.values, names=range(len(batch.values))), source)
-            places = self.route_all(here.values, source.outer)
-            for number, place in zip(here.names or (), places, strict=True):
-                arriving[number] |= place == ring.ref
-        kept = (
-            None
-            if column is None
-            else [each for each, arrives in zip(column, arriving, strict=True) if arrives]
-            for column in batch
-        )
-        return SampleBatch(*kept)  # type: ignore[arg-type]
-
-    def _route_through(self, values: Sequence[Any], ring: NestedMap) -> list[Place | Refused]:
-        """Return where each value ends behind other exchanges that hash it; otherwise as `route_all`."""
-        ends = self.route_all(values, ring.outer)
-        for ref, hop in ring.followed.items():
-            at = [number for number, place in enumerate(ends) if place == ref]
-            for number, end in zip(at, self.route_all([values[each] for each in at], hop), strict=True):
-                ends[number] = end
-        return ends
 
     def identities(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return something hashable for each value, equal where values are the same in a message.
@@ -280,15 +248,7 @@ def keys_for(
             f"{destination!s} has no bucket in the ring; the ring has {names}",
             queue=destination if isinstance(destination, str) else None,
         )
-    if destination in ring.queues_behind(ring.open_ends):
-        raise NoKeyFoundError(
-            f"keys alone do not show which messages reach {destination!s}: an exchange before it hashes another value"
-        )
-    if ring.is_nested and not ring.shares().get(destination):
-        raise NoKeyFoundError(
-            f"no key lands on {destination!s}: its exact share is 0, as the exchanges before it hash the same value"
-        )
-    if not ring.is_nested and destination not in ring.buckets[: ring.bucket_count]:
+    if destination not in ring.buckets[: ring.bucket_count]:
         raise NoKeyFoundError(
             f"no key lands on {destination!s}: its exact share is 0, as the ring has holes, and of its buckets the broker "
             f"counts the first {ring.bucket_count:,} alone: delete the exchange and declare it again"

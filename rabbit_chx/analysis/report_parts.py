@@ -80,20 +80,6 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
     }
 
 
-def map_as_json(key_map: KeyMap) -> dict[str, Any]:
-    """Return all of a key map for a report."""
-    found: dict[str, Any] = to_json(key_map)
-    if key_map.is_nested:
-        others = {"behind": key_map.behind.values(), "sources": key_map.sources}
-        found["nested"] |= {part: [map_as_json(each) for each in maps] for part, maps in others.items()}
-    return found
-
-
-def span_text(shares: tuple[float, float] | None) -> str:
-    """Return the least and the greatest share as text, once if they are shown alike."""
-    return "" if shares is None else " to ".join(dict.fromkeys(map(percent, shares)))
-
-
 def matrix_table(
     matrix: Flows,
     shown: Callable[[Any], object],
@@ -203,13 +189,12 @@ def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Part:
         (
             str(heavy.key),
             heavy.place if heavy.place in (key_map.slots or ()) else None,
-            f"unknown, behind {heavy.end}" if is_open else place_text(key_map.queue_of(heavy.end)),
-            None if is_open else key_map.queue_of(heavy.end),
+            place_text(key_map.queue_of(heavy.place)),
+            key_map.queue_of(heavy.place),
             sample.share(heavy.least),
             heavy.least,
             heavy.most,
         )
         for heavy in sample.keys
-        for is_open in [heavy.end in key_map.open_ends]
     ]
     return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)

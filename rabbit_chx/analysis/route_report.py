@@ -14,7 +14,6 @@ from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.nested_map import NestedMap
 
 
 def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
@@ -33,7 +32,6 @@ class Answer:
         place: the destination; None if the message is unroutable, or if the destination is not determined.
         slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
         fault: why an exchange of the ring does not pass the message to exactly one queue; else None.
-        needs: the value, beside the key, by which an exchange behind the ring routes on, so that no queue is known; else None.
         explanation: the steps of the routing; None without ``--explain``.
         is_known: False if the destination is not determined, because the order of the ring or the hashed value is not known.
     """
@@ -42,7 +40,6 @@ class Answer:
     place: Place = field(metadata=shown(json="destination"))
     slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
     fault: str | None = field(default=None, metadata=shown(optional=True))
-    needs: str | None = field(default=None, metadata=shown(optional=True))
     explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
     is_known: bool = field(default=True, metadata=shown(json=None))
 
@@ -52,20 +49,17 @@ class Answer:
         key: str,
         source: KeyMap,
         place: Place,
-        end: Place,
         faults: Mapping[ExchangeRef, str],
         *,
         explanation: Explanation | None = None,
     ) -> Answer:
-        """Return the answer for a key whose destination in the ring is `place`, and that ends at `end`; `faults` are those of its exchanges."""
+        """Return the answer for a key whose destination in the ring is `place`; `faults` are those of its exchanges."""
         if not isinstance(place, ExchangeRef):
-            return cls(key, end, None if source.slots is None else "", explanation=explanation)
-        fault, slot, needs = faults.get(place), None, None
+            return cls(key, place, None if source.slots is None else "", explanation=explanation)
+        fault, slot = faults.get(place), None
         if source.slots is not None:
             slot = place.name if fault or place in source.slots else ""
-        if isinstance(end, ExchangeRef) and isinstance(hop := source.open_ends.get(end), NestedMap):
-            end, needs = None, f"the {hop.hashed_on}, which {end} hashes"
-        return cls(key, end, slot, fault, needs, explanation)
+        return cls(key, source.queue_of(place), slot, fault, explanation)
 
     @classmethod
     def unknown(cls, key: str) -> Answer:
@@ -77,7 +71,7 @@ class Answer:
         """The destination for people."""
         if not self.is_known:
             return "not determined"
-        return f"needs {self.needs}" if self.needs else place_text(self.place)
+        return place_text(self.place)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the names and values of the fields. The slot is a field if the ring has slots."""
@@ -88,7 +82,7 @@ class Answer:
 
 
 def _are_determined(answers: Sequence[Answer]) -> bool:
-    return all(answer.is_known and not answer.needs for answer in answers)
+    return all(answer.is_known for answer in answers)
 
 
 def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:

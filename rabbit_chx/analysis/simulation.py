@@ -234,13 +234,7 @@ def appended_shares(ring: KeyMap, after: KeyMap) -> dict[Destination, float] | N
     is_appended = all(place in added for place in after.buckets[count:]) and count + sum(
         map(after.buckets.count, added)
     ) == len(after.buckets)
-    if (
-        not is_appended
-        or not ring.has_bucket_counts
-        or ring.slots is not None
-        or ring.is_nested
-        or not ring.hashing.has_order
-    ):
+    if not is_appended or not ring.has_bucket_counts or ring.slots is not None or not ring.hashing.has_order:
         return None
     numbered = HashRing.from_buckets([str(number) for number in range(len(after.buckets))], ring.release)
     shares = numbered.shares()
@@ -342,8 +336,7 @@ class _Counting:
 
     def counts(self, shares: Iterable[Any], heaviest: int) -> SampleCounts:
         """Return the counts of the sample."""
-        hidden = self._ring.queues_behind(self._messages_of)
-        shown = dict.fromkeys((place for place in shares if place not in hidden), 0)
+        shown = dict.fromkeys(shares, 0)
         keys_of: dict[Place, int] = {}
         if self._weights is None:
             heavy = tuple(

@@ -123,14 +123,12 @@ class KeyLoad:
         place: its destination, a slot or queue of the ring.
         least: the fewest messages that it has.
         most: the most messages that it has.
-        end: where it ends behind other exchanges that hash; the destination without them.
     """
 
     key: Any
     place: Place
     least: int
     most: int
-    end: Place = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +139,12 @@ class SlotLoad:
         messages: the messages of each destination that has any.
         nowhere: the messages that have no destination, or that the broker refuses.
         keys: the heaviest keys, the heaviest first.
-        ends: the messages of each end behind other exchanges that hash; empty without them.
         source: the file of keys, or the pattern; empty if it is not known.
     """
 
     messages: Mapping[Destination, float] = field(hash=False)
     nowhere: int = 0
     keys: tuple[KeyLoad, ...] = ()
-    ends: Mapping[Place, float] = field(default_factory=dict, hash=False)
     source: str = ""
 
     @classmethod
@@ -174,23 +170,19 @@ class SlotLoad:
         check_key_map(key_map)
         hashing = hashing or Hashing()
         messages: Counter[Place] = Counter()
-        ends: Counter[Place] = Counter()
         sketch = KeySketch(counters)
-        for key, place, end, count in chain.from_iterable(
+        for key, place, count in chain.from_iterable(
             _route_distinct(key_map, batch, hashing) for batch in batches
         ):
             messages[place] += count
-            ends[end] += count if key_map.is_nested else 0
-            sketch.add((key, place, end), count)
+            sketch.add((key, place), count)
         nowhere = messages.pop(None, 0)
         heaviest = sketch.heaviest(_HEAVIEST)
         keys = tuple(
-            KeyLoad(key, place, count.least, count.most, end)
-            for count in heaviest
-            for key, place, end in [count.key]
+            KeyLoad(key, place, count.least, count.most) for count in heaviest for key, place in [count.key]
         )
         counted = {place: count for place, count in messages.items() if place is not None}
-        return cls(counted, nowhere, keys, ends)
+        return cls(counted, nowhere, keys)
 
     @property
     def sent(self) -> int:
@@ -222,14 +214,12 @@ class SlotLoad:
 
 def _route_distinct(
     key_map: KeyMap, batch: Sequence[Any] | SampleBatch, hashing: Hashing
-) -> Iterable[tuple[Hashable, Place, Place, int]]:
-    """Return each distinct value, where it goes, where it ends, and how often it occurs; the most frequent first."""
+) -> Iterable[tuple[Hashable, Place, int]]:
+    """Return each distinct value, where it goes, and how often it occurs; the most frequent first."""
     sample = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
     weights, first = hashing.weigh(sample)
     ordered = Counter(weights).most_common()
     distinct = [sample.values[first[identity]] for identity, _ in ordered]
     places = hashing.route_all(distinct, key_map.beneath)
-    ends = hashing.route_all(distinct, key_map) if key_map.is_nested else places
-    for (identity, count), *found in zip(ordered, places, ends, strict=True):
-        place, end = (None if isinstance(each, Refused) else each for each in found)
-        yield identity, place, end, count
+    for (identity, count), place in zip(ordered, places, strict=True):
+        yield identity, None if isinstance(place, Refused) else place, count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,19 +13,17 @@ from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
     hashes_text,
     heaviest_keys,
-    map_as_json,
     name_or_none,
     rate_text,
     ring_text,
     slot_text,
-    span_text,
 )
 from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import TopologyCheck
 from rabbit_chx.checking.check_usage import uneven_traffic
-from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError
+from rabbit_chx.errors import MismatchError
 from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import know_rings, learn_command
@@ -40,14 +37,13 @@ from rabbit_chx.records.live_rings import (
 )
 from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown
+from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.ground import RECORD_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
-from rabbit_chx.topology.nested import unfollowed_text
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -58,7 +54,7 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
 from rabbit_chx.topology.usage import PublishRates
-from rabbit_chx.words import listed, percent, percent_or_blank, plural
+from rabbit_chx.words import percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)
@@ -76,13 +72,12 @@ def exchange_facts(
     ]
     if ring.is_determined:
         return facts
-    if ring.is_sole and not ring.is_nested:
+    if ring.is_sole:
         return [
             *facts,
             ("not determined", "whether buckets without a queue are left, where messages are unroutable"),
         ]
-    what = "the queue of a key: " if not ring.direct.is_determined else "the shares: "
-    return [*facts, ("not determined", Fix(what, know_rings({exchange: ring}, means)))]
+    return [*facts, ("not determined", Fix("the queue of a key: ", know_rings({exchange: ring}, means)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,6 @@ class ShownExchange:
         sample: the load of a sample of keys.
         cluster: the name of the broker's cluster.
         means: those of the user, if the order of the ring is not known.
-        unfollowed: the exchanges that do not hash, but pass its keys to or from others that hash; None over AMQP alone.
     """
 
     name: str
@@ -116,7 +110,6 @@ class ShownExchange:
     sample: SlotLoad | None = None
     cluster: str | None = None
     means: Means = field(default_factory=Means)
-    unfollowed: Sequence[str] | None = None
 
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
@@ -134,7 +127,6 @@ class ShownExchange:
             sharding,
             cluster=live.cluster,
             means=Means() if not is_ring or live.ring.is_determined else live.means,
-            unfollowed=[] if key_map is None else live.unfollowed,
         )
 
     @classmethod
@@ -160,7 +152,6 @@ class ShownExchange:
             PublishRates(None, {}) if usage is None else usage.rates_of(name),
             "" if found is None else f"of {found.about}",
             means=evidence_of(topology).means,
-            unfollowed=topology.nesting().unfollowed([name]),
         )
 
     @property
@@ -183,8 +174,6 @@ class ShownExchange:
             load = None if sample is None else sample.messages
             queues = Table.of(_QUEUES, self._queues(slots), key="queues")
             yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
-        elif self.map is not None and self.map.behind:
-            yield Table.of(_ENDS, self._ends(self.map), key="queues")
         if self.map is not None:
             yield heaviest_keys(self.map, sample)
         if sharding is not None:
@@ -192,7 +181,7 @@ class ShownExchange:
 
     def _data(self) -> Data:
         """Return what JSON has beside the tables."""
-        of_map = {} if self.map is None else map_as_json(self.map)
+        of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
         released = self.sharding if self.map is None else self.map
         release = None if released is None else released.release
         return Data(
@@ -209,7 +198,6 @@ class ShownExchange:
                 "vhost": self.vhost,
                 "cluster": self.cluster,
                 "arguments": self.arguments,
-                "unfollowed": self.unfollowed,
                 "record": self.record_arguments,
                 "rate": self.rates.exchange,
                 "sample": self.sample and self.sample.counts,
@@ -221,10 +209,6 @@ class ShownExchange:
             yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.means)
         elif self.sharding is not None:
             yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
-        if self.map is not None and self.map.sources:
-            yield "keys", f"those that {listed([source.name for source in self.map.sources])} sends to it"
-        if self.unfollowed:
-            yield "not followed", unfollowed_text(self.unfollowed)
         if self.record:
             yield "record", self.record
         if self.rates.exchange is not None:
@@ -237,8 +221,8 @@ class ShownExchange:
         """Yield the members in the order of the ring; those without a bucket are last."""
         if self.map is None:
             return
-        ring, reached = self.map.beneath, self.map.members
-        shares = reached.shares() if reached.has_shares else {}
+        ring = self.map.beneath
+        shares = ring.shares() if ring.has_shares else {}
         counts = Counter(ring.buckets)
         is_known = ring.is_determined
         ranges = bucket_ranges(enumerate(ring.buckets)) if is_known else {}
@@ -250,7 +234,7 @@ class ShownExchange:
                 None if self.keys is None else self.keys.get(place, ()) if place else (),
                 ranges.get(place, "") if is_known else None,
                 counts[place] if is_known else None,
-                shares.get(place, 0.0 if reached.is_determined else None),
+                shares.get(place, 0.0 if is_known else None),
                 *self._figures(place, (place,)),
             )
 
@@ -263,14 +247,6 @@ class ShownExchange:
             places = [place for place in slots.beneath.destinations if slots.queue_of(place) == queue]
             share = shares.get(queue, 0.0 if slots.is_determined else None)
             yield queue, held[queue], share, *self._figures(queue, places)
-
-    def _ends(self, key_map: KeyMap) -> Iterator[tuple[object, ...]]:
-        """Yield where keys end behind other exchanges that hash."""
-        shares: Mapping[Place, float | None] = dict.fromkeys(key_map.destinations)
-        if key_map.has_shares:
-            shares = key_map.shares()
-        for place, share in shares.items():
-            yield place, share, *self._figures(place, None)
 
     @property
     def traffic(self) -> dict[str, float]:
@@ -305,25 +281,20 @@ class ShownExchange:
         known = self.map.ground.text if self.is_determined else f"not known ({self.map.ground.doubt})"
         order = f", in an order that is {known}" if self.map.beneath.hashing.has_order else ""
         through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
-        said = f"{plural(len(self.map.outer.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
+        said = f"{plural(len(self.map.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
         if not self.rates.exchange:
             return said
         return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
 
-    def _figures(self, place: Place, places: Sequence[Place] | None) -> tuple[object, ...]:
+    def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
         """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
 
-        It has the load of `places` in the ring; None: that of an end behind other exchanges.
+        It has the load of `places` in the ring.
         """
         sample, rates, load = self.sample, self.rates, None
         if sample is not None:
-            counts = (
-                [sample.ends.get(place, 0)]
-                if places is None
-                else [sample.messages.get(each, 0) for each in places if each is not None]
-            )
-            is_known = place not in self.map.queues_behind(sample.ends) if self.map else True
-            load = rounded(sum(map(sample.share, counts))) if is_known else None
+            counts = [sample.messages.get(each, 0) for each in places if each is not None]
+            load = rounded(sum(map(sample.share, counts)))
         if isinstance(place, str):
             backlog = rates.backlogs.get(place, _NO_BACKLOG)
             traffic = self.traffic.get(place) if rates.backlogs else None
@@ -354,7 +325,7 @@ def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap
             f"exchange {exchange.name!r} is of type {exchange.type}, which does not hash: pass another one",
             exchange=exchange.name,
         )
-    return topology.nesting().follow(exchange.name, found)
+    return found
 
 
 def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
@@ -433,7 +404,6 @@ _MEMBERS = {
     **_SHARED,
 }
 _SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
-_ENDS = {"queue": Shown("queue", place_text), **_SHARED}
 _QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
 
 
@@ -534,30 +504,20 @@ def list_moduli(
     vhost: str, topology: LiveTopology, found: TopologyCheck
 ) -> Iterator[tuple[str, str, int, int, _Found, str]]:
     """Yield the x-modulus-hash exchanges as `list_report` takes them."""
-    nesting, of_source = topology.nesting(), grouped((each.source, each) for each in topology.bindings)
+    of_source = grouped((each.source, each) for each in topology.bindings)
     for exchange in topology.exchanges:
         if exchange.type == MODULUS_EXCHANGE:
             bound = of_source.get(exchange.name, [])
             members = {binding.destination for binding in bound}
             own = modulo_map_of(exchange, bound, topology.release, "read")
             assert own is not None  # it is of the type
-            reached = nesting.follow(exchange.name, own).members
             share = f", each with 1/{len(bound)} of the keys" if bound else ""
-            if reached.sources:
-                share = ""
-            if reached.sources and reached.is_determined:
-                # It has too many bindings, or is of a release without an order.
-                with suppress(InputError, NotDeterminedError):
-                    shares = reached.shares().values()
-                    sent = f"the keys that {listed([source.name for source in reached.sources])} sends to it"
-                    share = f", each with {span_text((min(shares), max(shares)))} of {sent}" if shares else ""
             of_check = _Found.of(found, exchange.name, is_determined=own.is_determined)
             yield vhost, exchange.name, len(members), len(bound), of_check, share
 
 
 def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iterator[Sequence[object]]:
     """Yield the x-consistent-hash exchanges as `list_report` takes them."""
-    nesting = topology.nesting()
     for exchange in topology.exchanges:
         if exchange.type != HASH_EXCHANGE:
             continue
@@ -567,7 +527,6 @@ def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iter
             ring = checked
         slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
-        is_determined = nesting.follow(exchange.name, ring).is_determined
         yield (
             vhost,
             exchange.name,
@@ -576,8 +535,8 @@ def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iter
             len(slots),
             ring.provenance,
             ring.ground.condition,
-            is_determined,
-            _Found.of(found, exchange.name, is_determined=is_determined),
+            ring.is_determined,
+            _Found.of(found, exchange.name, is_determined=ring.is_determined),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -46,14 +46,12 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import is_super_stream, modulo_map_of, modulus_of
-from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
-    ObjectSet,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -293,54 +291,10 @@ class LiveExchange:
     def key_map(self) -> KeyMap:
         """Return what maps keys to queues: the ring or its slots, the modulus exchange, or the super stream.
 
-        Keys are followed through the exchanges behind it that hash, too, whose rings are then read.
-
         Raises:
             MismatchError: the exchange is of another type.
             RingSourceError: a ring could not be read.
         """
-        own, nesting = self.own_map(), self._nesting
-        return own if nesting is None else nesting.follow(self.name, own)
-
-    @property
-    def unfollowed(self) -> list[str]:
-        """The exchanges that do not hash, but pass its keys to or from others that hash."""
-        return [] if self._nesting is None else self._nesting.unfollowed([self.name])
-
-    @cached_property
-    def _nesting(self) -> Nesting | None:
-        """The exchanges that hash behind it or before it; None if it is linked to no exchange."""
-        own = self.own_map()
-        into = self._api.get_list(
-            "exchanges", self.vhost, self.name, "bindings", "destination", fields={"source?": str}
-        )
-        if not into and not any(isinstance(place, ExchangeRef) for place in own.destinations):
-            return None
-        queues = list_queues(self._api, self.vhost) if into else ()
-        exchanges, bindings = self._behind
-        read = ObjectSet(
-            tuple(exchanges),
-            tuple(LiveObjects().read(QueueDefinition, queues)),
-            tuple(bindings),
-            tuple(self._policies[0]),
-        )
-        maps: dict[str, KeyMap] = {self.name: own}
-        nesting = Nesting(read, maps.get)
-        maps |= self._read_maps([name for name in nesting.related(self.name) if name != self.name])
-        return nesting
-
-    def _read_maps(self, names: Sequence[str]) -> dict[str, KeyMap]:
-        """Read the maps of other exchanges that hash, with one call of the ring source."""
-        others = [LiveExchange(self._broker, name, self.release, self._count) for name in names]
-        if self._broker.has_source and others:
-            rings = self._broker.read_rings(names, self.release)
-            for each in others:
-                if each.name in rings:
-                    each.ring = rings[each.name]
-        return {each.name: each.own_map() for each in others}
-
-    def own_map(self) -> KeyMap:
-        """Return the map of the exchange by itself; the errors are those of `key_map`."""
         if self.type == HASH_EXCHANGE:
             return self.slots.key_map()
         definition = ExchangeDefinition(self.name, self.type, arguments=self._arguments)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, why_not_routed
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.checking.check_queues import (
     CheckedQueues,
     ignored_argument_findings,
@@ -30,6 +31,7 @@ from rabbit_chx.checking.difference_findings import (
     ring_findings_of,
     slot_findings_of,
 )
+from rabbit_chx.errors import InputError
 from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.diff import (
     Comparison,
@@ -44,7 +46,7 @@ from rabbit_chx.planning.diff import (
 from rabbit_chx.planning.refusals import check_certain, vhost_refusals
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
-from rabbit_chx.routing import Destination, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import ascending_bindings
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap
@@ -61,6 +63,7 @@ from rabbit_chx.topology.objects.objects import (
 from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
 from rabbit_chx.topology.rules.policies import find_applying_policy
+from rabbit_chx.topology.rules.reach import bound_places
 from rabbit_chx.topology.slots.owners import number_slots
 from rabbit_chx.words import percent
 
@@ -93,7 +96,6 @@ class TopologyCheck:
         objects: the number of objects of the topology that were compared.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
         means: how the user may learn the order of a ring.
-        unfollowed: the exchanges that do not hash, between others that do: keys are not followed through them.
         consumers_not_checked: why consumers and traffic were not checked; empty if they were.
         queues: the queues of each checked exchange, and of its slots.
     """
@@ -109,7 +111,6 @@ class TopologyCheck:
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     means: Means = field(default_factory=Means)
-    unfollowed: tuple[str, ...] = ()
     consumers_not_checked: str = ""
     queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -200,10 +201,9 @@ def check(
         *(_unreadable_finding(name, wanted) for name in unreadable),
         *_find_all(context, rings, moduli),
     )
-    certain = [ring for ring in rings if ring.key_map.members.is_determined]
+    certain = [ring for ring in rings if ring.ring.is_determined]
     unroutable = {ring.name: ring.unroutable.share for ring in certain}
     unroutable |= {ring.name: 1.0 for ring in rings if _why_not_routed(ring.name, live)}
-    guesses = _find_guesses(rings)
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
         tuple(names),
@@ -212,11 +212,10 @@ def check(
         {ring.name: sum(parked.values()) for ring in rings if (parked := ring.parked)},
         _find_present(wanted, live),
         tuple(moduli),
-        guesses | {ring.name: ring.ring for ring in rings},
-        {name: guess.ground.doubt for name, guess in guesses.items()} | _why_all_unordered(context, rings),
+        {ring.name: ring.ring for ring in rings},
+        _why_all_unordered(context, rings),
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
         evidence_of(live).means,
-        tuple(context.nesting.unfollowed([*names, *moduli])),
         _why_consumers_unchecked(live),
         {ring.name: tuple(ring.queues) for ring in rings}
         | {name: _queues_of_modulus(name, live) for name in moduli},
@@ -235,20 +234,13 @@ def _why_consumers_unchecked(live: LiveTopology) -> str:
     return "the broker collects no statistics" if usage.queues and is_blind else ""
 
 
-def _find_guesses(rings: Iterable[CheckedExchange]) -> dict[str, KeyMap]:
-    """Return the rings on the way of keys whose order is not known, also of exchanges that are not checked."""
-    nested = (ring.key_map for ring in rings if ring.key_map.is_nested)
-    guesses = {name: guess.beneath for key_map in nested for name, guess in key_map.guesses.items()}
-    return {name: guess for name, guess in guesses.items() if guess.hashing.has_order}
-
-
 def _find_all(
     context: CheckContext, rings: Sequence[CheckedExchange], moduli: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield the faults of the exchanges by themselves, and the differences from the topology."""
     live, wanted = context.live, context.wanted
     for ring in rings:
-        is_determined = ring.key_map.members.is_determined
+        is_determined = ring.ring.is_determined
         yield from (_ring_findings if is_determined else _unordered_findings)(ring)
         yield from absent_member_findings(ring)
         yield from usage_findings(
@@ -273,23 +265,66 @@ def _find_all(
     for name in (*(ring.name for ring in rings), *moduli):
         yield from _find_plugin_off(name, live)
         yield from _find_transience(name, live, wanted)
-    yield from starved_findings(live, [*(ring.name for ring in rings), *moduli])
+    yield from polarized_findings(live, [*(ring.name for ring in rings), *moduli])
     if not context.is_selected:
         yield from _find_copies_in_shards(live, wanted)
         yield from live.facts.oddities if wanted is not None else ()
 
 
-def starved_findings(topology: AnyTopology, exchanges: Iterable[str]) -> Iterator[Finding]:
-    """Yield the queues of exchanges that hash, and of those behind them, that certainly get no key."""
-    for found in topology.nesting().starved(exchanges):
-        yield Finding(
-            "starved-destination",
-            found.message,
-            found.fix,
-            exchange=found.exchange,
-            destination=found.queue,
-            share=0.0,
-        )
+def polarized_findings(topology: AnyTopology, names: Iterable[str]) -> Iterator[Finding]:
+    """Yield the exchanges that hash behind another one that hashes the same value; the definitions of the two tell.
+
+    Which keys the first one sends on is not looked at, so what it does to the shares is only possible. If one of the two has a single
+    destination, it does nothing.
+
+    Args:
+        topology: the file, or what a broker has.
+        names: the exchanges of which one is one of the two.
+    """
+    hashes = {exchange.name: _hash_of(exchange) for exchange in topology.exchanges}
+    bound = {source: dict.fromkeys(places) for source, places in bound_places(topology).items()}
+    checked = {*names}
+    for front, places in bound.items():
+        hash_ = hashes.get(front)
+        if hash_ is None or len(places) == 1:
+            continue
+        for place in places:
+            if not isinstance(place, ExchangeRef) or place.name == front or hashes.get(place.name) != hash_:
+                continue
+            is_split = len(bound.get(place.name, ())) > 1
+            if is_split and {front, place.name} & checked:
+                yield _polarized_finding(front, place.name, hash_.value)
+
+
+def _polarized_finding(front: str, behind: str, value: str) -> Finding:
+    message = (
+        f"{behind} is behind {front}, and both hash the same value ({value}): of the keys that {front} sends to {behind}, its queues may "
+        "get other shares than their weights, and some may get none"
+    )
+    fix = (
+        f"let {behind} hash another value, by hash-header or hash-property, or bind its queues to {front} itself; if few messages reach "
+        f"{behind} through {front}, ignore this"
+    )
+    return Finding("polarized", message, fix, exchange=behind, destination=ExchangeRef(front))
+
+
+class _Hash(NamedTuple):
+    """What an exchange hashes, in words, and its type: the hashes of one value by two types are independent."""
+
+    type: str
+    value: str
+
+
+def _hash_of(exchange: ExchangeDefinition) -> _Hash | None:
+    """Return the hash of an exchange; None if it does not hash."""
+    if exchange.type == MODULUS_EXCHANGE:
+        return _Hash(exchange.type, hashes_text({}))
+    if exchange.type != HASH_EXCHANGE:
+        return None
+    try:
+        return _Hash(exchange.type, hashes_text(exchange.hash_arguments))
+    except InputError:  # arguments that the broker refuses
+        return None
 
 
 def _find_misplaced(context: CheckContext, certain: Sequence[CheckedExchange]) -> dict[str, float]:
@@ -420,14 +455,7 @@ def _ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
     yield from own
     yield from slot_findings(checked)
     # The queues of other exchanges in the ring depend on the message.
-    queues = CheckedQueues(
-        checked.name,
-        checked.live,
-        checked.ring.release,
-        checked.queues,
-        checked.ring,
-        reached=checked.key_map.members,
-    )
+    queues = CheckedQueues(checked.name, checked.live, checked.ring.release, checked.queues, checked.ring)
     yield from queue_findings(queues)
     yield from ignored_argument_findings(checked.name, checked.queues, checked.live)
     if checked.is_listed and checked.context.compared is not None:
@@ -496,12 +524,12 @@ def _known_ring(live: LiveTopology, name: str) -> HashRing:
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield the faults of a ring that do not depend on an order that is not known, which is its own, or that of an exchange before it."""
-    has_shares = checked.key_map.members.has_shares
+    """Yield the faults of a ring that do not depend on its order, which is not known."""
+    has_shares = checked.ring.has_shares
     for finding in _ring_findings(checked):
         is_of_ring = finding.kind in _OF_ORDER and finding.destination is None and not finding.names
         is_of_ring |= finding.kind in ("ghost-bucket", "hole", "unroutable-share")
-        if is_of_ring and not checked.ring.ground.is_known:
+        if is_of_ring:
             continue
         yield finding if has_shares else replace(finding, share=None)
 
@@ -536,7 +564,7 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     if (exchange := live.exchange(name)) is not None:
         yield from passing_findings(exchange, key_map, context)
     queues = {place: share for place, share in key_map.shares().items() if isinstance(place, str)}
-    yield from queue_findings(CheckedQueues(name, live, release, queues, key_map, reached=key_map))
+    yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
     if exchange is not None:
         yield from context.dead_letters.findings(exchange, queues)
     yield from usage_findings(name, queues, live, release, is_known=key_map.ground.is_known)

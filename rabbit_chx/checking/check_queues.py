@@ -68,9 +68,7 @@ class CheckedQueues:
     Attributes:
         exchange: the exchange's name.
         shares: the exact share of the keys of each queue. Queues that other exchanges route to are omitted.
-        key_map: its own map, without its slots.
-        reached: the map of the keys that reach its members, with the exchanges before it. If its order is not known, no share that depends on it
-            is told.
+        key_map: its own map, without its slots. If its order is not known, no share that depends on it is told.
     """
 
     exchange: str
@@ -78,7 +76,6 @@ class CheckedQueues:
     release: Release
     shares: Mapping[str, float]
     key_map: KeyMap
-    reached: KeyMap
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the value of an argument or policy key that applies to a queue; None if it is not set."""
@@ -88,7 +85,7 @@ class CheckedQueues:
 
     def share_text(self, share: float) -> str:
         """Return the end of a sentence that tells the share of the keys which go somewhere; empty if it is not known."""
-        return f"; {percent(share)} of all keys go there" if self.reached.has_shares else ""
+        return f"; {percent(share)} of all keys go there" if self.key_map.has_shares else ""
 
     def finding(
         self, kind: str, message: str, fix: str, queue: str | None = None, share: float = 0.0
@@ -152,7 +149,7 @@ def _find_expiry(checked: CheckedQueues, queues: Sequence[QueueDefinition]) -> I
         for queue in queues
         if queue.type in _LOSING_TYPES and (setting := checked.setting(queue, _EXPIRES))
     }
-    is_known = checked.reached.is_determined or not checked.key_map.hashing.has_order
+    is_known = checked.key_map.is_determined or not checked.key_map.hashing.has_order
     moved = shares_moved_without(checked.key_map, settings) if is_known else {}
     for queue in (queue for queue in queues if queue.name in settings):
         expires = settings[queue.name]

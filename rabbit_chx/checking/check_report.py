@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SEVERITIES, USAGE_KINDS, severity_of
 from rabbit_chx.analysis.wording import finding_as_json
-from rabbit_chx.checking.check import TopologyCheck, starved_findings
+from rabbit_chx.checking.check import TopologyCheck, polarized_findings
 from rabbit_chx.checking.dead_letters import DeadLetters
 from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
@@ -21,7 +21,6 @@ from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, L
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.ground import RECORD_CONDITION
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.nested import unfollowed_text
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.rules.arguments import find_ignored
 from rabbit_chx.words import listed, plural
@@ -108,8 +107,6 @@ class CheckReport:
             whose = "so its keys were" if len(unknown) == 1 else "so their keys were"
             so_far = " so far"
             without = f"{so_far}: the bind order of {listed(unknown)} is unknown, {whose} NOT checked"
-        if any(check.unfollowed for check in self.ended.values()):
-            without += ", without what keys that are not followed would show"
         if why := self.consumers_not_checked:
             without += f", without consumers and traffic ({why})"
         return (f"{len(self.findings):,}" if self.findings else "none") + without
@@ -194,11 +191,10 @@ class CheckReport:
             for name, ring in check.rings.items()
         ]
         objects = self.file and sum(check.objects for check in self.ended.values())
-        unfollowed = [name for check in self.ended.values() for name in check.unfollowed]
         is_known = all(ring["determined"] for ring in rings)
         yield Data({"determined": is_known, "findings": findings, "rings": rings})
         unchecked = self.consumers_not_checked or None
-        yield Data({"objects": objects, "unfollowed": unfollowed, "consumers_not_checked": unchecked})
+        yield Data({"objects": objects, "consumers_not_checked": unchecked})
         yield self.facts()
         yield from self.blocks(words)
 
@@ -225,11 +221,6 @@ class CheckReport:
                 ("findings", self.count_found),
                 *(("recorded", text) for text in self._conditions()),
                 *(("order", text) for text in self._orders()),
-                *(
-                    ("not followed", unfollowed_text(check.unfollowed))
-                    for check in self.ended.values()
-                    if check.unfollowed
-                ),
                 *([("without ring", without)] if (without := self._without_ring()) else ()),
                 *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ],
@@ -464,7 +455,7 @@ def file_findings(topology: Topology, release: Release) -> Iterator[Finding]:
         yield Finding("ignored-argument", message, fix, exchange=_only(names))
     for names, message, fix in find_ignored(topology.queues, release):
         yield Finding("ignored-argument", message, fix, destination=_only(names))
-    yield from starved_findings(topology, (exchange.name for exchange in topology.exchanges))
+    yield from polarized_findings(topology, (exchange.name for exchange in topology.exchanges))
     yield from DeadLetters.of_file(topology).findings_of_file()
 
 
@@ -476,7 +467,7 @@ def _only(names: Sequence[str]) -> str | None:
 _SUSPICIONS = {
     "misspelling": "suspicious name",
     "ignored-argument": "ignored argument",
-    "starved-destination": "starved queue",
+    "polarized": "polarized exchange",
     "dead-letter": "dead-letter fault",
     "alternate": "alternate fault",
 }

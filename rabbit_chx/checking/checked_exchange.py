@@ -16,10 +16,8 @@ from rabbit_chx.planning.slot_layout import SlotLayout
 from rabbit_chx.records.live_rings import LiveRing, find_recorded
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.rules.plugin_objects import federation_links
 from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys, transient_destinations
@@ -71,11 +69,6 @@ class CheckContext:
     def dead_letters(self) -> DeadLetters:
         """Where rejected and expired messages, and those without a destination, go."""
         return DeadLetters(self.live, self.reach)
-
-    @cached_property
-    def nesting(self) -> Nesting:
-        """The exchanges that hash behind one another."""
-        return self.live.nesting()
 
     @cached_property
     def transient(self) -> Mapping[Destination, str]:
@@ -135,11 +128,6 @@ class CheckedExchange:
     def external(self) -> bool:
         """True if the topology marks the exchange as external."""
         return self.listed is not None and self.listed.owner == "external"
-
-    @cached_property
-    def key_map(self) -> KeyMap:
-        """The ring with the exchanges that hash behind it and before it."""
-        return self.context.nesting.follow(self.name, self.ring)
 
     @cached_property
     def shares(self) -> dict[Place, float]:

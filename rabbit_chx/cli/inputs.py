@@ -437,7 +437,7 @@ def parse_unbind(text: str, source: KeyMap) -> tuple[Destination, str | None]:
 def change_map(source: KeyMap, removed: Sequence[str], added: Sequence[tuple[Destination, str]]) -> KeyMap:
     """Return a key map without some bindings, and then with others."""
     for text in expand_ranges(removed):
-        source = source.unbind(*parse_unbind(text, source.outer))
+        source = source.unbind(*parse_unbind(text, source))
     for destination, key in added:
         source = source.bind(destination, key)
     return source

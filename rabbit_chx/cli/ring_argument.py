@@ -52,7 +52,6 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import SHOW_FORMAT, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HashedOn
-from rabbit_chx.routing.nested_map import NestedMap
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.super_stream import super_stream_of
 from rabbit_chx.words import listed
@@ -230,13 +229,6 @@ class RingInput:
             doubt = how_to_learn({self.exchange or source.name: source}, Means())
         return replace(self, source=source, doubt=doubt)
 
-    @property
-    def direct(self) -> RingInput:
-        """This input for single keys, which are published to the exchange itself."""
-        source = self.source.direct
-        is_known = not self.source.ground.is_known and source.ground.is_known
-        return replace(self, source=source, doubt="" if is_known else self.doubt)
-
     def routed_by(self, routing: Routing | None) -> RingInput:
         """Return this input with the way in which clients route to a super stream."""
         if routing is None:
@@ -298,7 +290,7 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
             if document.get("format") == "rabbit-chx/record"
             else key_map_from_json(content)
         )
-        arguments = ring.arguments if isinstance(ring, NestedMap) else document.get("arguments")
+        arguments = document.get("arguments")
         if arguments is not None:
             HashedOn.from_arguments(arguments)
     except InputError as error:
@@ -330,8 +322,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     topology, exchange = file.topology, exchange_in(file, name)
     modulo = modulo_map_of(exchange, topology.bindings, topology.release, queues=topology.queues)
     if modulo is not None:
-        followed = topology.nesting().follow(exchange.name, modulo)
-        return RingInput(followed, {}, exchange=exchange.name).under(rules)
+        return RingInput(modulo, {}, exchange=exchange.name).under(rules)
     source = topology.key_map(exchange.name, rules)
     doubt: str = ""
     say_unpinned(file, exchange)
@@ -424,8 +415,7 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
             say(fault)
         _say_findings(live.name, ring_findings(live.ring, live.bindings, live.alternate))
     ends = {place.name for place in source.destinations if isinstance(place, ExchangeRef)}
-    ends -= {ref.name for ref in (*faults, *source.open_ends)}
-    if ends := ends.union(live.unfollowed):
+    if ends := ends - {ref.name for ref in faults}:
         say(f"keys are not followed through {listed(sorted(ends))}: which queues they reach is not shown")
     doubt = ""
     if not source.is_determined and not _has_one_destination(source):
@@ -444,7 +434,7 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
 
 def _has_one_destination(source: KeyMap) -> bool:
     """Return True if all bindings of a ring are to one queue, so that each key that reaches a queue reaches this one."""
-    if not source.is_sole or source.is_nested:
+    if not source.is_sole:
         return False
     say(
         f"{source.destinations[0]} is the only member of the ring, and its order does not matter; whether buckets without a queue are left, "

@@ -53,17 +53,14 @@ class RingOptions:
     def read_only(self, ring: RingArgument) -> RingInput:
         """Return the only ring of a command, which routes single keys."""
         self.check(ring)
-        return self.read(ring, parse_release(self.release), is_direct=True)
+        return self.read(ring, parse_release(self.release))
 
-    def read(
-        self, ring: RingArgument, rules: Release | None, *, is_direct: bool = False, warns: bool = True
-    ) -> RingInput:
+    def read(self, ring: RingArgument, rules: Release | None, *, warns: bool = True) -> RingInput:
         """Return a ring under the rules of a release, or its own, and write warnings about it to stderr.
 
         Args:
             ring: the ring.
             rules: the release.
-            is_direct: True: no share is asked for, so the exchanges before it are left out.
             warns: True: write why the destination of a key is not determined; False: the caller does.
         """
         if ring.is_live and not self.broker.url:
@@ -73,10 +70,9 @@ class RingOptions:
             )
         at = self.broker.live() if ring.is_live else None
         read = ring.read(at, self.broker.vhost or "/", rules, self.variables)
-        given = read.direct if is_direct else read
         if warns:
-            given.warn()
-        return given
+            read.warn()
+        return read
 
     def read_other(self, ring: RingArgument, first: RingInput, rules: Release | None) -> RingInput:
         """Return the ring to compare with the first, without a warning that it is not determined; bindings have the release of the first, unless another is given."""

@@ -14,14 +14,12 @@ from rabbit_chx.analysis.report_parts import source_as_json
 from rabbit_chx.analysis.route_report import Answer, answers_batch, route_report
 from rabbit_chx.cli.command import (
     TEXT,
-    ExitCode,
     Outcome,
     Rules,
     argument,
     command,
     option,
     options,
-    say,
 )
 from rabbit_chx.cli.inputs import (
     STDIN,
@@ -126,24 +124,23 @@ def route(
         message = by_parts if message_parts else hashing.message(hashed_value(hashing, key))
         explanation = ring_exchange.explain(**message) if explain and ring_exchange else None
         place = explanation.destination if explanation else exchange.route(**message)
-        end = source.end_of(place, message, is_whole=bool(message_parts))
-        return Answer.of(key, source, place, end, given.faults, explanation=explanation)
+        return Answer.of(key, source, place, given.faults, explanation=explanation)
 
     if sample is None:
         answers = [answer(key) for key in keys or ("",)]
         verdicts = Counter(_verdict(each, given) for each in answers)
         return Outcome(
             route_report(source, answers, learn=given.learn),
-            _code_of(given, verdicts),
+            code_of(given, is_lost=verdicts["lost"] > 0),
         )
-    one_by_one = explain or message_parts or ring_exchange is None or source.is_nested or given.doubt
+    one_by_one = explain or message_parts or ring_exchange is None or given.doubt
     in_batch = None if one_by_one else partial(_route_in_batch, given=given, ring=source, hashing=hashing)
     say_conditions({given.exchange or ring: source})
     batches = _route(sample, answer, in_batch)
     verdicts = Counter[str]()
     return Outcome(
         batches=_count_verdicts(batches, given, verdicts),
-        finish=lambda: _code_of(given, verdicts),
+        finish=lambda: code_of(given, is_lost=verdicts["lost"] > 0),
     )
 
 
@@ -180,25 +177,10 @@ def _find_keys(
 
 
 def _verdict(answer: Answer, given: RingInput) -> str:
-    """Return ``lost`` if the message of an answer reaches no queue, or its slot is not bound to exactly one.
-
-    ``open`` is an answer that needs more of the message than the key.
-    """
-    if answer.needs:
-        return "open"
+    """Return ``lost`` if the message of an answer reaches no queue, or its slot is not bound to exactly one."""
     if not answer.is_known:
         return ""
     return "lost" if answer.fault or given.loses([answer.place]) else ""
-
-
-def _code_of(given: RingInput, verdicts: Counter[str]) -> ExitCode:
-    """Return the exit code of answers, and say how a message is described of which a key is not enough."""
-    if verdicts["open"]:
-        say(
-            "a key alone does not show the queue: describe the message with --header or --property; KEY is then its routing key"
-        )
-    code = code_of(given, is_lost=verdicts["lost"] > 0)
-    return code or (ExitCode.PARTLY if verdicts["open"] else code)
 
 
 def _count_verdicts(
@@ -235,7 +217,7 @@ def _route_in_batch(batch: KeyBatch, given: RingInput, ring: KeyMap, hashing: Ha
     except InputError:
         return []
     return [
-        Answer.of(key, given.source, place, ring.queue_of(place), given.faults)
+        Answer.of(key, given.source, place, given.faults)
         for key, place in zip(batch.keys, places, strict=True)
         if not isinstance(place, Refused)
     ]

@@ -225,7 +225,7 @@ class StreamedSample:
         for batch in self.keys.sample():
             self._batch = batch
             values = [hashed_value(self.hashing, key) for key in batch.keys]
-            yield self.hashing.select_arriving(SampleBatch(values, batch.messages, batch.keys), self.source)
+            yield SampleBatch(values, batch.messages, batch.keys)
 
     @contextmanager
     def name_errors(self) -> Iterator[None]:

@@ -77,7 +77,7 @@ def verify(
     with at.open(yes=evidence.yes) as opened:
         with sign_of_life("reading the exchange"):
             live = opened.inspect(exchange)
-            ring: KeyMap = live.own_map() if live.type == MODULUS_EXCHANGE else live.ring
+            ring: KeyMap = live.key_map() if live.type == MODULUS_EXCHANGE else live.ring
             findings: list[Finding] = []
             if live.type != MODULUS_EXCHANGE:
                 if (
@@ -117,7 +117,7 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
         NotDeterminedError: the order of the ring is not known, or no message can be compared.
     """
     live, name = opened.topology(), report.exchange
-    key_map = live.key_map(name).direct
+    key_map = live.key_map(name)
     if not key_map.ground.is_known:
         remedy = know_rings({name: key_map}, evidence_of(live).means)
         raise NotDeterminedError(

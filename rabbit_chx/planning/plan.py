@@ -354,9 +354,6 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
                 f"{found} matches the queue {MARK}: without its messages nothing proves the recorded order of rings, and only rabbitmqctl "
                 "reads it; use a pattern that does not match it"
             )
-    names = (exchange.name for exchange in compared.wanted.exchanges)
-    starved = compared.wanted.nesting(compared.release).starved(names)
-    yield from (f"{found.message}: {found.fix}" for found in starved)
     yield from _import_warnings(compared)
     wanted: tuple[ExchangeDefinition | QueueDefinition, ...]
     wanted = (*compared.wanted.exchanges, *compared.wanted.queues)

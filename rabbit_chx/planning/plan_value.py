@@ -47,7 +47,6 @@ from typing import Any
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.report_parts import map_as_json
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.fixes import Fix
@@ -253,7 +252,8 @@ def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
         for place in key_map.destinations
         if isinstance(place, ExchangeRef) and place in owners
     }
-    return map_as_json(key_map) | ({"slots": slots} if slots else {})
+    shown: dict[str, Any] = to_json(key_map)
+    return shown | ({"slots": slots} if slots else {})
 
 
 def _matrix(matrix: Flows) -> dict[str, Any]:

@@ -91,9 +91,6 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
-    nested = [ring.guesses if ring.is_nested else {name: ring} for name, ring in rings.items()]
-    fed = {*chain.from_iterable(map(_fed_by_others, rings.values()))}
-    rings = {name: ring for of_one in nested for name, ring in of_one.items()}
     beneath = {name: ring.beneath for name, ring in rings.items() if ring.hashing.has_order}
     if not beneath:
         is_super_stream = any(ring.kind == "super-stream" for ring in rings.values())
@@ -103,7 +100,7 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
         return REMAKE_RINGS
     name = seen[0] if len(rings) == 1 else "EXCHANGE"
     ways: list[tuple[str, Argument | CommandLine]] = [("pass ", _BY_POD)]
-    if means.can_trace and name not in fed:
+    if means.can_trace:
         traced = (Argument("trace", _TRACED_S),)
         ways.append(
             (
@@ -127,15 +124,6 @@ def learn_command(rings: Mapping[str, KeyMap], means: Means) -> Fix | None:
     """Return the command that learns the order of rings which is not known, as JSON has it; None if no command does."""
     command = first_command(know_rings(rings, means)) if rings else None
     return None if command is None else Fix(command)
-
-
-def _fed_by_others(ring: KeyMap) -> Iterator[str]:
-    """Yield the exchanges that get messages from others that hash: a trace shows only those that are published to an exchange itself."""
-    if ring.sources:
-        yield ring.name
-    for hop in ring.behind.values():
-        yield hop.name
-        yield from _fed_by_others(hop)
 
 
 def _is_seen(ring: KeyMap) -> bool:

@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
@@ -86,14 +86,6 @@ class KeyHash(ABC):
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two maps of this hash."""
 
-    def values(self, bucket_counts: Iterable[int]) -> tuple[NDArray[np.uint32], int]:
-        """Return the values that maps with so many buckets tell apart, and how many the hash has."""
-        raise NotImplementedError
-
-    def buckets_of(self, values: NDArray[np.uint32], buckets: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the bucket of each of these values, of so many buckets."""
-        raise NotImplementedError
-
     def hashes_of(self, keys: Iterable[Any], *, is_filled: bool) -> NDArray[np.uint32] | None:  # noqa: ARG002
         """Return the hash of each key, of which the bucket is the remainder; None if keys are hashed one by one, or nulls are filled."""
         return None
@@ -158,8 +150,6 @@ class KeyMap:
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
     bucket_count: int = field(init=False, compare=False)
     index_of_bucket: array[int] = field(init=False, compare=False)
-    #: True if exchanges that hash are behind it or before it.
-    is_nested: ClassVar[bool] = False
     _repr_html_ = shown_by("rabbit_chx.analysis.compare_report", "map_report")
 
     def __init__(
@@ -248,7 +238,7 @@ class KeyMap:
         """True if `shares` holds in every order: there is one destination, or each has as many buckets in every order."""
         if self.is_determined or not self.hashing.has_order:
             return True
-        return not self.is_nested and (self.is_sole or self.has_bucket_counts)
+        return self.is_sole or self.has_bucket_counts
 
     @property
     def has_bucket_counts(self) -> bool:
@@ -269,49 +259,6 @@ class KeyMap:
         """The map as the broker has it: the ring of a slot table, otherwise the map itself."""
         return self
 
-    @property
-    def outer(self) -> KeyMap:
-        """The map of the exchange itself, without the exchanges behind it."""
-        return self
-
-    @property
-    def sources(self) -> Sequence[KeyMap]:
-        """The maps of the exchanges from which all its messages come; none if any message may come."""
-        return ()
-
-    @property
-    def direct(self) -> KeyMap:
-        """The map of messages that are published to the exchange itself: that of single keys, which no exchange before it changes."""
-        return self
-
-    @property
-    def behind(self) -> Mapping[ExchangeRef, KeyMap]:
-        """The maps of the exchanges among its destinations that hash, too."""
-        return {}
-
-    @property
-    def open_ends(self) -> Mapping[ExchangeRef, KeyMap]:
-        """The maps of the exchanges behind it at which single keys end, because these hash another value."""
-        return {}
-
-    def queues_behind(self, ends: Container[Place]) -> set[Place]:
-        """Return the queues that get an unknown part of some keys.
-
-        Args:
-            ends: the destinations of these keys, of which some may be `open_ends`.
-        """
-        return {queue for ref, hop in self.open_ends.items() if ref in ends for queue in hop.destinations}
-
-    @property
-    def guesses(self) -> Mapping[str, KeyMap]:
-        """The assumed maps on the way of its keys, by the names of their exchanges."""
-        return {self.name: self} if not self.ground.is_known else {}
-
-    @property
-    def members(self) -> KeyMap:
-        """The map to the destinations of the bindings, whose shares are of the keys that reach the exchange."""
-        return self.beneath
-
     def queue_of(self, place: Place) -> Place:
         """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
 
@@ -319,16 +266,6 @@ class KeyMap:
             place: a destination of `beneath`, or None for a hole.
         """
         return place
-
-    def end_of(self, place: Place, message: Mapping[str, Any], *, is_whole: bool) -> Place:  # noqa: ARG002  # for `NestedMap`
-        """Return where a message ends that the exchange sends to a place.
-
-        Args:
-            place: a destination of `beneath`, or None for a hole.
-            message: the arguments of `HashExchange.route`.
-            is_whole: True if the message has nothing else; False if only the value that this exchange hashes is known.
-        """
-        return self.queue_of(place)
 
     def ideals(self) -> dict[Place, tuple[int, float]]:
         """Return the number of buckets of each destination, and its share by that number."""
@@ -421,16 +358,7 @@ class KeyMap:
         check_comparable(self, after)
         self.check_order()
         after.check_order()
-        return (after if after.is_nested else self).flows_between(self, after)
-
-    def flows_between(self, before: KeyMap, after: KeyMap) -> Flows:
-        """Return the flows of two maps, of which this is one.
-
-        Args:
-            before: the map before a change.
-            after: the map after it.
-        """
-        return self.hashing.flows(before, after)
+        return self.hashing.flows(self, after)
 
     def shares(self) -> dict[Any, float]:
         """Return the exact share of the hashes of each destination, in ring order; holes, if keys reach any, under None. {} without buckets.
@@ -445,7 +373,7 @@ class KeyMap:
             raise unknown_order(self)
         if self.hashing.has_order and not self.is_determined:
             return {place: ShareByWeight(round(ideal, 3)) for place, (_, ideal) in self.ideals().items()}
-        totals = self.flows_between(self, self).before_totals() if self.bucket_count else {}
+        totals = self.hashing.flows(self, self).before_totals() if self.bucket_count else {}
         return {place: float(share) for place, share in totals.items()}
 
     def share_moved(self, other: KeyMap) -> float:
@@ -522,8 +450,7 @@ class KeyMap:
               "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
               "next_bucket": 3,                                          if it was read with the ring; null if holes
                                                                          at the end may be missing
-              "slots": {"slot-7": "q2"},                                 with slots: the queue of each; null if it has none
-              "nested": {...}                                            with exchanges that hash behind it or before it
+              "slots": {"slot-7": "q2"}                                  with slots: the queue of each; null if it has none
             }
 
         An ``x-modulus-hash`` exchange has ``name``, and ``destinations`` in place of ``buckets``, without ``bindings``. A super stream has

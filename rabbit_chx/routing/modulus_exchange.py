@@ -6,7 +6,6 @@ Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_ty
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.terms import Term
-from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
+from rabbit_chx.errors import EmptyRingError, NotDeterminedError
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 #: The range of ``erlang:phash2/1``.
 _HASHES = 1 << 27
-#: The most residues that are followed through exchanges behind one another.
-_MOST_RESIDUES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +86,6 @@ class ModulusHash(KeyHash):
             if before is not after and isinstance(hashing, ModulusHash):
                 hashing.refuse_unordered()
         return ModuloFlows(before.buckets, after.buckets, _HASHES)
-
-    def values(self, bucket_counts: Iterable[int]) -> tuple[NDArray[np.uint32], int]:
-        """Return the residues by all these numbers of bindings together, and the number of hashes."""
-        import numpy as np
-
-        residues = math.lcm(*bucket_counts)
-        if residues > _MOST_RESIDUES:
-            raise InputError(
-                f"x-modulus-hash exchanges behind one another have numbers of bindings with {residues:,} residues together, and at most "
-                f"{_MOST_RESIDUES:,} are followed: bind numbers of queues with common divisors"
-            )
-        return np.arange(residues, dtype=np.uint32), _HASHES
-
-    def buckets_of(self, values: NDArray[np.uint32], buckets: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the number of the binding of each residue."""
-        return values % buckets
 
     def refuse_unordered(self) -> None:
         """Raise a NotDeterminedError if the release orders the bindings unpredictably."""

@@ -112,19 +112,6 @@ class JumpHash(KeyHash):
         sides = [(side.destinations, side.index_of_bucket, side.bucket_count) for side in (before, after)]
         return Flows(before.destinations, after.destinations, flows(*sides))
 
-    def values(self, bucket_counts: Iterable[int]) -> tuple[NDArray[np.uint32], int]:  # noqa: ARG002  # any ring tells them apart
-        """Return the seeds, and their number."""
-        from rabbit_chx.routing.arrays.seeds import all_seeds
-
-        seeds = all_seeds()
-        return seeds, len(seeds)
-
-    def buckets_of(self, values: NDArray[np.uint32], buckets: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the bucket of each seed."""
-        from rabbit_chx.routing.arrays.seeds import buckets_of_seeds
-
-        return buckets_of_seeds(values, buckets)
-
     def destinations_of(self, buckets: tuple[Place, ...]) -> tuple[Destination, ...]:
         """Return the destinations of a ring: each one once."""
         return tuple(place for place in dict.fromkeys(buckets) if place is not None)

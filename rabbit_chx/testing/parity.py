@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
@@ -70,34 +70,47 @@ def assert_parity(topology: Topology, keys: Iterable[Any], *, broker: RunningBro
         applied, places = _plain(topology)
         connected.apply(plan(applied, connected.topology(), propose=False))
         connection = stack.enter_context(closing(PikaConnection(ConnectionSettings.from_uri(inside.url))))
-        for exchange in filter(_hashes, applied.exchanges):
-            key_map = applied.key_map(exchange.name, connected.release)
-            wrong += _mismatches(connection, exchange, key_map, values, places)
+        hashing = [exchange for exchange in applied.exchanges if _hashes(exchange)]
+        maps = {exchange.name: applied.key_map(exchange.name, connected.release) for exchange in hashing}
+        mirrors = {exchange.name: _Mirror(_hashing_of(exchange), maps[exchange.name]) for exchange in hashing}
+        for exchange in hashing:
+            wrong += _mismatches(connection, exchange.name, mirrors, values, places)
     if wrong:
         raise AssertionError("\n".join([f"{broker.origin} routes otherwise than predicted:", *wrong]))
 
 
+class _Mirror(NamedTuple):
+    """What an exchange hashes, and its map."""
+
+    hashing: Hashing
+    key_map: KeyMap
+
+
+def _hashing_of(exchange: ExchangeDefinition) -> Hashing:
+    return Hashing(exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property"))
+
+
 def _mismatches(
     connection: PikaConnection,
-    exchange: ExchangeDefinition,
-    key_map: KeyMap,
+    exchange: str,
+    mirrors: Mapping[str, _Mirror],
     values: Sequence[Any],
     places: Mapping[str, Place],
 ) -> list[str]:
     """Publish a message of each key; return a line for each of the first wrong ones, and one with the number of all."""
-    hashing = Hashing(exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property"))
-    found = find_routes(connection, exchange.name, hashing, values, places)
+    hashing, key_map = mirrors[exchange]
+    found = find_routes(connection, exchange, hashing, values, places)
     wrong = []
-    for key, place, actual in zip(values, hashing.route_all(values, key_map.outer), found, strict=True):
-        predicted = _follow(key_map, place, hashing.message(key))
+    for key, place, actual in zip(values, hashing.route_all(values, key_map), found, strict=True):
+        predicted = _follow(exchange, mirrors, place, hashing.message(key))
         if actual != (() if predicted is None else (predicted,)):
             names = " and ".join(map(_name, actual)) or "no queue"
             wrong.append(
-                f"  exchange {exchange.name}, key {key!r:.80}: expected {_name(predicted)}, actual {names}"
+                f"  exchange {exchange}, key {key!r:.80}: expected {_name(predicted)}, actual {names}"
             )
     if not wrong:
         return []
-    of = f" {len(wrong):,} of {len(values):,} keys of exchange {exchange.name}, first:"
+    of = f" {len(wrong):,} of {len(values):,} keys of exchange {exchange}, first:"
     return [of, *wrong[:_MOST_SHOWN]]
 
 
@@ -107,14 +120,21 @@ def _name(place: Place | Refused) -> str:
     return f"a refusal ({place.reason})" if isinstance(place, Refused) else str(place)
 
 
-def _follow(key_map: KeyMap, place: Place | Refused, message: dict[str, Any]) -> Place | Refused:
-    """Return where a message ends behind an exchange that hashes, too."""
-    if isinstance(place, Refused):
-        return place
-    try:
-        return key_map.end_of(place, message, is_whole=True)
-    except ChannelClosedError as error:
-        return Refused(str(error))
+def _follow(
+    exchange: str, mirrors: Mapping[str, _Mirror], place: Place | Refused, message: dict[str, Any]
+) -> Place | Refused:
+    """Return where a message ends that an exchange sends to a place, which may hash as well: the broker visits no exchange twice."""
+    passed = {exchange}
+    while isinstance(place, ExchangeRef) and place.name in mirrors:
+        if place.name in passed:
+            return None
+        passed.add(place.name)
+        hashing, key_map = mirrors[place.name]
+        try:
+            place = hashing.exchange(key_map).route(**message)
+        except ChannelClosedError as error:
+            return Refused(str(error))
+    return place
 
 
 def _plain(topology: Topology) -> tuple[Topology, dict[str, Place]]:

@@ -23,7 +23,6 @@ from rabbit_chx.routing.ground import Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
 from rabbit_chx.topology.modulus import modulus_of
-from rabbit_chx.topology.nested import Nesting
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -150,7 +149,7 @@ class AnyTopology(ObjectSet, ABC):
         Raises:
             InputError: as in `ring`; or the exchange has no slots.
         """
-        table = self._own_map(exchange, release)
+        table = self.key_map(exchange, release)
         if not isinstance(table, SlotTable):
             raise InputError(
                 f"exchange {exchange!r} does not have slots: Topology.key_map returns its mapping of keys",
@@ -161,7 +160,7 @@ class AnyTopology(ObjectSet, ABC):
     def key_map(self, exchange: str, release: Release | None = None) -> KeyMap:
         """Return the mapping of keys to queues: the `slots` of an exchange with slots, else its `ring`; or the `modulus`.
 
-        Keys are followed through the exchanges behind it that hash, too, and shares are those of the keys that reach it.
+        Keys end at the exchanges among its destinations.
 
         Args:
             exchange: the exchange's name.
@@ -170,18 +169,6 @@ class AnyTopology(ObjectSet, ABC):
         Raises:
             InputError: as in `ring`.
         """
-        return self.nesting(release).follow(exchange, self._own_map(exchange, release))
-
-    def nesting(self, release: Release | None = None) -> Nesting:
-        """Return the exchanges that hash, with those behind them; `release` is that of `ring`."""
-
-        def map_of(name: str) -> KeyMap | None:
-            return None if name in self.sources_left_out else self._own_map(name, release)
-
-        return Nesting(self, map_of)
-
-    def _own_map(self, exchange: str, release: Release | None) -> KeyMap:
-        """Return the map of an exchange by itself, with its slots."""
         named = self.exchange(exchange)
         if named is not None and named.type == MODULUS_EXCHANGE:
             return self.modulus(exchange, release)

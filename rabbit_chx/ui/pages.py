@@ -176,7 +176,7 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
     if off and any(asked.keys):
         raise InputError(off[0])
     if any(asked.keys):
-        key_map = shown.map.direct
+        key_map = shown.map
         document, answers = _route(key_map, arguments, asked)
         places = [(answer.key, answer.destination) for answer in answers]
         values |= {"routed": document, "places": places}
@@ -204,8 +204,7 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
             continue
         how = None if ring_exchange is None else ring_exchange.explain(**message)
         place = exchange.route(**message) if how is None else how.destination
-        end = key_map.end_of(place, message, is_whole=False)
-        answers.append(Answer.of(key, key_map, place, end, {}, explanation=how))
+        answers.append(Answer.of(key, key_map, place, {}, explanation=how))
     return route_report(key_map, answers), answers
 
 

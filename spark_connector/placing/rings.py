@@ -33,7 +33,6 @@ def as_key_map(given: KeyMap | str) -> KeyMap:
     """Return a key map, or that of a JSON; InputError if the argument is not one, or does not determine the destinations of keys."""
     key_map = key_map_from_json(given) if isinstance(given, str) else given
     check_key_map(key_map)
-    key_map = key_map.outer  # the JSON of executors does not have the exchanges behind it
     if not key_map.destinations:
         raise InputError(
             "the ring has no buckets or bindings, or its slots no queue, so it predicts nothing: bind queues first, or read it again"
@@ -168,7 +167,7 @@ def read_recorded(
     with Broker(at, management_url.with_login_of(at)) as broker:
         live = broker.inspect(exchange)
         ring = check_stream_ring(
-            live.own_map(), "record the ring, or pass ringVia, such as 'docker exec NAME'"
+            live.key_map(), "record the ring, or pass ringVia, such as 'docker exec NAME'"
         )
         _ring_of(live.mirror())  # an error unless keys are hashed
         return ring

@@ -3,7 +3,3 @@
 This is the only part of `routing` that uses NumPy; it is imported on first use. pyarrow arrays are accepted without a dependency on
 pyarrow.
 """
-
-from rabbit_chx.routing.arrays.nested import nested_flows
-
-__all__ = ["nested_flows"]

@@ -9,7 +9,7 @@ Only certain losses are counted: whether an exchange behind a ring passes a mess
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rabbit_chx.checks import similar
@@ -52,13 +52,7 @@ class Reach:
     def __init__(self, live: LiveTopology) -> None:
         self._live = live
         self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
-        self._bound = grouped(
-            (source, place)
-            for source, place in (
-                *((binding.source, binding.destination) for binding in live.bindings),
-                *_bindings_of_members(live),
-            )
-        )
+        self._bound = bound_places(live)
         # A bound queue exists, even if no list shows it.
         bound = (place for places in self._bound.values() for place in places)
         self._queues = {queue.name for queue in live.queues} | {
@@ -122,10 +116,15 @@ class Reach:
         return bool(name) and self._leads_to_queue(ExchangeRef(str(name)), seen)
 
 
-def _bindings_of_members(live: LiveTopology) -> Iterator[tuple[str, Destination]]:
-    for exchange in live.exchanges:
-        for member in exchange.ring or exchange.members or ():
-            yield exchange.name, member.destination
+def bound_places(topology: AnyTopology) -> dict[str, list[Destination]]:
+    """Return the destinations of each exchange that has any; those of a ring are among the bindings or the members, or in both."""
+    bindings = [(binding.source, binding.destination) for binding in topology.bindings]
+    members = [
+        (exchange.name, member.destination)
+        for exchange in topology.exchanges
+        for member in exchange.ring or exchange.members or ()
+    ]
+    return grouped([*bindings, *members])
 
 
 def transient_destinations(live: AnyTopology) -> dict[Destination, str]:

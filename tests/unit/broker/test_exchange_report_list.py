@@ -11,14 +11,11 @@ from rabbit_chx import ExchangeRef, HashRing
 from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.broker.exchange_report import (
-    ShownExchange,
-    list_moduli,
     list_report,
     list_rings,
-    show_report,
 )
 from rabbit_chx.checking.check import check
-from rabbit_chx.routing import Destination, Ground
+from rabbit_chx.routing import Ground
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
 
 FILE = """
@@ -54,48 +51,6 @@ def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
     )
 
 
-def test_behind_an_exchange_whose_order_is_not_known_shares_are_not_known() -> None:
-    rings: dict[str, list[Destination]] = {
-        "front": [ExchangeRef("m1"), ExchangeRef("m2")],
-        "m1": ["a", "b"],
-        "m2": ["c", "d"],
-    }
-    live = live_of(
-        Topology(
-            tuple(
-                ExchangeDefinition(name, "x-consistent-hash", ring=tuple(map(RingMember, ring)))
-                for name, ring in rings.items()
-            ),
-            tuple(map(QueueDefinition, "abcd")),
-        )
-    )
-    guess = replace(live.rings["front"], ground=Ground(None))
-    for known, shares in ((live, [1.0, 0.0]), (live.with_rings({"front": guess}), [None, None])):
-        shown = ShownExchange.of_topology(known, "m1")
-        document = show_report({"m1": shown}).as_json(str)
-        assert document["determined"] == shown.is_determined == (None not in shares)
-        assert [member["share"] for member in document["members"]] == shares
-
-
-def test_the_list_has_no_share_of_a_modulus_behind_an_order_that_is_not_known() -> None:
-    ring = tuple(map(RingMember, (ExchangeRef("m1"), ExchangeRef("m2"))))
-    exchanges = (
-        ExchangeDefinition("front", "x-consistent-hash", ring=ring),
-        *(
-            ExchangeDefinition(name, "x-modulus-hash", queues=queues)
-            for name, queues in (("m1", ("a", "b")), ("m2", ("c",)))
-        ),
-    )
-    live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abc"))))
-    guess = replace(live.rings["front"], ground=Ground(None))
-    told, untold = (
-        [share for *_, share in list_moduli("/", each, check(each))]
-        for each in (live, live.with_rings({"front": guess}))
-    )
-    assert all("of the keys that front sends to it" in share for share in told)
-    assert untold == ["", ""]
-
-
 def test_shares_without_an_order_are_by_weight() -> None:
     ring = HashRing.unordered([("a", 1), ("b", 2)])
     rows = compare_report(simulate(ring), is_determined=False).as_json(str)["shares"]
@@ -105,7 +60,7 @@ def test_shares_without_an_order_are_by_weight() -> None:
     ]
 
 
-def test_an_exchange_before_one_whose_order_is_not_known_is_listed_as_not_determined() -> None:
+def test_an_exchange_before_one_whose_order_is_not_known_is_determined() -> None:
     members = (RingMember(ExchangeRef("behind"), "1"), RingMember("q", "1"))
     exchanges = (
         ExchangeDefinition("front", "x-consistent-hash", ring=members),
@@ -119,5 +74,5 @@ def test_an_exchange_before_one_whose_order_is_not_known_is_listed_as_not_determ
         (one["exchange"], one["buckets"], one["determined"]) for one in rows.as_json(str)["exchanges"]
     ] == [
         ("behind", None, False),
-        ("front", 2, False),
+        ("front", 2, True),
     ]

@@ -34,47 +34,10 @@ name = "q{1..2}"
 """
 
 
-NESTED = """
-[[exchanges]]
-name = "front"
-type = "x-modulus-hash"
-[[exchanges]]
-name = "back"
-type = "x-modulus-hash"
-[[exchanges]]
-name = "alone"
-type = "x-modulus-hash"
-[[queues]]
-name = "q{1..2}"
-[[bindings]]
-source = "front"
-exchange = "back"
-[[bindings]]
-source = "front"
-queue = "q1"
-[[bindings]]
-source = "{back,alone}"
-queue = "q{1..2}"
-"""
-
-
 def shown(ran: Ran, modelled: ModelledCommands, *exchanges: str) -> tuple[dict[str, object], str]:
     code, out, err = ran(*modelled.of_broker("show", *exchanges, "-o", "json"))
     assert code == 0, err
     return json.loads(out), err
-
-
-def test_the_list_has_the_share_of_the_keys_that_reach_an_exchange(
-    ran: Ran, modelled: ModelledCommands
-) -> None:
-    text = NESTED.replace("{back,alone}", "back") + NESTED[NESTED.rindex("[[") :].replace(
-        "{back,alone}", "alone"
-    )
-    modelled.holds(Topology.from_toml(text))
-    _, out, _ = ran(*modelled.of_broker("show"))
-    said = " ".join(out.split())
-    assert "alone is of type x-modulus-hash, without a ring: 2 members, 2 bindings, each with 1/2" in said
-    assert "2 bindings, each with 0.000% to 100.000% of the keys that front sends to it" in said
 
 
 def test_a_ring_is_shown_with_its_order_arguments_and_record(ran: Ran, modelled: ModelledCommands) -> None:
