@@ -96,7 +96,7 @@ FORMATS = {
     "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
     " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
     "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]?"
-    "  parked: int?  ignored_entries: int?  findings: [{found}]  consumers_not_checked: text?",
+    "  parked: int?  ignored_entries: int?  findings: [{found}]  consumers_not_checked: text?  order_not_checked: text?",
     "keys": "source  destination: place  determined: bool  learn?: text  keys: [text]?",
     "plan": "plan",
     "records": "vhost: text"

@@ -68,7 +68,7 @@ class LiveExchange:
     """An exchange of a live broker. Each part is requested on first use, and once: one exchange of a large vhost takes few requests.
 
     Args:
-        broker: the broker. Its ring source reads the ring if it has one; else the ring is recorded, or assumed from the bindings.
+        broker: the broker. Its ring source reads the ring if it has one; else the ring is recorded, or its order is not known.
         name: the exchange's name.
         release: the broker's release.
         count: counts the messages of a queue over AMQP, which the proof of a record takes.
@@ -318,7 +318,7 @@ class LiveExchange:
 
 
 def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
-    """Read the ring of an exchange. Without a ring source it is assumed from the bindings.
+    """Read the ring of an exchange. Without a ring source or a record its order is not known.
 
     Raises:
         NotFoundError: the exchange does not exist.

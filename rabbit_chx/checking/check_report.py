@@ -134,6 +134,13 @@ class CheckReport:
             (check.consumers_not_checked for check in self.ended.values() if check.consumers_not_checked), ""
         )
 
+    def why_not_determined(self, exchange: str) -> str | None:
+        """Return why the order of a ring, and the traffic that depends on it, could not be checked; None if it could."""
+        for check in self.ended.values():
+            if exchange in check.not_determined:
+                return check.unordered.get(exchange)
+        return None
+
     def _orders(self) -> Iterator[str]:
         """Yield the exchanges whose order was not checked, by the reason."""
         reasons = grouped(

@@ -170,7 +170,7 @@ def read_ring_record(path: str) -> RingRecord:
     """Read the record of a ring from a file: what `show -o json` wrote, or an exchange with a record.
 
     Raises:
-        InputError: the file is neither, or its ring is assumed.
+        InputError: the file is neither, or the order of its ring is not known.
     """
     from rabbit_chx.records.ring_records import read_record
 

@@ -45,7 +45,7 @@ def plan(
     0 no changes, 1 changes to apply, 4 refused. --allow means the same as in apply.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. Rings are those of the records on the
-    broker, or are read by --ring-via. Otherwise they are assumed, and a plan that changes one is refused.
+    broker, or are read by --ring-via. Otherwise their order is not known, and a plan that changes one is refused.
 
     Exit codes also: 1 messages are parked, 3 no changes, but the order of a ring is not known.
     """

@@ -67,16 +67,16 @@ def show(
 ) -> Outcome:
     """List the hash exchanges; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
-    --ring-via reads the true ring. Without it the ring is that of the record on the broker, or assumed from the
-    bindings. The list has the findings of `check`; of a ring whose order is not known those that do not depend on it. RabbitMQ does not
-    count the messages of a slot: a sample of keys adds the load of each member and the heaviest keys.
+    --ring-via reads the true ring. Without it the ring is that of the record on the broker, if there is one that fits; else its order is not
+    known, and only what holds in every order is shown. The list has the findings of `check`. RabbitMQ does not count the messages of a slot: a
+    sample of keys adds the load of each member and the heaviest keys.
 
     --consumers shows the queues of EXCHANGE, or of its slots, and who consumes them. The consumer tags that
     ConsumerGroup sets identify the members of a group; its journal has the time of the last switch. Values of the
     management API are up to 5 s old; if a queue has consumers but none is active, the command retries for 6 s.
 
-    Nothing is changed. The exit code is 3 if the order of a ring is not known, or the user does not see all consumers. If no exchange hashes, it is 2, and stderr says whether the plugin, the vhost or
-    a permission is missing.
+    Nothing is changed. The exit code is 3 if the order of a ring is not known, or the user does not see all consumers. If no exchange hashes, it
+    is 2, and stderr says whether the plugin, the vhost or a permission is missing.
     """
     _refuse_rings(exchanges)
     exchanges = tuple(map(exchange_named, exchanges))
@@ -128,10 +128,11 @@ def _read(at: BrokerAddresses, name: str, keys: KeySource | None) -> ShownExchan
             live = at.exchange(name, "AMQP alone does not show bindings")
             shown = ShownExchange.of(live, _read_shards(at, live))
             faults = live.slots.faults | live.dead_ends if live.type == HASH_EXCHANGE else {}
+            refused = live.why_not_routed
         if live.type == HASH_EXCHANGE:
             findings = ring_findings(live.ring, live.bindings, live.alternate)
-        if live.why_not_routed:
-            say(live.why_not_routed)
+        if refused:
+            say(refused)
         for fault in faults.values():
             say(fault)
     say_doubts({} if shown.map is None else {name: shown.map})

@@ -109,6 +109,7 @@ def group_report(
             {
                 "findings": found.findings_as_json(),
                 "consumers_not_checked": found.consumers_not_checked or None,
+                "order_not_checked": found.why_not_determined(exchange),
             }
         ),
     ]

@@ -114,7 +114,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
         bindings: the distinct bindings, in the given order; they do not count in comparisons.
         destinations: the destination of each binding, in the order of the release; in the given order if the release has none.
         release: the release whose rules apply.
-        ground: the origin of the bindings, which determine the destinations: ``read``, ``replayed`` or ``assumed``; ``assumed`` if the
+        ground: the origin of the bindings, which determine the destinations: ``read`` or ``replayed``; None if the
             release has no order. It does not count in comparisons.
     """
 

@@ -165,6 +165,8 @@ class ContainerServer:
             if run_bounded(command, timeout_s=_COMMAND_TIMEOUT_S).returncode == 0:
                 check_management(self.management_url)
         except NoBrokerError as error:
+            if not isinstance(error.__cause__, UnreachableError):  # it answers by now, and refuses
+                return ""
             return (
                 f"the server runs and listens, and its container cannot be reached from here ({error}). If this process runs in a container "
                 "itself, start that with --network host, or set TESTCONTAINERS_HOST_OVERRIDE to the Docker host, such as 172.17.0.1; or set "

@@ -193,7 +193,7 @@ def test_a_message_that_the_broker_cannot_deliver_stops_its_queue_alone(
             await eventually(lambda: all(group.healthy() for group in groups), "both are healthy", 120)
 
     asyncio.run(story())
-    assert nothing_was_skipped(stage)
+    assert nothing_was_skipped(stage), stage.by_queue()
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert any("queue q.1 is left out" in each for each in told)
 

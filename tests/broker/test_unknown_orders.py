@@ -199,7 +199,7 @@ def certain_words(out: str, words: tuple[str, ...], output: str) -> Iterator[str
                 yield f"an answer: {line.strip()}"
     if re.search(r"(?:no findings|findings\W+none)(?!(?: in \d+ queues)?, without| so far)", out):
         yield "no findings, without what was not looked at"
-    if NEEDS_NONE in words and "those about traffic" not in out:
+    if NEEDS_NONE in words and "NOT checked" not in out:
         yield "nothing says that traffic was not compared"
 
 
