@@ -47,7 +47,14 @@ OTHERS = {
     "docs/publish/web-services.md": "test_web_services.py serves it",
 }
 #: Paths that Spark resolves in the folder of its JVM, not in ours.
-SPARK_PATHS = ("checkpoint", "trips.parquet", "reports", "drained")
+SPARK_PATHS = (
+    "ticks.checkpoint",
+    "routes.checkpoint",
+    "trips.checkpoint",
+    "trips.parquet",
+    "reports",
+    "drained",
+)
 #: The PySpark that the first of these texts in a block needs.
 NEEDS_PYSPARK = {
     'readStream.format("rabbitmq")': "4.2",
