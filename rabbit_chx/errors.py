@@ -47,8 +47,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Self
 
-from rabbit_chx.fixes import Fix, joined
-
 #: The password of a URL in any text, which may be cut off. ``user:password@`` is what messages ask for, and ``***`` no password.
 _PASSWORD = re.compile(
     r"(?<=://)([^\s:@/?#\[]*):(?:(?!password@|\*{3}@)\S*@|(?!\*{3}@|password@|\d{1,5}(?![^\s/?#'\",;:.)\]]))[^\s'\"]+)"
@@ -57,7 +55,7 @@ _PASSWORD = re.compile(
 
 def masked_urls(text: str) -> str:
     """Return a text with ``***`` for the password of each URL, such as an argument in the place of another one."""
-    return _PASSWORD.sub(r"\1:***@", text) if _PASSWORD.search(text) else text  # which may be a Fix
+    return _PASSWORD.sub(r"\1:***@", text)
 
 
 class RabbitChxError(Exception):
@@ -129,8 +127,8 @@ class TopologyError(InputError):
     ) -> None:
         listed = tuple(problems)
         count = "a mistake" if len(listed) == 1 else f"{len(listed)} mistakes"
-        lines = [f"{file or what} has {count}:", *(Fix("  ", str(problem)) for problem in listed)]
-        super().__init__(joined("\n", lines))
+        lines = [f"{file or what} has {count}:", *(f"  {problem}" for problem in listed)]
+        super().__init__("\n".join(lines))
         self.problems: tuple[Any, ...] = listed
         self.file = file
 

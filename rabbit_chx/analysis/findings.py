@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from rabbit_chx.analysis.finding_kinds import Severity, severity_of
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
@@ -21,14 +20,14 @@ class Finding:
     Attributes:
         kind: its kind, such as ``ghost-bucket``. Functions that return findings list the kinds.
         message: the problem, and its effect on messages.
-        fix: the remedy; empty if `message` contains it. It is a `Fix` if commands or arguments are in it.
+        fix: the remedy; empty if `message` contains it.
         subject: of a mistake in a file the field and its value, such as ``exchanges[2].ring[0].weight = 0``, counted from 0.
         line: of a mistake in a file the number of the line, counted from 1; None if it is not known.
         exchange: the exchange concerned; None for none.
         destination: the queue or exchange whose bucket, binding or declaration is concerned; None for none.
         share: the exact share of the exchange's keys that it concerns, by weight where the order is not known; None if it does not concern keys, or the share is not determined.
         names: the names of several queues or shards, or the key, where there is no single destination.
-        override: the argument of `Broker.apply` that permits the refused action, such as ``allow_moved=0.2``; None for none.
+        allow_with: the option of ``apply`` that permits the refused action, such as ``--allow moved=0.2``; None for none.
     """
 
     kind: str
@@ -41,11 +40,11 @@ class Finding:
     destination: Place = None
     share: float | None = None
     names: tuple[str, ...] = ()
-    override: Argument | None = None
+    allow_with: str | None = None
 
     def __str__(self) -> str:
         place = self.subject if self.line is None else f"line {self.line}, {self.subject}"
-        return Fix(f"{place}: ", self.text) if place else self.text
+        return f"{place}: {self.text}" if place else self.text
 
     @property
     def severity(self) -> Severity:
@@ -55,12 +54,7 @@ class Finding:
     @property
     def text(self) -> str:
         """The message with the fix."""
-        return Fix(self.message, "; ", self.fix) if self.fix else self.message
-
-    @property
-    def allow_with(self) -> str | None:
-        """The option of ``apply`` that is the same as `override`, such as ``--allow moved=0.2``; None for none."""
-        return None if self.override is None else self.override.option
+        return f"{self.message}; {self.fix}" if self.fix else self.message
 
 
 def ring_findings(

@@ -10,7 +10,6 @@ from rabbit_chx.analysis.key_routing import Refused
 from rabbit_chx.analysis.pictures import draw_movement
 from rabbit_chx.analysis.slot_load import SlotLoad
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.rendering.document import Data, Document, Line, Part, Table
 from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown, to_json
@@ -43,7 +42,7 @@ def outcome_text(outcome: Place | Refused) -> str:
 def hashes_text(arguments: Mapping[str, str] | None) -> str:
     """Return the description of the hashed value."""
     if arguments is None:
-        return Fix("not known over AMQP alone: pass ", Argument("management_url", call="management_url"))
+        return "not known over AMQP alone: pass `--management-url` (`management_url`)"
     return (
         ", ".join(f"{name.removeprefix('hash-')} {value!r}" for name, value in arguments.items())
         or "routing key"
@@ -52,7 +51,7 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
 
 def ring_text(ring: KeyMap) -> str:
     """Return a key map in one line: its provenance, release and size."""
-    return joined("; ", ring.facts())
+    return "; ".join(ring.facts())
 
 
 def source_fact(source: KeyMap) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from rabbit_chx.analysis.report_parts import source_as_json, source_fact, texts
 from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.fixes import joined
 from rabbit_chx.rendering.document import Batch, Data, Document, Facts, Line, Table
 from rabbit_chx.result_fields import SPREAD, json_fields, shown
 from rabbit_chx.routing import ExchangeRef, Explanation
@@ -130,7 +129,7 @@ def route_report(source: KeyMap, answers: Sequence[Answer], *, learn: str = "") 
             Data({"determined": is_determined, **({"learn": learn} if learn else {})}),
             *explained,
             *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
-            Line(joined(": ", source_fact(source))),
+            Line(": ".join(source_fact(source))),
         ],
     )
 

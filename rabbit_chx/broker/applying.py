@@ -57,10 +57,9 @@ from rabbit_chx.errors import (
     PlanRefusedError,
     RabbitChxError,
 )
-from rabbit_chx.fixes import Argument, Fix, joined
 from rabbit_chx.planning.plan import plan as make_plan
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
-from rabbit_chx.planning.refusals import loss_refusal, uncounted_loss_refusal, uncounted_refusal
+from rabbit_chx.planning.refusals import ALLOW_LOSS, loss_refusal, uncounted_loss_refusal, uncounted_refusal
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.ground import Ground
@@ -155,12 +154,8 @@ class _QueueLeftError(BrokerRefusedError):
         messages = plural(counts.messages, "message")
         if not counts.consumers:
             return cls(
-                Fix(
-                    f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
-                    "start a consumer, or allow the loss with ",
-                    Argument("allow_loss"),
-                    ", and run it again",
-                ),
+                f"queue {queue} still has {messages} and no consumers, so nothing empties it: it is unbound and was not deleted; "
+                f"start a consumer, or allow the loss with {ALLOW_LOSS}, and run it again",
                 queue=queue,
             )
         return cls(
@@ -236,7 +231,7 @@ def _check_plan(
         refusals += find_order_refusals(queues, broker)
     if refusals:
         raise PlanRefusedError(
-            joined("\n  ", ["the plan is refused, and nothing was changed:", *map(str, refusals)]),
+            "\n  ".join(["the plan is refused, and nothing was changed:", *map(str, refusals)]),
             refusals,
         )
     _check_sendable(plan.changes, broker)
@@ -392,7 +387,7 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
         broker.sleep(_POLL_INTERVAL_S)
         slept_s += _POLL_INTERVAL_S
     if left:
-        raise _QueueLeftError(joined("; ", map(str, left)), queue=left[0].queue)
+        raise _QueueLeftError("; ".join(map(str, left)), queue=left[0].queue)
 
 
 def _count_all(queue: str, broker: LiveBroker) -> QueueCounts | None:
@@ -458,7 +453,7 @@ def _apply_checked(
             raise
         applied = _make_result(done, {}, plan, tally, keeper)
         raise ApplyError(
-            Fix(str(error), f"; {_say_done(done, plan, error)}{_say_rest(done, plan, error)}"),
+            f"{error}; {_say_done(done, plan, error)}{_say_rest(done, plan, error)}",
             applied,
             exchange=error.exchange,
             queue=error.queue,
@@ -784,11 +779,7 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
                 Finding(
                     "hand-over",
                     f"queue {queue} has {readers}, and a hand-over in order needs a ConsumerGroup on both queues",
-                    Fix(
-                        group,
-                        ", or allow messages to be overtaken with ",
-                        Argument("hand_over", "parked"),
-                    ),
+                    f"{group}, or allow messages to be overtaken with `--hand-over parked` (`hand_over='parked'`)",
                 )
             )
     return refusals

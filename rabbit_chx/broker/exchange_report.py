@@ -23,8 +23,8 @@ from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import TopologyCheck
 from rabbit_chx.checking.check_usage import uneven_traffic
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import know_rings, learn_command
 from rabbit_chx.records.evidence import Means, evidence_of
@@ -77,7 +77,7 @@ def exchange_facts(
             *facts,
             ("not determined", "whether buckets without a queue are left, where messages are unroutable"),
         ]
-    return [*facts, ("not determined", Fix("the queue of a key: ", know_rings({exchange: ring}, means)))]
+    return [*facts, ("not determined", f"the queue of a key: {know_rings({exchange: ring}, means)}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ def _record_text(live: LiveExchange) -> str:
     if live.means.voids:
         return f"{stored}{fault}; {none_lasts(live.means)}"
     remedy = "store it with" if live.record is None else "if the present order is right, replace it with"
-    return Fix(f"{stored}{fault}: {remedy} ", record_command(live.name))
+    return f"{stored}{fault}: {remedy} {record_command(live.name)}"
 
 
 _SHARED = {
@@ -493,8 +493,8 @@ def list_report(
         for finding in check.findings
     )
     if others:
-        shown = CommandLine("check", "rabbit_chx.topology.check(broker.topology())")
-        parts.append(Line(Fix(f"{plural(others, 'finding')} about other objects: ", shown)))
+        shown = f"{command_text('check')} (`rabbit_chx.topology.check(broker.topology())`)"
+        parts.append(Line(f"{plural(others, 'finding')} about other objects: {shown}"))
     if any(condition for *_, condition, _, _ in rings):
         parts.append(Line(f"a recorded ring is {RECORD_CONDITION}"))
     return Document("rings", [*parts, *map(Line, unrecorded)])

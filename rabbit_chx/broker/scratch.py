@@ -36,7 +36,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings, verify_by_trace
 from rabbit_chx.records.evidence import Means
 from rabbit_chx.rendering.document import Data, Document, Facts, Table
@@ -338,7 +337,7 @@ class ScratchReport:
             mismatches=len(differences),
         )
 
-    def with_evidence(self, pairs: Sequence[Observation], hashing: Hashing, fix: Fix) -> ScratchReport:
+    def with_evidence(self, pairs: Sequence[Observation], hashing: Hashing, fix: str) -> ScratchReport:
         """Return the report with a comparison of keys and the queues that got them.
 
         Args:
@@ -384,7 +383,7 @@ class ScratchReport:
         if self.ring.ground.is_certain or not self.ring.hashing.has_order:
             return None  # where no order matters, the bindings determine the destinations
         copied = f"{_COPIED}, not the ring; " if not self.by else ""
-        return Fix(copied, know_rings({self.exchange: self.ring}, self.means))
+        return copied + know_rings({self.exchange: self.ring}, self.means)
 
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
@@ -438,12 +437,9 @@ class ScratchReport:
             trace = verify_by_trace(self.exchange)
             yield (
                 "verified",
-                Fix(
-                    "the rules of the broker on a copy of the recorded ring, not this ring: compare that with ",
-                    trace,
-                ),
+                f"the rules of the broker on a copy of the recorded ring, not this ring: compare that with {trace}",
             )
-        yield from (("finding", Fix(f"{finding.kind}: ", finding.text)) for finding in self.findings)
+        yield from (("finding", f"{finding.kind}: {finding.text}") for finding in self.findings)
 
 
 def _heaviest_key(keys: Counter[str]) -> tuple[str, float] | None:

@@ -19,7 +19,6 @@ from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
 from rabbit_chx.broker.reading import OVERVIEW, WITHOUT_STATISTICS, read_nodes
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.errors import ManagementNeededError, MismatchError
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.topology.model import is_named_after
 
@@ -139,10 +138,8 @@ class Ways:
     def _given_api(self) -> Management:
         if self._management is None:
             raise ManagementNeededError(
-                Fix(
-                    f"{self.where}: AMQP does not return bindings, arguments and policies: pass ",
-                    Argument("management_url", "http://user:password@host:15672"),
-                )
+                f"{self.where}: AMQP does not return bindings, arguments and policies: pass `--management-url "
+                "http://user:password@host:15672` (`management_url='http://user:password@host:15672'`)"
             )
         return self._management
 

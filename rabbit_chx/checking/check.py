@@ -32,7 +32,6 @@ from rabbit_chx.checking.difference_findings import (
     slot_findings_of,
 )
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.diff import (
     Comparison,
     RingDifference,
@@ -534,7 +533,7 @@ def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield finding if has_shares else replace(finding, share=None)
 
 
-def certain_ring(live: LiveTopology, name: str, remedy: Fix | None = None) -> HashRing:
+def certain_ring(live: LiveTopology, name: str, remedy: str | None = None) -> HashRing:
     """Return the ring of a live exchange.
 
     Raises:

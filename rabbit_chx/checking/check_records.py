@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checking.checked_exchange import CheckedExchange
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import (
@@ -63,15 +62,15 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     message = f"since the record of {record.about} another program {changes}"
     share, means = None, evidence.means
     if not checked.ring.is_determined:
-        kept = Fix(know_rings({checked.name: checked.ring}, means))
+        kept = know_rings({checked.name: checked.ring}, means)
     else:
         share = record.ring.share_moved(checked.ring)
         message += f": {percent(share)} of all keys moved"
-        kept = Fix("store the ring as it is with ", record_command(checked.name))
+        kept = f"store the ring as it is with {record_command(checked.name)}"
     if means.voids:
-        kept = Fix(f"know that of the records {none_lasts(means)}")
+        kept = f"know that of the records {none_lasts(means)}"
     # To bind a member again would make it the last one, and the bindings those of the record.
-    fix = Fix("if this is intended, ", kept, "; otherwise ", checked.apply_command)
+    fix = f"if this is intended, {kept}; otherwise {checked.apply_command}"
     yield checked.finding("different", message, fix, share=share)
 
 

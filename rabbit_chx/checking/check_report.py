@@ -13,7 +13,7 @@ from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SEVERITIES, USAGE_KIN
 from rabbit_chx.analysis.wording import finding_as_json
 from rabbit_chx.checking.check import TopologyCheck, polarized_findings
 from rabbit_chx.checking.dead_letters import DeadLetters
-from rabbit_chx.fixes import Argument, Fix
+from rabbit_chx.command_texts import in_vhost
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import count_kind
 from rabbit_chx.planning.refusals import learn_command
@@ -170,17 +170,14 @@ class CheckReport:
         bindings = "compared with each other" if self.file is None else "compared with those in the file"
         return f"{listed(names)} (x-modulus-hash): bindings are {bindings}"
 
-    def document(self, words: Callable[[str], str] = str) -> Document:
-        """Return the checked objects, and each finding with its fix; without a completed check only the metrics.
-
-        `words` makes findings those of the reader, before alike ones are folded.
-        """
-        parts = list(self._parts(words)) if self.ended else ()
+    def document(self) -> Document:
+        """Return the checked objects, and each finding with its fix; without a completed check only the metrics."""
+        parts = list(self._parts()) if self.ended else ()
         return Document(
             "check", parts, tuple(self._gauges()), title=f"{self.address}: findings {self.count_found}"
         )
 
-    def _parts(self, words: Callable[[str], str]) -> Iterator[Part]:
+    def _parts(self) -> Iterator[Part]:
         findings = self.findings_as_json()
         rings: list[dict[str, Any]] = [
             ({"vhost": vhost} if self.all_vhosts else {})
@@ -203,7 +200,7 @@ class CheckReport:
         unchecked = self.consumers_not_checked or None
         yield Data({"objects": objects, "consumers_not_checked": unchecked})
         yield self.facts()
-        yield from self.blocks(words)
+        yield from self.blocks()
 
     def findings_as_json(self) -> list[dict[str, Any]]:
         """Return the findings for programs."""
@@ -212,9 +209,9 @@ class CheckReport:
             for vhost, finding in self.findings
         ]
 
-    def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
-        """Yield the findings for people; `words` is that of `document`."""
-        yield from _finding_blocks(self.findings, "vhost" if self.all_vhosts else None, words)
+    def blocks(self) -> Iterator[Block]:
+        """Yield the findings for people."""
+        yield from _finding_blocks(self.findings, "vhost" if self.all_vhosts else None)
 
     def facts(self) -> Facts:
         """Return what was checked, and the number of findings."""
@@ -313,17 +310,14 @@ class CheckReport:
         return labels | {name: text for name, text in what.items() if text}
 
 
-def _finding_blocks(
-    findings: Sequence[tuple[str, Finding]], place: str | None, words: Callable[[str], str]
-) -> Iterator[Block]:
+def _finding_blocks(findings: Sequence[tuple[str, Finding]], place: str | None) -> Iterator[Block]:
     """Yield findings, each with the name of its vhost or file, and with its fix; of many the first.
 
     Args:
         findings: the findings.
         place: what the name is that of; None: it is not shown.
-        words: makes findings those of the reader.
     """
-    lines = list(_fold_findings(findings, words))
+    lines = list(_fold_findings(findings))
     by_fix = grouped(((line["vhost"], line["exchange"], line["fix"]), line) for line in lines[:_MOST_SHOWN])
     for (name, exchange, fix), alike in by_fix.items():
         about = [] if place is None else [(place, name)]
@@ -336,28 +330,21 @@ def _finding_blocks(
         for line in rest:
             counts[line["kind"]] += line["count"]
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-        yield Line(
-            Fix(f"and {counts.total():,} more ({kinds}): ", Argument("output", "json"), " shows them all")
-        )
+        yield Line(f"and {counts.total():,} more ({kinds}): `--output json` shows them all")
 
 
 def _in_vhost(finding: Finding, vhost: str) -> Finding:
     """Return a finding whose commands name the vhost, which may be another one than that of the command line."""
-    fix = finding.fix
-    return (
-        replace(finding, fix=fix.with_option(Argument("vhost", vhost))) if isinstance(fix, Fix) else finding
-    )
+    return replace(finding, fix=in_vhost(finding.fix, vhost))
 
 
-def _fold_findings(
-    findings: Sequence[tuple[str, Finding]], words: Callable[[str], str]
-) -> Iterator[dict[str, Any]]:
+def _fold_findings(findings: Sequence[tuple[str, Finding]]) -> Iterator[dict[str, Any]]:
     """Yield the lines of findings, each with the count of its findings.
 
     Findings of queues whose names count up share a line, in which the names are a range. A ring gives each queue another share: shares
     below the double of the least one share the line, too, which shows the least and the largest. Other findings have a line each.
     """
-    each = (_CheckLine.of(vhost, finding, words) for vhost, finding in findings)
+    each = (_CheckLine.of(vhost, finding) for vhost, finding in findings)
     for lines in grouped((line.likeness, line) for line in each).values():
         lines.sort(key=lambda line: line.numbers)
         for near in _near(lines):
@@ -383,8 +370,8 @@ class _CheckLine(NamedTuple):
     numbers: list[tuple[int, str]]
 
     @classmethod
-    def of(cls, vhost: str, finding: Finding, words: Callable[[str], str]) -> _CheckLine:
-        text, fix = words(finding.message), words(finding.fix)
+    def of(cls, vhost: str, finding: Finding) -> _CheckLine:
+        text, fix = finding.message, finding.fix
         message, percentages = text, _PERCENTAGE.findall(text)
         if "\0" in message:  # of a name
             percentages = []
@@ -480,16 +467,14 @@ _SUSPICIONS = {
 }
 
 
-def files_report(
-    files: Mapping[str, tuple[Topology, Sequence[Finding]]], words: Callable[[str], str] = str
-) -> Document:
+def files_report(files: Mapping[str, tuple[Topology, Sequence[Finding]]]) -> Document:
     """Return a line for each valid topology file, and its findings: names that are probably misspelled or lead nowhere, ignored arguments."""
     findings = [
         {"file": name, **_as_json(finding)} for name, (_, found) in files.items() for finding in found
     ]
     facts = Facts([(name, _contents(*file)) for name, file in files.items()])
     placed = [(name, finding) for name, (_, found) in files.items() for finding in found]
-    return Document("check", [Data({"findings": findings}), facts, *_finding_blocks(placed, "file", words)])
+    return Document("check", [Data({"findings": findings}), facts, *_finding_blocks(placed, "file")])
 
 
 def _contents(topology: Topology, findings: Sequence[Finding]) -> str:

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
-from rabbit_chx.fixes import CommandLine, Fix
+from rabbit_chx.command_texts import apply_text
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.movement import shares_moved_without
-from rabbit_chx.planning.refusals import ALLOW_DELETE
-from rabbit_chx.planning.remedies import apply_fix
+from rabbit_chx.planning.refusals import apply_fix
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -41,14 +40,11 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
                 f"{place!s} has {buckets} and no binding: {percent(checked.shares[place])} of all keys {ends}"
             )
             if isinstance(place, ExchangeRef):
-                fix = Fix(
-                    fix,
-                    "; unbind an exchange before you delete it: 4.3 before 4.3.6 leaves its buckets (rabbitmq-server #17255)",
-                )
+                fix += "; unbind an exchange before you delete it: 4.3 before 4.3.6 leaves its buckets (rabbitmq-server #17255)"
         if finding.kind == "hole" and not checked.bound:
-            fix = Fix(f"bind a queue to {checked.name}: ", checked.apply_command)
+            fix = f"bind a queue to {checked.name}: {checked.apply_command}"
         elif finding.kind == "second-binding" and not checked.needs_repair:
-            fix = Fix(f"list {place!s} once, and ", checked.apply_command)
+            fix = f"list {place!s} once, and {checked.apply_command}"
         yield replace(finding, message=message, fix=fix, exchange=checked.name)
     yield from passing_findings(checked.exchange, checked.ring, checked.context)
 
@@ -95,7 +91,7 @@ def _unroutable_finding(checked: CheckedExchange) -> Finding:
     elif checked.bound:
         fix = checked.repair_command
     else:
-        fix = Fix(f"bind a queue to {checked.name}: ", checked.apply_command)
+        fix = f"bind a queue to {checked.name}: {checked.apply_command}"
     return checked.finding("unroutable-share", message, fix, share=share)
 
 
@@ -183,7 +179,7 @@ def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]
     by_policy = f"rabbitmqctl set_policy {name}-slots '^{name}\\.slot\\.' {definition} --apply-to exchanges"
     fix = f"set one by a policy: {by_policy}"
     if checked.layout is not None:
-        fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
+        fix = apply_fix(checked.file, deletes=True, external=checked.external)
     yield checked.finding_about_slots("different", message, fix, bare, share)
 
 
@@ -203,10 +199,7 @@ def _find_parked_messages(checked: CheckedExchange) -> Iterator[Finding]:
         if count:
             wait = "message waits" if count == 1 else "messages wait"
             message = f"{count:,} {wait} in {queue}: they arrived while their slot had no queue"
-            fix = Fix(
-                "write the exchange with `slots` in a topology file, and run: ",
-                CommandLine("apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
-            )
+            fix = f"write the exchange with `slots` in a topology file, and run: {apply_text()}"
             yield checked.finding("unexpected", message, _fix(checked, fix), queue)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.group_status import group_findings
-from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.planning.refusals import verify_by_trace
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.usage import PublishRates, Usage
@@ -82,11 +82,7 @@ def uneven_traffic(exchange: str, shares: Mapping[str, float], rates: PublishRat
     """
     traffic = rates.traffic(shares) if rates.exchange else {}
     messages = 60 * sum(rates.queues.get(queue, 0.0) for queue in traffic)
-    command = CommandLine("verify", "Broker.trace", (exchange,), (Argument("trace", "60"),))
-    fix = Fix(
-        "a few hot keys may be the cause; a user with the tag administrator lists them with ",
-        command,
-    )
+    fix = f"a few hot keys may be the cause; a user with the tag administrator lists them with {verify_by_trace(exchange, 60)}"
     for queue, got in sorted(traffic.items(), key=lambda item: -item[1]):
         share = shares[queue]
         others = [(amount, shares[name]) for name, amount in traffic.items() if name != queue]

@@ -8,10 +8,9 @@ from functools import cached_property
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.dead_letters import DeadLetters
-from rabbit_chx.fixes import first_command
+from rabbit_chx.command_texts import first_command
 from rabbit_chx.planning.diff import Comparison, Unwanted
-from rabbit_chx.planning.refusals import REMAKE_RINGS
-from rabbit_chx.planning.remedies import apply_fix, repair_fix
+from rabbit_chx.planning.refusals import REMAKE_RINGS, apply_fix, repair_fix
 from rabbit_chx.planning.slot_layout import SlotLayout
 from rabbit_chx.records.live_rings import LiveRing, find_recorded
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release

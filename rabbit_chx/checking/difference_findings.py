@@ -11,10 +11,8 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.checking.check_rings import list_slots_without_alternate, name_or_count
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.diff import Difference, DifferenceKind, find_out_of_place, list_partitions
-from rabbit_chx.planning.refusals import ALLOW_DELETE
-from rabbit_chx.planning.remedies import apply_fix
+from rabbit_chx.planning.refusals import apply_fix
 from rabbit_chx.planning.slot_layout import SlotLayout
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import make_ring
@@ -107,7 +105,7 @@ def object_finding(difference: Difference, context: CheckContext) -> Finding:
         message = f"{place} is down, and the broker lists no bindings of it, so that nobody knows whether the binding {subject.name} exists"
         return finding_about("down-destination", subject, message, _start_node([place]))
     if kind == "unexpected" and sort != "listed":  # what removes it is a deletion, which has to be allowed
-        fix = Fix("add it to the topology, or ", apply_fix(context.file, ALLOW_DELETE))
+        fix = f"add it to the topology, or {apply_fix(context.file, deletes=True)}"
     elif kind == "missing" and difference.is_ours and isinstance(subject, ExchangeDefinition):
         fix = _past_policy(subject, context, fix)
     return finding_about(kind, subject, message, fix, share)
@@ -201,7 +199,7 @@ def slot_findings_of(checked: CheckedExchange, layout: SlotLayout) -> Iterator[F
             shown = "arguments.alternate-exchange" if ExchangeRef(subject.name) in bare else ""
             if fields := [field for field in one.fields if field.field != shown]:
                 message = f"exchange {subject.name} differs: {describe_differences(fields)}"
-                fix = apply_fix(checked.file, ALLOW_DELETE, external=checked.external)
+                fix = apply_fix(checked.file, deletes=True, external=checked.external)
                 yield checked.finding("different", message, fix, ExchangeRef(subject.name))
     if missing:
         names = [name for name in (*layout.names.slots, layout.names.park) if name in missing]
@@ -314,10 +312,10 @@ def _past_policy(exchange: ExchangeDefinition, context: CheckContext, fix: str) 
     policy = policy_in_the_way(exchange, context.live.policies, context.release)
     if policy is None:
         return fix
-    return Fix(
-        f"remove the policy {policy.name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(policy.name)}); ",
-        fix,
-        "; and set the policy again, if the topology does not have it",
+    clear = f"rabbitmqctl clear_policy {shlex.quote(policy.name)}"
+    return (
+        f"remove the policy {policy.name}, under which it cannot be declared ({clear}); {fix}; and set the policy again, if the topology does "
+        "not have it"
     )
 
 

@@ -38,7 +38,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, Z
 from rabbit_chx.checks import is_whole
 from rabbit_chx.cli.command import ExitCode, Outcome, debug_option, is_debugged, say
 from rabbit_chx.cli.lost_reader import NO_READER, is_reader_lost, watched_streams
-from rabbit_chx.cli.printed import in_words, password_note, remember_options
+from rabbit_chx.cli.printed import as_printed, password_note, remember_options
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -54,7 +54,6 @@ from rabbit_chx.errors import (
     TopologyError,
     UnreachableError,
 )
-from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.formats import FORMATS
 from rabbit_chx.version import __version__
 
@@ -256,7 +255,7 @@ def _shown(outcome: Outcome) -> int:
         from rabbit_chx.analysis.wording import moment_text  # the command has loaded it
 
         about = ", ".join(filter(None, (report.about, moment_text(time.time()))))
-        output.show(replace(report, about=about), in_words)
+        output.show(as_printed(replace(report, about=about)))
     if outcome.finish is not None:
         sys.stdout.flush()
         code = outcome.finish()
@@ -297,7 +296,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, RabbitChxError):
-        return Fix(str(error), _hint(error))
+        return f"{error}{_hint(error)}"
     return "interrupted" if isinstance(error, (click.Abort, KeyboardInterrupt)) else unexpected(error)
 
 

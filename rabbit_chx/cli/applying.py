@@ -18,9 +18,9 @@ from rabbit_chx.broker.draining import STALE_S, Drained, append_of, describe_que
 from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.cli.broker_options import BrokerAddresses, count_progress, disk_alarms
 from rabbit_chx.cli.command import ExitCode, option, say
-from rabbit_chx.cli.printed import in_words, to_type
+from rabbit_chx.cli.printed import as_printed
+from rabbit_chx.command_texts import command_text, exchange_argument
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
-from rabbit_chx.fixes import Fix, joined
 from rabbit_chx.options import SHARE, ValueKind
 from rabbit_chx.planning.plan_report import changes_table
 from rabbit_chx.planning.plan_value import Plan, count_changes, no_change, order_facts
@@ -64,6 +64,15 @@ class Permissions:
         help="Permit delete, moved=SHARE, loss, vhost or unlink: deletions and replacements; the share of keys that may move in each ring, "
         "instead of max_share_moved; deleting queues with messages, without a wait; another vhost than the file's; cutting federation links.",
     )
+
+    @property
+    def options(self) -> list[str]:
+        """The options as they are typed."""
+        values = {name.removeprefix("allow_"): value for name, value in self.allow}
+        return [
+            f"--allow {name}" if value is True else f"--allow {name}={value:g}"
+            for name, value in values.items()
+        ]
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Broker.apply` and of `Plan.refused`."""
@@ -181,7 +190,7 @@ class ApplyReport:
             counted = (
                 f"{planned}: {count_changes(changes)}" if changes else f"no changes: {no_change(self.plan)}"
             )
-            rings = [("ring", Fix(f"{name}: ", ring_text(ring))) for name, ring in self.applied.rings.items()]
+            rings = [("ring", f"{name}: {ring_text(ring)}") for name, ring in self.applied.rings.items()]
             yield Facts([("applied", counted), *slots, *rings, *self._append_facts()])
         else:
             done = f"{len(changes):,} of {planned}"
@@ -222,17 +231,16 @@ def _names_of(places: Iterable[Destination]) -> str:
     return listed(fold_names(place_text(place) for place in places))
 
 
-def _when_to_start(plan: Plan, old: Sequence[Destination]) -> Fix:
+def _when_to_start(plan: Plan, old: Sequence[Destination]) -> str:
     """Return when the consumers of appended queues may start, given the old queues that are not known to have been empty."""
     append = append_of(plan)
     assert append is not None  # the callers have asked
     each = "" if len(old) == 1 else "each of "
     appended_to = [name for name, ring in plan.rings.items() if ring.append is not None]
-    commands = joined(" and ", [Fix(to_type("show", name, consumers=True)) for name in appended_to])
-    return Fix(
+    commands = [command_text("show", exchange_argument(name), "--consumers") for name in appended_to]
+    return (
         f"start the consumers of {_names_of(append.new)} only when {each}{_names_of(old)} has been empty once since the bind: 0 ready and "
-        f"0 unacked, {STALE_S:g} s after the bind or later, in ",
-        commands,
+        f"0 unacked, {STALE_S:g} s after the bind or later, in {' and '.join(commands)}"
     )
 
 
@@ -324,7 +332,7 @@ def wait_after(opened: Broker, done: ApplyReport, longest_s: float) -> ApplyRepo
         with unwound_by_signals():
             return replace(done, drained=opened.wait_drained(done.plan, longest_s=longest_s, waiting=say))
     except KeyboardInterrupt:
-        say(Fix("the plan is applied, and the wait was interrupted: ", _when_to_start(done.plan, append.old)))
+        say(f"the plan is applied, and the wait was interrupted: {_when_to_start(done.plan, append.old)}")
         raise
 
 
@@ -344,9 +352,9 @@ def ask(plan: Plan) -> bool:
 def show_planned(report: Document, output: str) -> None:
     """Print the plan before it is applied; on stderr if stdout is for programs."""
     if output == "markdown":
-        MarkdownOutput().show(report, in_words)
+        MarkdownOutput().show(as_printed(report))
         sys.stdout.write("\n---\n\n")  # a line between the plan and the result
         return
     stream = sys.stdout if output == "table" else sys.stderr
-    ConsoleOutput(stream).show(report, in_words)
+    ConsoleOutput(stream).show(as_printed(report))
     stream.write("\n")

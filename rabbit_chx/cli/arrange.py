@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
-from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.written_files import write_file
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.planning.targets import reordered
@@ -109,11 +107,8 @@ def _write(file: str, before: str, text: str) -> None:
 def _check_file(given: TopologyInput, file: str) -> None:
     if given.is_definitions:
         raise InputError(
-            Fix(
-                f"{given.name} is a definitions file, which does not contain the order of rings: convert it with ",
-                replace(to_type("export", **{"from": file}), output="topology.toml"),
-                ", and arrange the result",
-            )
+            f"{given.name} is a definitions file, which does not contain the order of rings: convert it with "
+            f"{command_text('export', '--from', file, output='topology.toml')}, and arrange the result"
         )
 
 
@@ -133,7 +128,7 @@ def _report_moves(ring: KeyMapPlan, order: RingProposal | None, means: Means) ->
         say(f"{ring.exchange}: in this order {_figures(order)}; as written {_figures(ring)}")
     elif not ring.before.ground.is_certain:
         remedy = know_rings({ring.exchange: ring.before}, means)
-        say(Fix(f"{ring.exchange}: the order of the ring is unknown: ", remedy))
+        say(f"{ring.exchange}: the order of the ring is unknown: {remedy}")
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")
     elif ring.moved or ring.moved_at_worst:

@@ -19,7 +19,8 @@ from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed
-from rabbit_chx.cli.printed import to_type, without_passwords
+from rabbit_chx.cli.printed import without_passwords
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -29,7 +30,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
@@ -293,7 +293,7 @@ def offer_to_end(opened: Broker, vhost: str, *, yes: bool = False) -> None:
         opened.end_trace()
         say(f"tracing of vhost {vhost!r}, which {left} had switched on, is off")
     else:
-        say(Fix(f"{about}; to switch it off: ", to_type("check", yes=True)))
+        say(f"{about}; to switch it off: {command_text('check', '--yes')}")
 
 
 def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:

@@ -29,9 +29,10 @@ from rabbit_chx.cli.command import (
     typed,
 )
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, file_name, read_topology
-from rabbit_chx.cli.printed import exchange_named, in_words, names_file
+from rabbit_chx.cli.printed import exchange_named, names_file
 from rabbit_chx.cli.ring_argument import naming_exchange
 from rabbit_chx.cli.ring_options import RELEASE, parse_release
+from rabbit_chx.command_texts import in_vhost
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.options import one_of
 from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, how_to_learn
@@ -149,8 +150,8 @@ def _check(
         with sign_of_life("waiting for the statistics of the consumers"):
             live = with_settled_consumers(live, at.management(""))
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
-        where = {"vhost": at.settings.vhost} if given.all_vhosts else {}
-        say(how_to_record(names, evidence_of(live).means, **where))
+        advice = how_to_record(names, evidence_of(live).means)
+        say(in_vhost(advice, at.settings.vhost) if given.all_vhosts else advice)
     with sign_of_life("comparing"):
         found = check(live, wanted, exchange=exchanges or None, file=file)
     return replace(found, findings=(*oddities, *found.findings))
@@ -191,7 +192,7 @@ def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, give
         for name, topology in valid.items()
     }
     has_findings = any(finding.severity != "note" for _, findings in found.values() for finding in findings)
-    return Outcome(files_report(found, in_words), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
+    return Outcome(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
 def _outcome(
@@ -238,7 +239,7 @@ def _outcome(
     code = ExitCode.DIFFERENCE if report.has_faults else ExitCode.DONE
     if _say_unknown_orders(report):
         code = code or ExitCode.PARTLY
-    return Outcome(report.document(in_words), code, finish=fail if errors else None)
+    return Outcome(report.document(), code, finish=fail if errors else None)
 
 
 def _say_unknown_orders(report: CheckReport) -> bool:

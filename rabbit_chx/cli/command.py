@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from rabbit_chx.cli.printed import exchange_named, in_words, on_line, remember_options
+from rabbit_chx.cli.printed import exchange_named, on_line, remember_options, with_own_options
 from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering.formats import FORMATS
@@ -467,7 +467,7 @@ def say(message: str, *, keep_lines: bool = False) -> None:
     """
     if sys.stderr is None:
         return
-    message = f"rabbit-chx: {masked_urls(in_words(message))}"
+    message = f"rabbit-chx: {masked_urls(with_own_options(message))}"
     lines = [
         printable(line) for line in (message.splitlines() if keep_lines else [" ".join(message.split())])
     ]

@@ -29,7 +29,6 @@ from rabbit_chx.cli.ring_options import (
 )
 from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.options import SHARE
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import Place
@@ -153,7 +152,7 @@ def _compared(
         )
     is_determined = is_known or (change is not None and change.moved is not None)
     for doubt in () if is_determined else dict.fromkeys(filter(None, (side.doubt for side in sides))):
-        say(Fix("not determined: ", doubt))
+        say(f"not determined: {doubt}")
     report = compare_report(
         simulation,
         is_determined=is_determined,

@@ -20,9 +20,8 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.cli.command import OWN, has_terminal, option, say
 from rabbit_chx.cli.inputs import file_name, hashed_value
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.command_texts import command_text, exchange_argument
 from rabbit_chx.errors import AccessRefusedError, InputError, NotDeterminedError, PlanRefusedError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.options import number
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import Destination
@@ -117,12 +116,16 @@ class EvidenceOptions:
             return error
         seconds = float(math.ceil(error.keys_needed * self.trace / seen))
         kept = _keep(name, pairs)
-        options: dict[str, str | float] = {"trace": seconds}
+        options = ["--trace", f"{seconds:g}"]
         if kept is not None:
-            options |= {"observed": kept, "waited": self.waited or 0}  # a traced message has not waited
-        ways = "what was seen is kept, go on with " if kept else "trace longer, with "
-        text = f"{error.fact}: at this rate the {error.keys_needed:,} that it takes come in about {seconds:g} s; {ways}"
-        return NotDeterminedError(Fix(text, to_type("record", name, **options)), exchange=name)
+            # A traced message has not waited.
+            options += ["--observed", kept, "--waited", f"{self.waited or 0:g}"]
+        ways = "what was seen is kept, go on with" if kept else "trace longer, with"
+        command = command_text("record", exchange_argument(name), *options)
+        return NotDeterminedError(
+            f"{error.fact}: at this rate the {error.keys_needed:,} that it takes come in about {seconds:g} s; {ways} {command}",
+            exchange=name,
+        )
 
     @property
     def path(self) -> str:
@@ -319,13 +322,14 @@ def _traced_pairs(
     except AccessRefusedError as error:
         if "administrator" not in str(error):
             raise
-        observed = (
-            to_type("verify", name, observed="FILE")
-            if is_compared
-            else to_type("record", name, observed="FILE")
-        )
-        text = "tracing takes the tag administrator: let a user who has it run this command, or pass keys and the queues that received them: "
-        raise AccessRefusedError(Fix(text, observed), exchange=name, reply_code=error.reply_code) from None
+        verb = "verify" if is_compared else "record"
+        observed = command_text(verb, exchange_argument(name), "--observed", "FILE")
+        raise AccessRefusedError(
+            "tracing takes the tag administrator: let a user who has it run this command, or pass keys and the queues that received them: "
+            f"{observed}",
+            exchange=name,
+            reply_code=error.reply_code,
+        ) from None
     has_alternate = Reach(live).alternate_of(exchange) is not None
     return as_observations(traced, places, has_alternate=has_alternate)
 

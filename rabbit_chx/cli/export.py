@@ -10,10 +10,9 @@ from typing import Any
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
 from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
-from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_conditions, say_doubts, say_unrecorded_rings
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.slot_layout import collapse
 from rabbit_chx.planning.targets import with_queues, without_exclusive
@@ -86,13 +85,12 @@ def export(
     }
     if unordered:
         about = f"the order of {', '.join(unordered)} is unknown, and a plan of this file would move keys: "
-        arranged = Fix(
-            "pass --ring-via, and first run: ",
-            to_type("arrange", "FILE", write=True),
-            "; it writes the order that moves the fewest",
-        )
-        remedy = know_rings(unordered, evidence_of(topology).means) if live else arranged
-        say(Fix(about, remedy))
+        if live:
+            remedy = know_rings(unordered, evidence_of(topology).means)
+        else:
+            arrange = command_text("arrange", "FILE", "--write")
+            remedy = f"pass --ring-via, and first run: {arrange}; it writes the order that moves the fewest"
+        say(about + remedy)
     code = ExitCode.PARTLY if is_partial or faults or unordered else ExitCode.DONE
     text = _with_choices(written.to_toml(), written, unordered)
     return Outcome(Document("topology", [Data(lambda: _fields(text, unordered)), Verbatim(text)]), code)
@@ -165,7 +163,7 @@ def _select(topology: LiveTopology, exchanges: tuple[str, ...], *, live: bool) -
             raise
         says = str(error)
         hint = "" if says.endswith("?") else "; check the vhost of the URL too"
-        raise NotFoundError(Fix(says, hint), exchange=exchanges[0]) from None
+        raise NotFoundError(says + hint, exchange=exchanges[0]) from None
 
 
 def _with_choices(text: str, topology: Topology, unordered: Iterable[str]) -> str:

@@ -21,9 +21,8 @@ from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, option, say
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
 
@@ -181,11 +180,8 @@ def read_ring_record(path: str) -> RingRecord:
         document = None
     if not isinstance(document, dict) or document.get("format") == _TOPOLOGY_FORMAT:
         raise InputError(
-            Fix(
-                f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --from out: "
-                "apply keeps the order on the broker; or read the ring with --ring-via and keep it with ",
-                to_type("record", "EXCHANGE"),
-            )
+            f"{name} is not the record of a ring: a topology file says what is wanted, not what the broker has. Leave --from out, "
+            f"as apply keeps the order; or read the ring with --ring-via and keep it with {command_text('record', 'EXCHANGE')}"
         )
     arguments = document.get("record") or document.get("arguments") or document
     if isinstance(arguments, dict) and arguments.get("format") == "rabbit-chx/record":

@@ -10,8 +10,6 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.applying import Permissions
 from rabbit_chx.cli.command import ExitCode, option, say
 from rabbit_chx.cli.inputs import TopologyInput
-from rabbit_chx.cli.printed import in_words
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.plan import plan as planned
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
 from rabbit_chx.planning.plan_value import Plan
@@ -71,7 +69,7 @@ class LivePlan:
         live = self.live
         where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
         about = [("file", self.file.name), ("broker", where)]
-        parts = plan_parts(self.plan, about, refusals, words=in_words, **shown)
+        parts = plan_parts(self.plan, about, refusals, **shown)
         broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
         moves = [f"{name}: {ring.moves}" for name, ring in self.plan.rings.items() if ring.is_moving]
         made = plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
@@ -84,5 +82,5 @@ def unknown_order(plan: Plan, live: LiveTopology) -> ExitCode | None:
     if not plan.unknown_orders:
         return None
     rings = {name: plan.rings[name].before for name in plan.unknown_orders}
-    say(Fix("whether it is that of the file is not known: ", how_to_learn(rings, evidence_of(live).means)))
+    say(f"whether it is that of the file is not known: {how_to_learn(rings, evidence_of(live).means)}")
     return ExitCode.PARTLY

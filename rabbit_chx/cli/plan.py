@@ -15,11 +15,11 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
 from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
-from rabbit_chx.cli.printed import in_words, to_type
+from rabbit_chx.cli.printed import as_printed
 from rabbit_chx.cli.read_rings import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, heaviest_moves, keys_option
 from rabbit_chx.cli.written_files import write_file
-from rabbit_chx.fixes import Fix
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.rendering.document import Document
 
@@ -60,7 +60,7 @@ def plan(
     heaviest = {} if keys is None else heaviest_moves(keys, live.plan)
     made, report = report_plan(live, file, permissions, whole=whole, heaviest=heaviest)
     if plan_out is not None:
-        text = json.dumps(report.as_json(in_words), ensure_ascii=False)
+        text = json.dumps(as_printed(report).as_json(), ensure_ascii=False)
         write_file(Path(plan_out), f"{text}\n")
     code = (
         ExitCode.REFUSED
@@ -77,16 +77,16 @@ def report_plan(live: LivePlan, file: str, permissions: Permissions, **shown: An
 
     `shown` are arguments of `plan_parts`.
     """
-    remaining, allowed = live.refused(permissions), permissions.arguments()
+    remaining = live.refused(permissions)
     live = replace(live, plan=replace(live.plan, refusals=remaining))
-    made, permitting = live.plan, options_to_permit(remaining)
+    made, permitting = live.plan, options_to_permit(permissions.options, remaining)
     ending, override = [], ""
     if not live.file.is_definitions and file != STDIN and _can_move_less(made):
-        ending.append(Fix("To move fewer keys, run: ", to_type("arrange", file, write=True)))
+        ending.append(f"To move fewer keys, run: {command_text('arrange', file, '--write')}")
     if (made.changes or made.parked_messages) and permitting is not None:
         # apply cannot ask if stdin is the file
-        reviewed = {"checksum": made.checksum} if file == STDIN else {}
-        command = Fix("Apply it with: ", to_type("apply", file, **allowed | permitting, **reviewed))
+        reviewed = ["--checksum", made.checksum] if file == STDIN else []
+        command = f"Apply it with: {command_text('apply', file, *permitting, *reviewed)}"
         if remaining:
             override = command
         else:
@@ -102,12 +102,18 @@ def _can_move_less(plan: Plan) -> bool:
     )
 
 
-def options_to_permit(refusals: Iterable[Finding]) -> dict[str, str | float] | None:
-    """Return the options that permit all refusals; None if no option permits one of them."""
-    options: dict[str, str | float] = {}
-    for refusal in refusals:
-        if refusal.override is None:
+def options_to_permit(given: Iterable[str], refusals: Iterable[Finding]) -> list[str] | None:
+    """Return the words of the options that permit all refusals, and of those that are given; None if no option permits one of the refusals."""
+    options: dict[str, str] = {}
+    permitting = [refusal.allow_with for refusal in refusals]
+    for each in (*given, *permitting):
+        if each is None:
             return None
-        name, value = refusal.override.name, refusal.override.value
-        options[name] = max(value, options.get(name, value)) if isinstance(value, float) else value
-    return options
+        name = each.partition("=")[0]
+        options[name] = max(options.get(name, each), each, key=_share_in)
+    return [word for each in options.values() for word in each.split()]
+
+
+def _share_in(option: str) -> float:
+    """Return the share of keys that an option permits to move; 0 for another option."""
+    return float(option.partition("=")[2] or 0)

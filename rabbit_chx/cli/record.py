@@ -26,9 +26,9 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.evidence import EvidenceOptions, with_observed_ring
 from rabbit_chx.cli.inputs import read_ring_record
 from rabbit_chx.cli.lost_reader import go_on_without_reader
-from rabbit_chx.cli.printed import to_type
+from rabbit_chx.cli.printed import names_file
+from rabbit_chx.command_texts import EXCHANGE_PREFIX, command_text, exchange_argument
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange, none_lasts
 from rabbit_chx.records.ring_records import RingRecord
@@ -110,7 +110,7 @@ def record(
         bound = {name: find_live_ring(live, live.exchange(name), name).bound for name in hashing}
         _refuse_passing(opened, live, bound)
         means = evidence_of(live).means
-        remedy = Fix(f"{none_lasts(means)}: change that first") if means.voids else None
+        remedy = f"{none_lasts(means)}: change that first" if means.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}
         known = evidence_of(live)
         stored = known.records
@@ -145,7 +145,8 @@ def _refuse(name: str, stored: RingRecord, *, yes: bool) -> ExitCode | None:
         say(f"{about}: it is replaced")
         return None
     if not has_terminal():
-        check = to_type("check", name)
-        say(Fix(f"{about}, and nothing was changed: `", check, "` compares them; replace it with --yes"))
+        as_exchange = f"{EXCHANGE_PREFIX}{name}" if names_file(name) else exchange_argument(name)
+        check = command_text("check", as_exchange)
+        say(f"{about}, and nothing was changed: {check} compares them; replace it with --yes")
         return ExitCode.DIFFERENCE
     return None if click.confirm(f"{about}. Replace it?", err=True) else ExitCode.REFUSED

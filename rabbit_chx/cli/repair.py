@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.finding_kinds import USAGE_KINDS
-from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checking.check import certain_ring, check
 from rabbit_chx.checking.check_records import why_order_unknown
 from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
@@ -26,7 +25,6 @@ from rabbit_chx.cli.command import (
     say,
 )
 from rabbit_chx.cli.lost_reader import go_on_without_reader
-from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.plan import plan
 from rabbit_chx.planning.plan_report import plan_parts
@@ -36,7 +34,6 @@ from rabbit_chx.planning.targets import healed
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.rendering.document import Block, Data, Document, Facts
 from rabbit_chx.rendering.progress import sign_of_life
-from rabbit_chx.result_fields import to_json
 from rabbit_chx.topology import BindingDefinition, LiveTopology
 from rabbit_chx.topology.slots.owners import number_slots
 
@@ -69,8 +66,7 @@ class RepairReport(ApplyReport):
         fields = {
             **self._fields(),
             "exchange": self.exchange,
-            # The JSON of a plan is text, in which a Fix has only the words of Python.
-            "plan": {**to_json(self.plan), "refusals": refusals_as_json(self.plan.refusals)},
+            "plan": self.plan,
             "left": [finding.kind for finding in self.left],
         }
         shown = self._planned(asks=asks) if self.state in ("planned", "refused") else self._result()
@@ -81,7 +77,7 @@ class RepairReport(ApplyReport):
         # A repair has no alternative proposals.
         rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
         plan = replace(self.plan, unmanaged=(), rings=rings)
-        yield from plan_parts(plan, self.about, self.refusals, whole=True, ending=ending, words=in_words)
+        yield from plan_parts(plan, self.about, self.refusals, whole=True, ending=ending)
 
     def _result(self) -> Iterator[Block]:
         if self.state == "unchanged":
@@ -154,8 +150,8 @@ def repair(
         declined = reports[0].problem == DECLINED and output != "json"
         return Outcome(None if declined else reports[0].document(), code=code)
     documents = [report.document() for report in reports]
-    fields = [Document("", document.parts).as_json(in_words) for document in documents]
-    shown = [block for document in documents for block in document.blocks(in_words)]
+    fields = [Document("", document.parts).as_json() for document in documents]
+    shown = [block for document in documents for block in document.blocks()]
     return Outcome(Document("repairs", [Data({"repairs": fields}), *shown]), code=code)
 
 

@@ -35,10 +35,10 @@ from rabbit_chx.cli.inputs import (
     read_topology,
     read_whole,
 )
-from rabbit_chx.cli.printed import FILE_RING, exchange_argument, exchange_named, to_type
+from rabbit_chx.cli.printed import exchange_named
 from rabbit_chx.cli.read_rings import say_unrecorded
+from rabbit_chx.command_texts import FILE_RING, command_text, exchange_argument, first_command
 from rabbit_chx.errors import BrokerRefusedError, InputError
-from rabbit_chx.fixes import Fix, first_command
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import (
     Destination,
@@ -154,9 +154,7 @@ def naming_exchange(text: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise type(error)(
-            Fix(str(error), f"; an exchange of a broker with this name is exchange:{text:.80}")
-        ) from None
+        raise type(error)(f"{error}; an exchange of a broker with this name is exchange:{text:.80}") from None
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -201,13 +199,12 @@ class RingInput:
     def warn(self) -> None:
         """Write the doubt to stderr."""
         if self.doubt:
-            say(Fix("not determined: ", self.doubt))
+            say(f"not determined: {self.doubt}")
 
     @property
     def learn(self) -> str:
         """The command that learns the order; empty if it is known, or if no command does."""
-        command = first_command(self.doubt)
-        return "" if command is None else Fix(command)
+        return first_command(self.doubt) or ""
 
     @property
     def type(self) -> str:
@@ -327,10 +324,8 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     doubt: str = ""
     say_unpinned(file, exchange)
     if topology.is_unordered(exchange.name) and not source.is_sole:
-        doubt = Fix(
-            f"the ring of {exchange.name} is {source.ground}: read the broker with ",
-            to_type("show", exchange.name),
-        )
+        show = command_text("show", exchange_argument(exchange.name))
+        doubt = f"the ring of {exchange.name} is {source.ground}: read the broker with {show}"
     alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
     return RingInput(
         source, exchange.hash_arguments, doubt=doubt, alternate=alternate, exchange=exchange.name
@@ -341,11 +336,8 @@ def say_unpinned(file: TopologyInput, exchange: ExchangeDefinition) -> None:
     """Write a warning to stderr if a topology file does not list the slots of an exchange."""
     if any(member.slots is None for member in exchange.members or ()):
         say(
-            Fix(
-                f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
-                "list them with ",
-                to_type("arrange", file.name, write=True),
-            )
+            f"{file.name} shares the slots of {exchange.name} by weight, and the slots of each queue are assumed as on a new broker: "
+            f"list them with {command_text('arrange', file.name, '--write')}"
         )
 
 

@@ -11,10 +11,9 @@ from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, lacking, option, options, say, typed
 from rabbit_chx.cli.inputs import VariableOptions, parse_header_type
-from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.ring_argument import RingArgument, RingInput
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 
@@ -89,12 +88,8 @@ def refuse_unpinned(file: RingArgument, unpinned: RingInput, broker: RingInput) 
     """Raise an error for a topology file that does not list the slots of each queue, compared with a broker."""
     if unpinned.source.owners_assumed and broker.is_live:
         raise InputError(
-            Fix(
-                f"{file.path} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots with ",
-                to_type("arrange", str(file.path), write=True),
-                "; or show the changes with ",
-                to_type("plan", str(file.path)),
-            )
+            f"{file.path} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots with "
+            f"{command_text('arrange', str(file.path), '--write')}; or show the changes with {command_text('plan', str(file.path))}"
         )
 
 

@@ -18,12 +18,12 @@ from rabbit_chx.broker.usage import with_settled_consumers
 from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
-from rabbit_chx.cli.printed import exchange_named, to_type
+from rabbit_chx.cli.printed import exchange_named
 from rabbit_chx.cli.read_rings import say_doubts
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
 from rabbit_chx.cli.stream_options import GroupOptions
+from rabbit_chx.command_texts import command_text, in_vhost
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import check_certain
 from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import how_to_record, read_without_record
@@ -104,13 +104,13 @@ def _refuse_rings(names: Sequence[str]) -> None:
         if name != exchange_named(name):
             continue
         if path.endswith(_OF_FILES):
-            what, instead = "is a file", Fix("check it with ", to_type("check", path, offline=True))
+            what, instead = "is a file", f"check it with {command_text('check', path, '--offline')}"
         elif "=" in name or name.startswith(_OF_TYPES):
-            what, instead = "are bindings", Fix("for their shares use ", to_type("compare", name))
+            what, instead = "are bindings", f"for their shares use {command_text('compare', name)}"
         else:
             continue
         other = f"; an exchange with this name is exchange:{name:.80}"
-        raise InputError(Fix(f"{name!r} {what}, and show reads exchanges of the broker: ", instead, other))
+        raise InputError(f"{name!r} {what}, and show reads exchanges of the broker: {instead}{other}")
 
 
 # -- some exchanges
@@ -177,8 +177,8 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
         rings += list_rings(vhost, topology, checks[-1])
         say_doubts(topology.rings)
         if names := read_without_record(topology):
-            where = {"vhost": vhost} if all_vhosts else {}
-            unrecorded.append(how_to_record(names, evidence_of(topology).means, **where))
+            advice = how_to_record(names, evidence_of(topology).means)
+            unrecorded.append(in_vhost(advice, vhost) if all_vhosts else advice)
         moduli += list_moduli(vhost, topology, checks[-1])
     if not rings and not moduli:
         raise InputError(f"nothing to list: {live.why_nothing_hashes(vhosts)}")

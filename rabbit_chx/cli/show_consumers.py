@@ -17,12 +17,10 @@ from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.checking.group_status import GroupStatus
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.command import check_one, say
-from rabbit_chx.cli.printed import in_words
 from rabbit_chx.cli.stream_options import GroupOptions, parse_addresses
 from rabbit_chx.consuming.group_report import group_report, stream_group_report
 from rabbit_chx.consuming.journal import JOURNAL, Roster, entry_in
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.streams.connection import StreamConnection
@@ -63,7 +61,6 @@ def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: Group
         ignored_entries=ignored,
         switches=switches,
         found=CheckReport(at.address, {at.settings.vhost: found}, (exchange,), time.time()),
-        words=in_words,
     )
 
 
@@ -97,7 +94,7 @@ def _roster(settings: ConnectionSettings, journal: str, live: LiveTopology) -> t
         try:
             return read_roster(settings, journal)
         except RabbitChxError as error:
-            say(Fix(f"the journal {journal!r} cannot be read, so the last switch is not known: ", str(error)))
+            say(f"the journal {journal!r} cannot be read, so the last switch is not known: {error}")
             return Roster(), None
     return Roster(), 0
 

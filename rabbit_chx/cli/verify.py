@@ -21,11 +21,10 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_
 from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, options, say
 from rabbit_chx.cli.evidence import EvidenceOptions, hashing_of
 from rabbit_chx.cli.inputs import hashed_value
-from rabbit_chx.cli.printed import to_type
 from rabbit_chx.cli.read_rings import say_unrecorded
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
+from rabbit_chx.command_texts import command_text, exchange_argument
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.rendering.progress import sign_of_life
@@ -37,10 +36,9 @@ from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
 _MOST_SHOWN = 20
 _DEFAULT_KEYS = "key-{0..9999}"
 #: The remedy for a ring that observed keys contradict.
-_LATER_KEYS = Fix(
-    "if the ring changed after these messages were published, observe later ones, or read the ring with ",
-    READ_RINGS,
-    "; otherwise check that the keys are those that the exchange hashes, and came to their queues by no other way",
+_LATER_KEYS = (
+    f"if the ring changed after these messages were published, observe later ones, or read the ring with {READ_RINGS}; otherwise check that the "
+    "keys are those that the exchange hashes, and came to their queues by no other way"
 )
 
 
@@ -94,12 +92,7 @@ def verify(
     if ring.destinations and not evidence.is_given:
         report = _on_copy(at, report, keys)
     if report.doubt:
-        say(
-            Fix(
-                f"the order of {exchange} is unknown: ",
-                report.doubt,
-            )
-        )
+        say(f"the order of {exchange} is unknown: {report.doubt}")
     return Outcome(report.document(), code_of_report(report))
 
 
@@ -121,13 +114,13 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
     if not key_map.ground.is_known:
         remedy = know_rings({name: key_map}, evidence_of(live).means)
         raise NotDeterminedError(
-            Fix(f"the order of {name} is unknown, so no queue is predicted: ", remedy), exchange=name
+            f"the order of {name} is unknown, so no queue is predicted: {remedy}", exchange=name
         )
     pairs = given.pairs(opened, live, name, is_compared=True)
     fix = _LATER_KEYS
     if given.trace is not None:  # later than any change
-        record = to_type("record", name, trace=given.trace)
-        fix = Fix("another program has changed the ring: store what the broker does now with ", record)
+        record = command_text("record", exchange_argument(name), "--trace", f"{given.trace:g}")
+        fix = f"another program has changed the ring: store what the broker does now with {record}"
     return replace(report, ring=key_map, by=given.source).with_evidence(pairs, hashing_of(live, name), fix)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -70,7 +70,6 @@ def group_report(
     ignored_entries: int | None,
     switches: Mapping[str, float],
     found: CheckReport,
-    words: Callable[[str], str] = str,
 ) -> Document:
     """Return the consumers of the queues of an exchange, and the members of the group that they are, if they are one.
 
@@ -83,7 +82,6 @@ def group_report(
         ignored_entries: the number of entries of the journal that cannot be read; None if the journal cannot be.
         switches: the time of the last switch of queues, in seconds since 1970.
         found: the check of the exchange.
-        words: makes findings those of the reader.
     """
     queues = [ShownQueue.of(queue, switches.get(queue.name)) for queue in status.queues]
     members, vhost, release = status.members, live.vhost or "/", live.release or NEWEST_COMPARED
@@ -99,7 +97,7 @@ def group_report(
     parts: list[Part] = [
         Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
         Facts([*facts, ("findings", found.count_found + without)]),
-        *found.blocks(words),
+        *found.blocks(),
         Table.of(ShownQueue, queues, key="queues", total=True),
         Table.of(MemberStatus, members, key="members").for_people(members)
         if is_seen

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.fixes import Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.diff import Comparison, Unwanted, compare
 from rabbit_chx.planning.key_map_plans import count_shares, plan_rings
@@ -369,10 +368,9 @@ def _unseen_warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> I
         if record is None or not ring.steps or ring.way in MADE or ring.before.provenance != "recorded":
             continue
         if why := why_suspect(record, evidence.mark, nodes):
-            yield Fix(
+            yield (
                 f"{why} the record of {name}: a queue that another program had bound, and that ended then, may have left buckets in the ring, "
-                "which no list shows; after the apply compare the ring with ",
-                verify_by_trace(name),
+                f"which no list shows; after the apply compare the ring with {verify_by_trace(name)}"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -10,7 +10,6 @@ from types import MappingProxyType
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
 from rabbit_chx.analysis.wording import place_text, refusals_as_json
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
@@ -25,7 +24,7 @@ from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.words import listed, percent, plural
 
-_SHOW_ALL = Fix(Argument("all"), " shows them")
+_SHOW_ALL = "--all shows them"
 _FOLDED_ROWS = 20
 _MOST_NAMES = 30
 _MOST_MOVES = 20
@@ -47,7 +46,6 @@ def plan_parts(
     override: str = "",
     drain_s: float | None = DRAIN_S,
     heaviest: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType({}),
-    words: Callable[[str], str] = str,
 ) -> Iterator[Block]:
     """Yield what people see of a plan: the changes, each ring, the unmanaged objects, and the refusals.
 
@@ -60,13 +58,12 @@ def plan_parts(
         override: how to apply a plan that is refused; only a form that folds shows it.
         drain_s: the time in seconds in which consumers empty the queues that are deleted; None: they are deleted with their messages.
         heaviest: whether the heaviest keys of a sample move, in words, by the exchange.
-        words: makes the refusals those of the reader, before alike ones are folded.
     """
     refusals = plan.refusals if refusals is None else refusals
     new = {change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")}
     if refusals:
-        yield Line(Fix("REFUSED: ", _headline(refusals)), is_alarm=True)
-        yield Facts(_refusal_facts(refusals, words, whole=whole))
+        yield Line(f"REFUSED: {_headline(refusals)}", is_alarm=True)
+        yield Facts(_refusal_facts(refusals, whole=whole))
     yield Facts([*about, *plan_facts(plan), ("checksum", plan.checksum)])
     if plan.changes:
         table = changes_table(plan.changes, whole=whole)
@@ -84,9 +81,7 @@ def plan_parts(
             shown = [Facts(facts), *_proposal_blocks(change)]
             yield Section(f"Keys of {change.exchange} ({change.before.kind})", shown)
     if unmanaged := _list_unmanaged(plan):
-        counts = Line(
-            Fix(f"{', '.join(counted for counted, _ in unmanaged)}; ", Argument("all"), " lists them")
-        )
+        counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; `--all` lists them")
         yield Section(
             "Not in the file, unchanged",
             [Facts(unmanaged) if whole else counts],
@@ -102,7 +97,7 @@ def _headline(refusals: Sequence[Finding]) -> str:
     """Return the first reason of a refusal, and the number of the others."""
     others = len(refusals) - 1
     more = f" (and {plural(others, 'more reason', 'more reasons')})" if others else ""
-    return Fix(refusals[0].message, more)
+    return refusals[0].message + more
 
 
 def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document:
@@ -152,11 +147,8 @@ def _queues_to_drain(plan: Plan, drain_s: float | None) -> Iterator[Line]:
     ends = [word for action, word in (("delete", "deleted"), ("replace", "replaced")) if action in actions]
     if drain_s is not None and ends:
         yield Line(
-            Fix(
-                f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it (",
-                Argument("drain", call="drain_s"),
-                " of apply).",
-            )
+            f"A queue is unbound before it is {' or '.join(ends)}, and its consumers have {drain_s:g} s to empty it: `--drain` of apply "
+            "(`drain_s`) sets that time."
         )
 
 
@@ -197,15 +189,12 @@ def _order_text(ring: KeyMapPlan) -> str:
     append = ring.append
     if append is not None:
         names = _list_names([place_text(place) for place in append.new])
-        return Fix(
-            f"kept for each key, if {names} gets its consumers only when each of the other queues has been empty once since the bind: ",
-            Argument("wait_drained", call="Broker.wait_drained()"),
-            " of apply waits for that",
+        return (
+            f"kept for each key, if {names} gets its consumers only when each of the other queues has been empty once since the bind: "
+            "`--wait-drained` of apply (`Broker.wait_drained()`) waits for that"
         )
     if ring.handed_over and not ring.steps:
-        return Fix(
-            "kept for each key with ", Argument("hand_over", "in-order"), " of apply, and a ConsumerGroup"
-        )
+        return "kept for each key with `--hand-over in-order` of apply (`hand_over='in-order'`), and a ConsumerGroup"
     return "not kept for keys that move during traffic: stop publishers, and empty the queues first"
 
 
@@ -255,18 +244,16 @@ def _list_unmanaged(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _refusal_facts(
-    refusals: Sequence[Finding], words: Callable[[str], str], *, whole: bool
-) -> list[tuple[str, str]]:
+def _refusal_facts(refusals: Sequence[Finding], *, whole: bool) -> list[tuple[str, str]]:
     if len(refusals) == 1:  # its message is in the headline
-        return [("instead", words(refusals[0].fix))] if refusals[0].fix else []
+        return [("instead", refusals[0].fix)] if refusals[0].fix else []
     entries = fold(
-        [{"text": words(refusal.text), "flag": refusal.allow_with or NOT_PERMITTED} for refusal in refusals],
+        [{"text": refusal.text, "flag": refusal.allow_with or NOT_PERMITTED} for refusal in refusals],
         ["text"],
     )
     pairs = [(entry["flag"], entry["text"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:
-        return [*pairs[:_MOST_REFUSALS], ("...", Fix(f"{len(pairs) - _MOST_REFUSALS:,} more; ", _SHOW_ALL))]
+        return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; `--all` shows them")]
     return pairs
 
 

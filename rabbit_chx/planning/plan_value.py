@@ -49,7 +49,6 @@ from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import refusals_as_json
 from rabbit_chx.checks import check_share
-from rabbit_chx.fixes import Fix
 from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.result_fields import document, to_json
@@ -140,17 +139,17 @@ class Plan:
         if allow_moved is not None:
             check_share("allow_moved", allow_moved)
         allowed = {
-            "allow_delete": allow_delete,
-            "allow_loss": allow_loss,
-            "allow_vhost": allow_vhost,
-            "allow_unlink": allow_unlink,
-            "no_record": not records,
+            "--allow delete": allow_delete,
+            "--allow loss": allow_loss,
+            "--allow vhost": allow_vhost,
+            "--allow unlink": allow_unlink,
+            "--no-record": not records,
         }
 
         def is_allowed(refusal: Finding) -> bool:
             if refusal.share is not None:
                 return allow_moved is not None and refusal.share <= allow_moved
-            return refusal.override is not None and allowed.get(refusal.override.name, False)
+            return allowed.get(refusal.allow_with or "", False)
 
         return tuple(refusal for refusal in self.refusals if not is_allowed(refusal))
 
@@ -282,7 +281,7 @@ def text_of_plan(plan: Plan) -> str:
         *(("refused", str(refusal)) for refusal in plan.refusals),
         ("checksum", plan.checksum),
     ]
-    return "\n".join(Fix(f"{name:<12}", value) for name, value in facts)
+    return "\n".join(f"{name:<12}{value}" for name, value in facts)
 
 
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, why_not_routed
 from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.command_texts import command_text, exchange_argument, first_command
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Argument, CommandLine, Fix, first_command, joined
 from rabbit_chx.planning.diff import Comparison, Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.records.evidence import Means, evidence_of
@@ -46,17 +46,23 @@ from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.rules.policies import policy_in_the_way
 from rabbit_chx.words import listed, percent, plural
 
-ALLOW_DELETE = Argument("allow_delete")
-_ALLOW_LOSS = Argument("allow_loss")
-_ALLOW_UNLINK = Argument("allow_unlink")
-_ALLOW_VHOST = Argument("allow_vhost")
-_NO_RECORD = Argument("no_record", call="records=False")
+#: The options that permit what is refused otherwise.
+_DELETE = "--allow delete"
+_LOSS = "--allow loss"
+_UNLINK = "--allow unlink"
+_VHOST = "--allow vhost"
+_NO_RECORD = "--no-record"
+#: Each with the argument in Python that is the same.
+_ALLOW_DELETE = f"`{_DELETE}` (`allow_delete=True`)"
+ALLOW_LOSS = f"`{_LOSS}` (`allow_loss=True`)"
+_ALLOW_UNLINK = f"`{_UNLINK}` (`allow_unlink=True`)"
+_ALLOW_VHOST = f"`{_VHOST}` (`allow_vhost=True`)"
 #: A share in an argument is rounded up to a multiple of one part.
 _PARTS = 10_000
 
 #: How to read rings.
-READ_RINGS = Argument("ring_via", "PREFIX", call="ring_source=PREFIX")
-_BY_POD = Argument("ring_via", "'kubectl exec POD --'", call="ring_source='kubectl exec POD --'")
+READ_RINGS = "`--ring-via PREFIX` (`ring_source=PREFIX`)"
+_BY_POD = "`--ring-via 'kubectl exec POD --'` (`ring_source='kubectl exec POD --'`)"
 _UNSORTED = "update to RabbitMQ 4.3, which sorts its queues by name, or use an x-consistent-hash exchange"
 #: How the order of the partitions of a super stream becomes known.
 NUMBER_PARTITIONS = (
@@ -64,16 +70,13 @@ NUMBER_PARTITIONS = (
     "show the queues of real keys"
 )
 #: How long a trace is that a message names, in seconds.
-_TRACED_S = 10.0
+_TRACED_S = 10
 #: How to go on without an order that is certain.
-REMAKE_RINGS = Fix(
-    "pass ",
-    READ_RINGS,
-    ", or stop the publishers and make the order of a topology file, by which all keys may move: ",
-    CommandLine(
-        "apply", "Broker.apply(plan, allow_moved=1)", ("FILE",), options=(Argument("allow_moved", 1.0),)
-    ),
+REMAKE_RINGS = (
+    f"pass {READ_RINGS}, or stop the publishers and make the order of a topology file, by which all keys may move: "
+    f"{command_text('apply', 'FILE', '--allow', 'moved=1')} (`Broker.apply(plan, allow_moved=1)`)"
 )
+_ASK_OWNER = "it is external: ask its owner, or correct the topology"
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
     name: name.removeprefix("x-")
@@ -86,7 +89,7 @@ _POLICY_KEYS = {
 }  # fmt: skip
 
 
-def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
+def know_rings(rings: Mapping[str, KeyMap], means: Means) -> str:
     """Return how to learn an order of rings that is not known, by what each ring permits, and the means of the user.
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
@@ -94,36 +97,28 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> Fix:
     beneath = {name: ring.beneath for name, ring in rings.items() if ring.hashing.has_order}
     if not beneath:
         is_super_stream = any(ring.kind == "super-stream" for ring in rings.values())
-        return Fix(NUMBER_PARTITIONS if is_super_stream else _UNSORTED)
+        return NUMBER_PARTITIONS if is_super_stream else _UNSORTED
     seen = [name for name, ring in beneath.items() if _is_seen(ring)]
     if not seen or means.voids:  # no record would last
         return REMAKE_RINGS
     name = seen[0] if len(rings) == 1 else "EXCHANGE"
-    ways: list[tuple[str, Argument | CommandLine]] = [("pass ", _BY_POD)]
+    ways = [f"pass {_BY_POD}"]
     if means.can_trace:
-        traced = (Argument("trace", _TRACED_S),)
-        ways.append(
-            (
-                "watch live traffic: ",
-                CommandLine("record", "Broker.trace(exchange, seconds)", (name,), traced),
-            )
-        )
-    observed = (Argument("observed", "FILE"),)
-    call = "HashRing.from_observations(bindings, pairs)"
-    ways.append(("consumers' logs: ", CommandLine("record", call, (name,), observed)))
-    numbered = [Fix(f"({number}) {how}", command) for number, (how, command) in enumerate(ways, 1)]
-    return Fix(f"learn it in one of {'two' if len(ways) == 2 else 'three'} ways: ", joined("; ", numbered))
+        ways.append(f"watch live traffic: {_by_trace('record', name, _TRACED_S)}")
+    observed = command_text("record", exchange_argument(name), "--observed", "FILE")
+    ways.append(f"consumers' logs: {observed} (`HashRing.from_observations(bindings, pairs)`)")
+    numbered = "; ".join(f"({number}) {way}" for number, way in enumerate(ways, 1))
+    return f"learn it in one of {'two' if len(ways) == 2 else 'three'} ways: {numbered}"
 
 
-def how_to_learn(rings: Mapping[str, KeyMap], means: Means) -> Fix:
+def how_to_learn(rings: Mapping[str, KeyMap], means: Means) -> str:
     """Return the sentence about rings whose order is not known: which, and how to learn it."""
-    return Fix(f"the order of {listed([*rings])} is unknown: ", know_rings(rings, means))
+    return f"the order of {listed([*rings])} is unknown: {know_rings(rings, means)}"
 
 
-def learn_command(rings: Mapping[str, KeyMap], means: Means) -> Fix | None:
+def learn_command(rings: Mapping[str, KeyMap], means: Means) -> str | None:
     """Return the command that learns the order of rings which is not known, as JSON has it; None if no command does."""
-    command = first_command(know_rings(rings, means)) if rings else None
-    return None if command is None else Fix(command)
+    return first_command(know_rings(rings, means)) if rings else None
 
 
 def _is_seen(ring: KeyMap) -> bool:
@@ -135,22 +130,47 @@ def _is_seen(ring: KeyMap) -> bool:
     )
 
 
-def _traced(exchange: str) -> Fix:
-    """Return how the broker shows the order of a ring; only a user who can trace may be told."""
-    how = (Argument("trace", _TRACED_S),)
-    command = CommandLine("record", "Broker.trace(exchange, seconds)", (exchange,), how)
-    return Fix("while messages are published: ", command)
+def _by_trace(verb: str, exchange: str, seconds: float) -> str:
+    """Return the command that does something by what the broker does with live messages; only a user who can trace may be told."""
+    command = command_text(verb, exchange_argument(exchange), "--trace", f"{seconds:g}")
+    return f"{command} (`Broker.trace({exchange!r}, {seconds:g})`)"
 
 
-def verify_by_trace(exchange: str) -> CommandLine:
+def verify_by_trace(exchange: str, seconds: float = _TRACED_S) -> str:
     """Return the command that compares a ring with what the broker does with live messages."""
-    how = (Argument("trace", _TRACED_S),)
-    return CommandLine("verify", "Broker.trace(exchange, seconds)", (exchange,), how)
+    return _by_trace("verify", exchange, seconds)
 
 
-def allow_moved(share: float) -> Argument:
-    """Return the argument that allows a share of keys, 0 to 1, to move."""
-    return Argument("allow_moved", math.ceil(share * _PARTS) / _PARTS)
+def apply_fix(file: str | None, *, deletes: bool = False, external: bool = False) -> str:
+    """Return the commands that apply the whole topology, with the file's name if it is known; `deletes`: with the permission to delete."""
+    if external:
+        return _ASK_OWNER
+    name = "FILE" if file is None else file
+    apply = command_text("apply", name)
+    call = "Broker.apply(plan(wanted, live))"
+    if deletes:
+        apply = command_text("apply", name, *_DELETE.split())
+        call = "Broker.apply(plan(wanted, live), allow_delete=True)"
+    return f"run: {command_text('plan', name)}, and then: {apply} (`{call}`)"
+
+
+def repair_fix(exchange: str, *, external: bool = False) -> str:
+    """Return the command that repairs the ring of an exchange by itself; that of a file is made true by an apply."""
+    if external:
+        return _ASK_OWNER
+    command = command_text("repair", exchange_argument(exchange))
+    return f"run: {command} (`Broker.apply(plan(healed(live, {exchange!r}), live))`)"
+
+
+def _moved(share: float) -> float:
+    """Return a share of keys, 0 to 1, as it is permitted: rounded up."""
+    return math.ceil(share * _PARTS) / _PARTS
+
+
+def _allow_moved(share: float) -> tuple[str, str]:
+    """Return the option that permits a share of keys, 0 to 1, to move; and the same with the argument in Python."""
+    option = f"--allow moved={_moved(share):g}"
+    return option, f"`{option}` (`allow_moved={_moved(share):g}`)"
 
 
 def deletion_refusal(subject: TopologyObject, uses: Mapping[Destination, int], live: LiveTopology) -> Finding:
@@ -168,8 +188,8 @@ def deletion_refusal(subject: TopologyObject, uses: Mapping[Destination, int], l
         count = 0 if subject.ref is None else uses.get(subject.ref, 0)
         about = f", and {plural(count, 'binding')} with it" if count else ""
         message = f"{subject.kind} {subject.name} is not in the topology, which owns it: it is deleted{about}"
-    fix = Fix("add it to the topology, change `owns`, or allow it with ", ALLOW_DELETE)
-    return Finding("deletion", message, fix, override=ALLOW_DELETE)
+    fix = f"add it to the topology, change `owns`, or allow it with {_ALLOW_DELETE}"
+    return Finding("deletion", message, fix, allow_with=_DELETE)
 
 
 def used_first(compared: Comparison) -> list[NamedObject]:
@@ -183,8 +203,8 @@ def replacement_refusal(live: TopologyObject, wanted: TopologyObject, release: R
     name = wanted.name
     differing = ", ".join(_change_text(field) for field in fields)
     message = f"{wanted.kind} {name} cannot be changed in place ({differing})"
-    fix = Fix(f"{_instead(live, wanted, fields)}; ", ALLOW_DELETE, " deletes it and declares it again")
-    return Finding("replacement", message, fix, override=ALLOW_DELETE)
+    fix = f"{_instead(live, wanted, fields)}; {_ALLOW_DELETE} deletes it and declares it again"
+    return Finding("replacement", message, fix, allow_with=_DELETE)
 
 
 def _change_text(field: FieldChange) -> str:
@@ -244,7 +264,7 @@ def loss_refusal(queue: str, messages: int, consumers: int, *, is_replaced: bool
             message += ": it is not drained, since new messages would be unroutable until it is bound again"
         else:
             message, fix = f"{message} and no consumers, so nothing empties it", "start a consumer"
-    return Finding("loss", message, Fix(fix, ", or allow it with ", _ALLOW_LOSS), override=_ALLOW_LOSS)
+    return Finding("loss", message, f"{fix}, or allow it with {ALLOW_LOSS}", allow_with=_LOSS)
 
 
 def uncounted_loss_refusal(queue: str) -> Finding:
@@ -252,8 +272,8 @@ def uncounted_loss_refusal(queue: str) -> Finding:
     message = (
         f"queue {queue} is to be deleted, and is a stream: AMQP does not count its messages and consumers"
     )
-    fix = Fix("check that it is not needed, and allow it with ", _ALLOW_LOSS)
-    return Finding("loss", message, fix, override=_ALLOW_LOSS)
+    fix = f"check that it is not needed, and allow it with {ALLOW_LOSS}"
+    return Finding("loss", message, fix, allow_with=_LOSS)
 
 
 def _find_uncounted(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
@@ -276,14 +296,14 @@ def _find_absent(change: PlannedChange, progress: _Progress) -> Iterator[Finding
 def uncounted_refusal(change: PlannedChange, why: str) -> Finding:
     """Return the refusal to delete or replace a queue whose messages nobody can count now."""
     message = f"queue {change.name} is to be {change.action}d, and {why}: nobody can count its messages"
-    fix = Fix("wait until its node runs, or allow it with ", _ALLOW_LOSS)
-    return Finding("loss", message, fix, override=_ALLOW_LOSS)
+    fix = f"wait until its node runs, or allow it with {ALLOW_LOSS}"
+    return Finding("loss", message, fix, allow_with=_LOSS)
 
 
 def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
     """Return the refusal of a plan that moves more keys than its limit. `is_default`: the topology does not set the limit."""
     assert ring.limit is not None  # it is over the limit
-    override = allow_moved(ring.moved_at_worst)
+    option, allowance = _allow_moved(ring.moved_at_worst)
     if ring.is_ring:
         moves = f"{_say_moved(ring)} in the end, {percent(ring.moved_at_worst, 1)} at the peak, and"
         better = _better_ring(ring)
@@ -291,12 +311,12 @@ def movement_refusal(ring: KeyMapPlan, *, is_default: bool = False) -> Finding:
         moves = f"{ring.exchange} is {ring.before.hashing.article}, and the plan moves {ring.moves};"
         better = _better_proposal(ring)
     limit = "the limit without max_share_moved" if is_default else "max_share_moved"
-    fix = Fix(f"{better}raise max_share_moved, or allow it once with ", override)
+    fix = f"{better}raise max_share_moved, or allow it once with {allowance}"
     if is_default:
-        written = ", or write a topology file, which has the order of the ring and max_share_moved"
-        fix = Fix("allow it once with ", override, written)
+        written = "write a topology file, which has the order of the ring and max_share_moved"
+        fix = f"allow it once with {allowance}, or {written}"
     message = f"{moves} {limit} is {ring.limit:g}"
-    return Finding("moved", message, fix, share=ring.moved_at_worst, override=override)
+    return Finding("moved", message, fix, share=ring.moved_at_worst, allow_with=option)
 
 
 def _better_ring(ring: KeyMapPlan) -> str:
@@ -329,7 +349,7 @@ def hole_refusal(exchange: str) -> Finding:
         f"the ring of {exchange} has buckets without a destination, which no bind or unbind removes: the exchange has to "
         "be deleted and declared again, and its messages are unroutable until its members are bound"
     )
-    return Finding("ring", message, Fix("allow it with ", ALLOW_DELETE), override=ALLOW_DELETE)
+    return Finding("ring", message, f"allow it with {_ALLOW_DELETE}", allow_with=_DELETE)
 
 
 def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = False) -> Finding:
@@ -339,33 +359,26 @@ def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = F
     message = f"the order of {name} is unknown{doubt}"
     if ring.way != "reset":
         return Finding("order", message, know_rings({name: ring.before}, means))
-    override = allow_moved(1.0)
+    option, allowance = _allow_moved(1.0)
     done = "all members are unbound, and those of the topology bound in their order"
     if is_remade:
         done = "the exchange is deleted, since unbinds may leave buckets that no list shows, and made again in the order of the topology"
-    asked = Fix("; ask the broker, ", _traced(name)) if means.can_trace and _is_seen(ring.before) else ""
-    fix = Fix(
-        "pass ",
-        READ_RINGS,
-        " to read it",
-        asked,
-        "; or stop the publishers and allow with ",
-        override,
-        f" that {done}: all keys may move, once",
-    )
-    return Finding("order", message, fix, share=1.0, override=override)
+    asked = ""
+    if means.can_trace and _is_seen(ring.before):
+        asked = f"; ask the broker, while messages are published: {_by_trace('record', name, _TRACED_S)}"
+    fix = f"pass {READ_RINGS} to read it{asked}; or stop the publishers and allow with {allowance} that {done}: all keys may move, once"
+    return Finding("order", message, fix, share=1.0, allow_with=option)
 
 
 def unknown_partitions_refusal(change: KeyMapPlan) -> Finding:
     """Return the refusal to number the partitions of a super stream that have no order yet."""
-    override = allow_moved(1.0)
+    option, allowance = _allow_moved(1.0)
     message = f"the partitions of {change.exchange} do not have a number each, so their order is not known, and up to all keys move"
-    fix = Fix(
-        "compare the file with the order that clients see, stop the publishers, and allow with ",
-        override,
-        " that the partitions get the order of the file",
+    fix = (
+        f"compare the file with the order that clients see, stop the publishers, and allow with {allowance} that the partitions get the order "
+        "of the file"
     )
-    return Finding("order", message, fix, share=1.0, override=override)
+    return Finding("order", message, fix, share=1.0, allow_with=option)
 
 
 def external_refusal(difference: Difference) -> Finding:
@@ -389,7 +402,7 @@ def _cluster_refusals(compared: Comparison, changes: Sequence[PlannedChange]) ->
         fix = f"connect to {wanted.cluster}, or correct `cluster`"
         yield Finding("cluster", f"{intended}, and this is {live.cluster}", fix)
     elif changes:
-        fix = Fix("pass ", Argument("management_url", "URL"), ", or take `cluster` out of the topology")
+        fix = "pass `--management-url URL` (`management_url=URL`), or take `cluster` out of the topology"
         yield Finding("cluster", f"{intended}, and the name of this one is not known", fix)
 
 
@@ -397,8 +410,8 @@ def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
     """Yield the refusal of a vhost other than that of the topology."""
     if None not in (wanted.vhost, live.vhost) and wanted.vhost != live.vhost:
         message = f"the topology is for the vhost {wanted.vhost}, and this is {live.vhost}"
-        fix = Fix(f"pass the vhost {wanted.vhost}, correct `vhost`, or allow it with ", _ALLOW_VHOST)
-        yield Finding("vhost", message, fix, override=_ALLOW_VHOST)
+        fix = f"pass the vhost {wanted.vhost}, correct `vhost`, or allow it with {_ALLOW_VHOST}"
+        yield Finding("vhost", message, fix, allow_with=_VHOST)
 
 
 def _find_absent_ends(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
@@ -438,12 +451,11 @@ def _find_cut_link(change: PlannedChange, progress: _Progress) -> Iterator[Findi
     else:
         return
     message = f"the plan cuts a federation link, as it {what}: the downstream gets no messages until the link is complete again"
-    fix = Fix(
-        "change the federation policy or upstream of the downstream first; or allow it with ",
-        _ALLOW_UNLINK,
-        ", and restart the link afterwards (rabbitmqctl restart_federation_link)",
+    fix = (
+        f"change the federation policy or upstream of the downstream first; or allow it with {_ALLOW_UNLINK}, and restart the link afterwards "
+        "(rabbitmqctl restart_federation_link)"
     )
-    yield Finding("unlink", message, fix, override=_ALLOW_UNLINK)
+    yield Finding("unlink", message, fix, allow_with=_UNLINK)
 
 
 def _find_last_binding(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
@@ -592,11 +604,11 @@ def _limit_refusals(
     if added > room:
         own = "the lock" if has_mark else "the lock and the mark"
         message = f"the plan adds {plural(added, 'queue')}, and the limit of the vhost (max-queues) leaves room for {room} beside {own} of an apply"
-        fix = Fix(f"delete queues that nobody needs, or raise max-queues by {added - room}")
+        fix = f"delete queues that nobody needs, or raise max-queues by {added - room}"
         is_for_mark = added <= limits.queues_left
         if is_for_mark:
-            fix = Fix(fix, ", or store no record of rings with ", _NO_RECORD, " of an apply")
-        yield Finding("limit", message, fix, override=_NO_RECORD if is_for_mark else None)
+            fix += f", or store no record of rings with `{_NO_RECORD}` of an apply (`records=False`)"
+        yield Finding("limit", message, fix, allow_with=_NO_RECORD if is_for_mark else None)
 
 
 # -- all refusals of a plan
@@ -758,7 +770,7 @@ def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
             )
 
 
-def check_certain(exchange: str, key_map: KeyMap, means: Means, remedy: Fix | None = None) -> None:
+def check_certain(exchange: str, key_map: KeyMap, means: Means, remedy: str | None = None) -> None:
     """Raise an InputError for a map that is not that of a broker, or its subclass UnknownOrderError; `remedy`, or else the `means` of the user, say what the caller can do."""
     if key_map.ground.is_certain:
         return
@@ -766,4 +778,4 @@ def check_certain(exchange: str, key_map: KeyMap, means: Means, remedy: Fix | No
     if not key_map.ground.is_known:
         raise unknown_order(key_map, exchange, remedy)
     about = f"the ring of {exchange!r} was not read but is {key_map.ground}, so its order is not certain: "
-    raise InputError(Fix(about, remedy), exchange=exchange)
+    raise InputError(about + remedy, exchange=exchange)

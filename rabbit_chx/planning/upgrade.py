@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import matrix_table
 from rabbit_chx.analysis.wording import finding_as_json
+from rabbit_chx.command_texts import apply_text, command_text, exchange_argument
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.grouping import grouped
-from rabbit_chx.planning.remedies import apply_fix
+from rabbit_chx.planning.refusals import apply_fix
 from rabbit_chx.planning.targets import with_release
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown
@@ -278,10 +278,7 @@ def _transient_findings(name: str, ring: HashRing, transient: Mapping[Destinatio
         yield Finding(
             "transient-destination",
             f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it is bound again at the end of the ring",
-            Fix(
-                "after the upgrade, run: ",
-                CommandLine("check", f"check(live, exchange={name!r})", (name,)),
-            ),
+            f"after the upgrade, run: {command_text('check', exchange_argument(name))} (`check(live, exchange={name!r})`)",
         )
 
 
@@ -291,13 +288,9 @@ def _repair(exchange: ExchangeDefinition, file: str | None) -> str:
     if file is not None or external:
         return apply_fix(file, external=external)
     exported = f"{exchange.name}.toml"
-    export = CommandLine("export", "Broker.topology().to_toml()", (exchange.name,), output=exported)
-    return Fix(
-        "before the upgrade, run: ",
-        export,
-        "; and after it: ",
-        CommandLine("apply", "Broker.apply(plan(wanted, live))", (exported,)),
-    )
+    export = command_text("export", exchange_argument(exchange.name), output=exported)
+    call = "`Broker.topology().to_toml()`"
+    return f"before the upgrade, run: {export} ({call}); and after it: {apply_text(exported)}"
 
 
 _VERDICTS: dict[Verdict, str] = {

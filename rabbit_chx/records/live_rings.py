@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rabbit_chx.checks import similar
+from rabbit_chx.command_texts import apply_text, command_text, exchange_argument
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.mark import why_foreign
 from rabbit_chx.records.ring_records import RingRecord, changes_since
@@ -112,10 +112,10 @@ def read_without_record(live: LiveTopology) -> list[str]:
     return [name for name, ring in read.items() if bound[name] and not proves(name, ring, bound[name])]
 
 
-def record_command(*names: str, **options: str) -> CommandLine:
+def record_command(*names: str) -> str:
     """Return the command that stores the order of rings on the broker."""
-    given = tuple(Argument(*option) for option in options.items())
-    return CommandLine("record", "Broker.record(live.rings)", names, given)
+    command = command_text("record", *map(exchange_argument, names))
+    return f"{command} (`Broker.record(live.rings)`)"
 
 
 def none_lasts(means: Means) -> str:
@@ -123,12 +123,12 @@ def none_lasts(means: Means) -> str:
     return f"none would last: {means.voids} takes messages of the queue {MARK} away"
 
 
-def how_to_record(names: Sequence[str], means: Means, **options: str) -> Fix:
+def how_to_record(names: Sequence[str], means: Means) -> str:
     """Return a sentence that names rings without a record that fits them, and the command that stores one, if it may last."""
     about = f"no record on the broker fits the order of {listed(list(names))}"
     if means.voids:
-        return Fix(about, ", and ", none_lasts(means))
-    return Fix(f"{about}: if this order is right, store it with ", record_command(*names, **options))
+        return f"{about}, and {none_lasts(means)}"
+    return f"{about}: if this order is right, store it with {record_command(*names)}"
 
 
 def _ring_as_listed(bound: tuple[RingMember, ...], release: Release) -> HashRing:
@@ -186,10 +186,7 @@ def live_hash_exchange(live: LiveTopology, name: str) -> ExchangeDefinition:
         if meant := similar(name, (known.name for known in live.exchanges)):
             raise NotFoundError(f"there is no exchange {name!r}: did you mean {meant}?", exchange=name)
         raise NotFoundError(
-            Fix(
-                f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with ",
-                CommandLine("apply", "Broker.apply(plan(wanted, live))", ("FILE",)),
-            ),
+            f"there is no exchange {name!r}: check its name and the vhost of the URL; if it was deleted, declare it again with {apply_text()}",
             exchange=name,
         )
     raise MismatchError(

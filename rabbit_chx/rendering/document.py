@@ -215,12 +215,10 @@ class Document:
     about: str = ""
     lead: str = ""
 
-    def as_json(self, words: Callable[[str], str] = str) -> dict[str, Any]:
-        """Return the document for programs, in JSON types; `words` makes texts those of the reader."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the document for programs, in JSON types."""
         fields = _fields(self.parts)
-        found: dict[str, Any] = _worded(
-            document(self.name, **fields) if self.name else to_json(fields), words
-        )
+        found: dict[str, Any] = document(self.name, **fields) if self.name else to_json(fields)
         return found
 
     @property
@@ -228,9 +226,13 @@ class Document:
         """False if a part says that it depends on something which is not known."""
         return _is_determined(self.parts)
 
-    def blocks(self, words: Callable[[str], str] = str) -> Iterator[Block]:
-        """Yield what people see, in order; `words` makes texts those of the reader, and leaves files alone."""
-        return _blocks(self.parts, words)
+    def blocks(self) -> Iterator[Block]:
+        """Yield what people see, in order."""
+        return _blocks(self.parts)
+
+    def with_texts(self, change: Callable[[str], str]) -> Document:
+        """Return the document with each of its texts as `change` returns it; those of files stay as they are."""
+        return replace(self, parts=[_changed(part, change) for part in self.parts], lead=change(self.lead))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,33 +278,49 @@ def _is_determined(parts: Iterable[Part]) -> bool:
     )
 
 
-def _worded(value: Any, words: Callable[[str], str]) -> Any:
+def _changed(part: Part, change: Callable[[str], str]) -> Part:
+    """Return a part with its texts as `change` returns them."""
+    if isinstance(part, Data):
+        return _changed_data(part, change)
+    if isinstance(part, Section):
+        return replace(part, parts=[_changed(inner, change) for inner in part.parts])
+    if isinstance(part, Table):
+        rows = [[change(cell) if isinstance(cell, str) else cell for cell in row] for row in part.rows]
+        return replace(part, rows=rows, value=lambda: _changed_json(to_json(part.value()), change))
+    if isinstance(part, Facts):
+        return replace(part, pairs=[(name, change(value)) for name, value in part.pairs])
+    if isinstance(part, Lines):
+        return replace(part, texts=map(change, part.texts))
+    return replace(part, text=change(part.text)) if isinstance(part, Line) else part
+
+
+def _changed_data(data: Data, change: Callable[[str], str]) -> Data:
+    make = data.values
+    if callable(make):
+        return Data(lambda: _changed_json(to_json(make()), change))
+    return Data(_changed_json(to_json(make), change))
+
+
+def _changed_json(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
-        return {name: _worded(inner, words) for name, inner in value.items()}
+        return {name: _changed_json(inner, change) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_worded(inner, words) for inner in value]
-    return words(value) if isinstance(value, str) else value
+        return [_changed_json(inner, change) for inner in value]
+    return change(value) if isinstance(value, str) else value
 
 
-def _blocks(parts: Iterable[Part], words: Callable[[str], str]) -> Iterator[Block]:
+def _blocks(parts: Iterable[Part]) -> Iterator[Block]:
     for part in parts:
-        if isinstance(part, Line):
-            yield replace(part, text=words(part.text))
-        elif isinstance(part, Lines):
-            yield Lines(map(words, part.texts))
-        elif isinstance(part, Facts):
-            yield replace(part, pairs=[(name, words(value)) for name, value in part.pairs])
-        elif isinstance(part, Section):
-            inner = _blocks(part.parts, words)
+        if isinstance(part, Data) or (isinstance(part, Table) and not part.columns):
+            continue
+        if isinstance(part, Section):
+            inner = list(_blocks(part.parts))
             if part.title:
-                yield replace(part, parts=list(inner))
+                yield replace(part, parts=inner)
             else:
                 yield from inner
-        elif isinstance(part, Verbatim):
+        else:
             yield part
-        elif isinstance(part, Table) and part.columns:
-            rows = [[words(cell) if isinstance(cell, str) else cell for cell in row] for row in part.rows]
-            yield replace(part, rows=rows)
 
 
 def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, object], Any]]) -> Iterator[Gauge]:

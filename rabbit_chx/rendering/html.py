@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering.document import Document, Facts, Table
-from rabbit_chx.rendering.output import Output, find_commands, unfold, write_utf8
+from rabbit_chx.rendering.output import Output, find_code, unfold, write_utf8
 from rabbit_chx.rendering.pictures import MOST_BARS
 from rabbit_chx.rendering.table import printable
 
@@ -32,17 +32,16 @@ class HtmlOutput(Output):
 
     use, takes = "is one file for a browser", "pictures"
 
-    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
+    def show(self, document: Document) -> None:
         """Write the page, in UTF-8 whatever the encoding of the stream.
 
         Args:
             document: the result to write.
-            words: makes its texts those of the reader.
         """
         page = environment().get_template("page.html")
         title = document.title or f"rabbit-chx {document.name}".strip()
-        head = {"title": title, "about": document.about, "lead": words(document.lead)}
-        write_utf8(self._stream, page.render(**head, style=_style(), **body_of(document, words)))
+        head = {"title": title, "about": document.about, "lead": document.lead}
+        write_utf8(self._stream, page.render(**head, style=_style(), **body_of(document)))
 
 
 def part_of_page(make: Callable[[], Document]) -> str | None:
@@ -58,9 +57,9 @@ def _style() -> str:
     return (TEMPLATES / "style.css").read_text(encoding="utf-8")
 
 
-def body_of(document: Document, words: Callable[[str], str] = str) -> dict[str, Any]:
+def body_of(document: Document) -> dict[str, Any]:
     """Return what the template ``blocks.html`` needs for the blocks of a document: the blocks, their pictures, and the colour of each name in them."""
-    blocks = list(document.blocks(words))
+    blocks = list(document.blocks())
     pictures = {id(block): block.pictures() for block in unfold(blocks) if isinstance(block, (Facts, Table))}
     names = dict.fromkeys(
         name for drawn in pictures.values() for picture in drawn for name in picture.names()
@@ -102,7 +101,7 @@ def environment(*packages: str) -> Environment:
     made.filters |= {
         "kind": lambda value: type(value).__name__,
         "id": id,
-        "pieces": find_commands,
+        "pieces": find_code,
         "percent": percent,
         "cell": _cell,
         "printable": printable,

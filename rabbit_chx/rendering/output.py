@@ -14,9 +14,10 @@ import shutil
 import sys
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal, TextIO
 
+from rabbit_chx.command_texts import COMMAND
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering.document import (
     Batch,
@@ -36,15 +37,12 @@ from rabbit_chx.rendering.table import WIDE, TableColumn, cell_width, printable,
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
 _PAGE = 100
 
-_WORD = r"""(?:[^\s;,`'"()]|,(?!\s|$)|'[^']*'|"[^"]*")+"""
-#: A command in a sentence. It ends before a semicolon, a backtick, a parenthesis, a comma with a blank, or the end of the text.
-_COMMAND = re.compile(rf"rabbit-chx (?!completion)[a-z]+(?: {_WORD})*")
-#: The same, perhaps in backticks.
-_QUOTED = re.compile(rf"(`?)({_COMMAND.pattern})\1")
-#: The same with what divides it from the rest of the sentence; not in a code span or in parentheses.
-_ALONE = re.compile(rf"(?<![`(])((?>{_COMMAND.pattern}))(?![`)])[,;]?[ ]?")
-#: What no line break may divide: a command, and a number from its unit.
-_WHOLE = re.compile(rf"{_COMMAND.pattern}|\brabbitmq[a-z-]* [a-z_]+|\b[0-9](?:[0-9,.]*[0-9])? [a-z%]+")
+#: A command with what divides it from the rest of the sentence; not one in parentheses.
+_ALONE = re.compile(rf"(?<!\(){COMMAND.pattern}(?!\))[,;.]?[ ]?")
+#: A command, or other code: an option, or Python in parentheses. Other backticks may be those of a name.
+_CODE = re.compile(rf"{COMMAND.pattern}|`(--[^`]+)`|(?<=\()`([^`]+)`(?=\))")
+#: What no line break may divide: code, a command of the broker, and a number from its unit.
+_WHOLE = re.compile(r"`[^`]{1,80}`|\brabbitmq[a-z-]* [a-z_]+|\b[0-9](?:[0-9,.]*[0-9])? [a-z%]+")
 #: A blank in it. Texts are printable, so they do not have this character.
 _BLANK = "\0"
 #: What follows a character of two columns while lines are broken.
@@ -92,12 +90,11 @@ class Output(ABC):
         self._stream = stream or sys.stdout
 
     @abstractmethod
-    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
+    def show(self, document: Document) -> None:
         """Write a document.
 
         Args:
             document: the result to write.
-            words: makes its texts those of the reader.
         """
 
     def show_each(self, batch: Batch) -> None:
@@ -129,15 +126,14 @@ class ConsoleOutput(Output):
         self._width = width or _PAGE
         self._table_width = width or WIDE
 
-    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
+    def show(self, document: Document) -> None:
         """Write each block at once, with an empty line between them.
 
         Args:
             document: the result to write.
-            words: makes its texts those of the reader.
         """
         written = False
-        for block in unfold(document.blocks(words)):
+        for block in unfold(document.blocks()):
             if isinstance(block, Verbatim) and not self._stream.isatty():
                 write_utf8(self._stream, block.text)
                 continue
@@ -159,11 +155,12 @@ class ConsoleOutput(Output):
 
     def _render(self, block: Line | Lines | Facts | Table | Verbatim) -> Iterator[str]:
         if isinstance(block, Lines):
-            yield from map(self._printable, block.texts)
+            for text in block.texts:
+                yield self._printable(_without_backticks(text))
         elif isinstance(block, Verbatim):
             yield from map(self._printable, block.text.splitlines())
-        elif text := self._text_of(block):
-            yield text
+        elif shown := self._text_of(block):
+            yield shown
 
     def _text_of(self, block: Line | Facts | Table) -> str:
         if isinstance(block, Line):
@@ -198,14 +195,13 @@ class JsonOutput(Output):
         super().__init__(stream)
         self._ascii = codecs.lookup(self._stream.encoding or "utf-8").name != "utf-8"
 
-    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
+    def show(self, document: Document) -> None:
         """Write the document, indented.
 
         Args:
             document: the result to write.
-            words: makes its texts those of the reader.
         """
-        self._stream.write(f"{json.dumps(document.as_json(words), indent=2, ensure_ascii=self._ascii)}\n")
+        self._stream.write(f"{json.dumps(document.as_json(), indent=2, ensure_ascii=self._ascii)}\n")
 
     def show_each(self, batch: Batch) -> None:
         """Write a document on each line.
@@ -230,14 +226,22 @@ def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Ve
             yield block
 
 
-def find_commands(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of `text`, and whether each is a command; without the backticks around commands."""
+def find_code(text: str) -> Iterator[tuple[str, Literal["text", "code", "command"]]]:
+    """Yield the pieces of `text`, and what each is: code and commands are without their backticks."""
     end = 0
-    for found in _QUOTED.finditer(text):
-        yield text[end : found.start()], False
-        yield found[2], True
+    for found in _CODE.finditer(text):
+        yield text[end : found.start()], "text"
+        if found[1] is not None:
+            yield found[1], "command"
+        else:
+            yield found[2] or found[3], "code"
         end = found.end()
-    yield text[end:], False
+    yield text[end:], "text"
+
+
+def _without_backticks(line: str) -> str:
+    """Return a line that is never broken without the backticks of its commands, which are copied from it."""
+    return COMMAND.sub(r"\1", line)
 
 
 def wrap(text: str, width: int, margin: int = 0) -> str:
@@ -248,7 +252,8 @@ def wrap(text: str, width: int, margin: int = 0) -> str:
         width: the width in columns.
         margin: the number of blanks before each line but the first.
     """
-    apart = _ALONE.sub(r"\n\1\n", text).strip("\n").replace(" \n", "\n").replace("\n\n", "\n")
+    apart = _ALONE.sub(lambda command: f"\n{command[1].replace(' ', _BLANK)}\n", text)
+    apart = apart.strip("\n").replace(" \n", "\n").replace("\n\n", "\n")
     kept = _WHOLE.sub(lambda whole: whole[0].replace(" ", _BLANK), apart)
     if not kept.isascii():  # textwrap counts characters
         kept = "".join(char + _SECOND_COLUMN * (cell_width(char) - 1) for char in kept)
@@ -267,14 +272,13 @@ class MarkdownOutput(Output):
     use = "is for a pull request"
     _is_in_table = False
 
-    def show(self, document: Document, words: Callable[[str], str] = str) -> None:
+    def show(self, document: Document) -> None:
         """Write the blocks, with an empty line between them.
 
         Args:
             document: the result to write.
-            words: makes its texts those of the reader.
         """
-        if text := "\n\n".join(_parts(document.blocks(words), _FIRST_LEVEL)):
+        if text := "\n\n".join(_parts(document.blocks(), _FIRST_LEVEL)):
             self._stream.write(f"{text}\n")
 
     def show_each(self, batch: Batch) -> None:
@@ -313,10 +317,10 @@ def _parts_of(block: Part, level: int) -> Iterator[str]:
             yield f"{'#' * level} {_escape(block.title)}"
             yield from inner
     elif isinstance(block, Line):
-        text = _BEGINNING.sub(r"\1\\\2", _escape(block.text))
+        text = _BEGINNING.sub(r"\1\\\2", _sentence(block.text))
         yield f"**{text}**" if block.is_alarm else text
     elif isinstance(block, Lines):
-        if lines := list(block.texts):
+        if lines := list(map(_without_backticks, block.texts)):
             yield _fence(lines)
     elif isinstance(block, Verbatim):
         yield _fence(block.text.splitlines())
@@ -329,7 +333,7 @@ def _parts_of(block: Part, level: int) -> Iterator[str]:
 
 def _list_items(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
     for name, value in pairs:
-        yield f"- **{_escape(name)}**: {_escape(value)}" if name else f"  <br>{_escape(value)}"
+        yield f"- **{_escape(name)}**: {_sentence(value)}" if name else f"  <br>{_sentence(value)}"
 
 
 def _markdown_rows(table: Table) -> Iterator[str]:
@@ -365,6 +369,11 @@ def _fence(lines: Sequence[str]) -> str:
     return "\n".join([fence, *map(printable, lines), fence])
 
 
+def _sentence(text: str) -> str:
+    """Return the text escaped for Markdown, on one line; what is between backticks is code."""
+    return "".join(_escape(piece) if kind == "text" else _code(piece) for piece, kind in find_code(text))
+
+
 def _escape(text: str) -> str:
     """Return the text escaped for Markdown, on one line."""
     text = _ACTIVE.sub(r"\\\1", printable(text).replace("&", "&amp;"))
@@ -376,12 +385,11 @@ class PrometheusOutput(Output):
 
     use, takes = "for the textfile collector of a node exporter", "metrics"
 
-    def show(self, document: Document, words: Callable[[str], str] = str) -> None:  # noqa: ARG002  # as the others
+    def show(self, document: Document) -> None:
         """Write the metrics of a result that has some.
 
         Args:
             document: the result to write.
-            words: has no effect on metrics.
         """
         write_utf8(self._stream, metrics_text(document.gauges))
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 from rabbit_chx.errors import EmptyRingError, InputError, RowError, UnknownOrderError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
@@ -541,9 +540,7 @@ def unknown_order(key_map: KeyMap, exchange: str = "", how_to_learn: str = "") -
     of = exchange or key_map.name or f"the {key_map.hashing.title}"
     doubt = f" ({key_map.ground.doubt})" if key_map.ground.doubt else ""
     remedy = how_to_learn or f"{key_map.hashing.how_to_read}, or learn the order with the command record"
-    error = UnknownOrderError(
-        Fix(f"the order of {of} is unknown{doubt}: ", remedy), exchange=exchange or None
-    )
+    error = UnknownOrderError(f"the order of {of} is unknown{doubt}: {remedy}", exchange=exchange or None)
     error.members = key_map.beneath.bindings or ()
     return error
 

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rabbit_chx.checks import is_whole
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Argument, CommandLine, Fix
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
 from rabbit_chx.routing.ground import Ground
 from rabbit_chx.routing.key_map import KeyMap, set_fields
@@ -25,10 +25,9 @@ from rabbit_chx.words import plural
 
 _Slot = TypeVar("_Slot")
 #: The origin of slots that a topology file assigns to queues by weight, and the remedy.
-_ASSUMED_OWNERS = Fix(
-    "assumed as on a new broker, because the file does not list the slots of each queue (those of the broker are written by ",
-    CommandLine("arrange", "arrange(wanted, live)", ("FILE",), (Argument("write"),)),
-    ")",
+_ASSUMED_OWNERS = (
+    "assumed as on a new broker, because the file does not list the slots of each queue "
+    f"({command_text('arrange', 'FILE', '--write')} lists those of the broker, and so does arrange(wanted, live) in Python)"
 )
 
 
@@ -209,12 +208,8 @@ class SlotTable(KeyMap):
 def _refuse_change(change: str, destination: Destination, weight: int | str | None) -> InputError:
     bound = f"{destination!s}" if weight is None else f"{destination!s}={weight}"
     return InputError(
-        Fix(
-            f"the queues of this ring share slots, and {change} of {bound} does not determine which slots move: change `members` in "
-            "a topology file and run ",
-            CommandLine("plan", "plan(wanted, live)"),
-            ", or compare two slot tables",
-        )
+        f"the queues of this ring share slots, and {change} of {bound} does not determine which slots move: change `members` in "
+        f"a topology file and run {command_text('plan', 'FILE')} (`plan(wanted, live)`), or compare two slot tables"
     )
 
 

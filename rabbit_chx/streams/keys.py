@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from rabbit_chx.checks import check_name
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap, is_routed_by_broker
 from rabbit_chx.routing.super_stream import StreamRouting, are_names, check_routing
@@ -69,10 +68,7 @@ def check_stream_ring(ring: object, how_to_read: str = "") -> KeyMap:
 
 def named_keys_text(super_stream: str) -> str:
     """Return what is not known of a super stream whose binding keys are names, and the remedy."""
-    return Fix(
+    return (
         f"the binding keys of super stream {super_stream!r} are names: AMQP clients and the Java client's .key() route by them, and other "
-        "clients by a hash: pass ",
-        Argument("routing", "key"),
-        " or ",
-        Argument("routing", "hash"),
+        "clients by a hash: pass routing='key' or routing='hash'"
     )

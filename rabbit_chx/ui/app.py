@@ -23,11 +23,11 @@ from rabbit_chx.cli.command import say
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.live_plan import LivePlan
 from rabbit_chx.cli.plan import report_plan
-from rabbit_chx.cli.printed import in_words, to_type
+from rabbit_chx.cli.printed import as_printed, with_own_options
 from rabbit_chx.cli.show_consumers import consumers_report
 from rabbit_chx.cli.stream_options import GroupOptions
+from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, NotFoundError, RabbitChxError
-from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.document import Document, Line
 from rabbit_chx.rendering.html import TEMPLATES, body_of, environment
 from rabbit_chx.rendering.output import metrics_text
@@ -123,7 +123,7 @@ class Pages:
         except InputError as error:
             if query.get("format") == "json":
                 raise
-            page, problem = exchange_page(state, vhost, name, Question()), in_words(Fix(str(error)))
+            page, problem = exchange_page(state, vhost, name, Question()), with_own_options(str(error))
             return replace(page, status=400, values={**page.values, "asked": asked, "problem": problem})
 
     def _findings(self, state: BrokerState, request: Request) -> Page:
@@ -160,7 +160,7 @@ class Pages:
 
     def _plan(self, _: BrokerState, __: Request) -> Page:
         if self._file is None:
-            raise InputError(Fix("no file is given: start with ", to_type("ui", file="topology.toml")))
+            raise InputError(f"no file is given: start with {command_text('ui', '--file', 'topology.toml')}")
         return Page(f"Plan of {self._file}", _value_of(self._planned))
 
     def _read_plan(self) -> Document:
@@ -226,15 +226,17 @@ class Pages:
         try:
             made = page(seen.value, request)
             if is_json:
-                return JSONResponse(made.document.as_json(in_words), headers={"Age": str(int(seen.age_s()))})
+                return JSONResponse(
+                    as_printed(made.document).as_json(), headers={"Age": str(int(seen.age_s()))}
+                )
         except RabbitChxError as error:
-            return self._problem(request, in_words(Fix(str(error))), _status_of(error))
+            return self._problem(request, with_own_options(str(error)), _status_of(error))
         bodies = {
-            name: body_of(value, in_words)
+            name: body_of(as_printed(value))
             for name, value in made.values.items()
             if isinstance(value, Document)
         }
-        report = bodies.get("report") or body_of(made.document, in_words)
+        report = bodies.get("report") or body_of(as_printed(made.document))
         query = [(name, value) for name, value in request.query_params.multi_items() if name != "format"]
         checked, checked_look = summary_of_findings(seen.value)
         return self._html(
@@ -287,7 +289,7 @@ def _value_of(reading: SharedReading[Document]) -> Document:
 
 
 def _exposition(report: CheckReport) -> Response:
-    text = metrics_text(report.document(in_words).gauges)
+    text = metrics_text(report.document().gauges)
     return Response(text, media_type="text/plain; version=0.0.4")
 
 

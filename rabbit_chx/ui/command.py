@@ -15,7 +15,6 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.installation import missing_extra
 from rabbit_chx.options import number, whole
 
@@ -101,8 +100,8 @@ def ui(
         f"?{urlencode({'token': secret})}" if secret else ""
     )
     if secret:
-        proxy = "" if allowed else Fix(", and pass its name as ", Argument("allowed_host", "NAME"))
-        say(Fix("the pages are not encrypted: put a proxy with TLS in front of this address", proxy))
+        proxy = "" if allowed else ", and pass its name as --allowed-host NAME"
+        say(f"the pages are not encrypted: put a proxy with TLS in front of this address{proxy}")
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if not no_browser:

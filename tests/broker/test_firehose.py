@@ -189,7 +189,7 @@ def test_a_record_is_made_of_live_traffic_and_a_change_by_another_program_contra
         (finding,) = document["findings"]
         assert (code, finding["kind"]) == (1, "contradicted")
         assert (
-            "another program has changed the ring: store what the broker does now with rabbit-chx record orders --trace 2"
+            "another program has changed the ring: store what the broker does now with `rabbit-chx record orders --trace 2"
             in finding["fix"]
         )
         code, document, _ = run("verify", "orders", "--trace", "2", "--yes")
@@ -295,7 +295,7 @@ def test_what_a_killed_command_leaves_on_the_next_one_says_and_offers_to_switch_
     assert site.is_on
     code, _, err = run("show", "orders")
     assert f"tracing of vhost {site.name!r} is still on, and costs each of its messages a copy" in err
-    assert "to switch it off: rabbit-chx check --yes" in err
+    assert "to switch it off: `rabbit-chx check --yes" in err
     assert site.is_on
     run("check", "orders", "--yes")
     assert site.is_as_before()

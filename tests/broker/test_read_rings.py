@@ -61,7 +61,7 @@ def test_a_command_that_reads_names_the_command_that_stores(
     file = tmp_path / "topology.toml"
     file.write_text("[[queues]]\nname = 'q1'\n")
     main([*(str(file) if word == "FILE" else word for word in command), *shop.live, *shop.via])
-    says = "no record on the broker fits the order of orders: if this order is right, store it with rabbit-chx record orders"
+    says = "no record on the broker fits the order of orders: if this order is right, store it with `rabbit-chx record orders"
     assert says in capsys.readouterr().err
     assert provenance(shop, answer, 3) is None
 
@@ -81,7 +81,7 @@ def test_a_file_makes_the_order_of_a_ring_that_is_not_known(
     for command in ("plan",), ("apply", "--yes"), ("apply", "--yes", "--allow", "moved=0.99"):
         assert main([*command, str(file), *shop.live]) == 4
         out = capsys.readouterr().out
-        assert "allow with --allow moved=1 that" in " ".join(out.split())
+        assert "allow with `--allow moved=1` (`allow_moved=1`) that" in " ".join(out.split())
     assert live_ring(shop).buckets == before
     made = answer("plan", str(file), *shop.live, "--allow", "moved=1", code=1)["rings"]
     shares = {"moved": 1.0, "moved_at_worst": 1.0}

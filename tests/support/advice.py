@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from command_line import CALL
 from tables import commands
 
-from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx import command_texts
+from rabbit_chx.command_texts import COMMAND
 
 #: The commands by their names.
 _COMMANDS = {name: context.command for name, context in commands()}
+#: An option between backticks, with its value.
+_OPTION_TEXT = re.compile(r"`(--[a-z][a-z-]+(?: [^`]+)?)`")
 #: An option in plain text.
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 #: The values of options that are in plain text.
@@ -41,29 +43,43 @@ class Advice:
     words: tuple[str, ...]
     is_option: bool = False
 
+    @property
+    def options(self) -> set[str]:
+        """The names of its options."""
+        return {word for word in self.words if word.startswith("--") and word != "--"}
+
+
+def advice_of(text: str) -> dict[str, Advice]:
+    """Return the commands and options between backticks in a text, each by what is written there."""
+    found: dict[str, Advice] = {}
+    for command in COMMAND.finditer(text):
+        typed = command[1].partition(" > ")[0]  # a file gets its output
+        found[command[1]] = Advice(tuple(shlex.split(typed)[1:]))
+    for option in _OPTION_TEXT.finditer(COMMAND.sub("", text)):
+        found[option[1]] = Advice(tuple(shlex.split(option[1])), is_option=True)
+    return found
+
 
 class Heard:
-    """What is put into words while a command runs."""
+    """What texts advise that are printed while a command runs."""
 
     def __init__(self) -> None:
         self._said: dict[str, Advice] = {}
 
-    def hear(self, part: CommandLine | Argument, words: str) -> None:
-        """Note a part of a message and its words."""
-        command = words.partition(" > ")[0]  # a file gets its output
-        split = tuple(shlex.split(command.removeprefix("rabbit-chx ")))
-        self._said[words] = Advice(split, isinstance(part, Argument))
+    def hear(self, text: str) -> None:
+        """Note what a text advises."""
+        self._said |= advice_of(text)
 
     def advice_in(self, said: str, command: str) -> list[Advice]:
         """Return what a command advises in what it has printed; each option in plain text is one, too."""
-        assert not (call := CALL.search(said)), ("the words of Python", call, said)
-        left, found = _NO_ADVICE.sub("", said), []
+        left = _NO_ADVICE.sub("", said)
+        found: list[Advice] = []
         for words in sorted(self._said, key=len, reverse=True):
             if words in left:
                 found.append(self._said[words])
                 left = left.replace(words, " ")
         verbs = re.findall(r"rabbit-chx (\w+)", left)
-        assert not {*verbs} & {*_COMMANDS}, ("a command outside of a Fix", left)
+        assert not {*verbs} & {*_COMMANDS}, ("a command without backticks", left)
         for option in dict.fromkeys(_OPTION.findall(left)):
             value = _VALUES.get(option, ())
             assert value or option in flags_of(command), (f"an option that {command} lacks", option, left)
@@ -81,18 +97,28 @@ def flags_of(command: str) -> set[str]:
     }
 
 
+def options_of(command: str) -> set[str]:
+    """Return the options of a command."""
+    return {name for option in _COMMANDS[command].params for name in option.opts}
+
+
+@contextmanager
+def each_printed_text(hear: Callable[[str], None]) -> Iterator[None]:
+    """Call a function with each text that is printed within a block."""
+    with_options = command_texts.with_options
+
+    def complete(text: str, options: Callable[[str], Iterable[tuple[str, str]]]) -> str:
+        completed = with_options(text, options)
+        hear(completed)
+        return completed
+
+    with patch("rabbit_chx.cli.printed.with_options", complete):
+        yield
+
+
 @contextmanager
 def heard() -> Iterator[Heard]:
-    """Hear what is put into words within a block."""
-    hearing, worded = Heard(), Fix.worded
-
-    def hear(fix: Fix, words: Callable[[CommandLine | Argument], str]) -> str:
-        def noted(part: CommandLine | Argument) -> str:
-            text = words(part)
-            hearing.hear(part, text)
-            return text
-
-        return worded(fix, noted)
-
-    with patch.object(Fix, "worded", hear):
+    """Hear what is advised within a block."""
+    hearing = Heard()
+    with each_printed_text(hearing.hear):
         yield hearing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,10 +15,6 @@ Ran: TypeAlias = Callable[..., tuple[int, str, str]]
 Stored: TypeAlias = Callable[..., None]
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
 BIND = ("q1=1,q2=10",)
-#: What the library calls, where the command line has commands and options.
-CALL = re.compile(
-    r"Broker\.\w|\b(?:plan|arrange|healed|restricted)\(|\b(?:allow_\w+|ring_source|management_url|hand_over)="
-)
 
 
 def ended(

@@ -1,4 +1,4 @@
-"""Tests may be coroutine functions: each runs in an event loop of its own. An f-string of our code with a Fix is an error."""
+"""Tests may be coroutine functions: each runs in an event loop of its own."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import asyncio
 import inspect
 import json
 import re
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from command_line import Stored
 from given_report import console_text
 from output_documents import check_document
 
-from rabbit_chx.fixes import Fix
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.output import metrics_text
 
@@ -31,30 +27,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def _format_fix(fix: Fix, spec: str) -> str:
-    caller = sys._getframe(1).f_globals.get("__name__", "")
-    is_ours = caller.startswith(("rabbit_chx", "spark_connector"))
-    assert not is_ours or all(isinstance(part, str) for part in fix.parts), (
-        f"an f-string of {caller} loses the commands of {fix!r}: make a Fix of its parts"
-    )
-    return str.__format__(fix, spec)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _no_fix_in_an_f_string() -> Iterator[None]:
-    """Refuse f-strings of our code with a Fix. Other programs may format the text of an error."""
-    with patch.object(Fix, "__format__", _format_fix, create=True):
-        yield
-
-
 @pytest.fixture
 def stored() -> Stored:
     """Compares a report as text, JSON and metrics with a file of `reports/`. To write a file anew, delete it first."""
 
-    def compare(name: str, report: Document, words: Callable[[str], str] = str) -> None:
-        document = report.as_json(words)
+    def compare(name: str, report: Document) -> None:
+        document = report.as_json()
         check_document(document)
-        text = f"{console_text(report, 100, words)}\n{json.dumps(document, indent=1, ensure_ascii=False)}\n"
+        text = f"{console_text(report, 100)}\n{json.dumps(document, indent=1, ensure_ascii=False)}\n"
         if report.gauges:
             # Without the zeros of kinds of findings: another kind changes no file.
             text += re.sub(r'.*kind=".* 0\n', "", f"\n{metrics_text(report.gauges)}")

@@ -30,8 +30,6 @@ def file_finding(path: str, value: object, message: str, fix: str, line: int | N
 
 
 def _one_line(text: str) -> str:
-    if "\r" not in text and "\n" not in text:
-        return text  # a Fix stays one
     return text.replace("\r", "\\r").replace("\n", "\\n")
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError
-from rabbit_chx.fixes import Argument, Fix
 from rabbit_chx.topology.file.fields import Problems
 from rabbit_chx.topology.objects.toml_values import show_value, toml_key
 
@@ -106,8 +105,7 @@ def _text(text: str, path: str, values: Mapping[str, str], problems: Problems) -
         fix: str
         as_text = f"$${{{name}}} is this text itself"
         if _NAME.fullmatch(name):
-            value = Argument("set", f"{name}=VALUE", call=f"values={{{name!r}: ...}}")
-            fix = Fix("set it by ", value, f" (commands take it from the environment, too); {as_text}")
+            fix = f"set it by `--set {name}=VALUE` (`values={{{name!r}: VALUE}}`), or for a command by the environment variable {name}; {as_text}"
             problems.add(path, None, f"the variable {name} is not set", fix)
         else:
             fix = f"write ${{NAME}}, with a name of letters, digits, _ and -; {as_text}"

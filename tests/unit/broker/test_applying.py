@@ -363,7 +363,7 @@ REPLACED = Topology(queues=(QueueDefinition("old", arguments={"x-max-length": 5}
         (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(1, 0)], "type_": "quorum"}, "to be deleted, and has 1 message"),
         (DELETED, {"counts": [QueueCounts(0, 0), QueueCounts(0, 1)], "type_": "quorum"}, "has 1 consumer"),
         # Without a leader it answers with zeros.
-        (DELETED, {"counts": [QueueCounts(0, 0)], "type_": "quorum", "counted_last": {"type": "quorum"}}, "to be deleted, and the broker does not tell how many messages it has: nobody can count its messages; wait until its node runs, or allow it with allow_loss=True"),
+        (DELETED, {"counts": [QueueCounts(0, 0)], "type_": "quorum", "counted_last": {"type": "quorum"}}, "to be deleted, and the broker does not tell how many messages it has: nobody can count its messages; wait until its node runs, or allow it with `--allow loss` \\(`allow_loss=True`\\)"),
         (DELETED, {"counts": [QueueCounts(0, 0)], "type_": "quorum", "counted_last": {"state": "minority", "messages": 0}}, "the broker does not tell how many"),
     ],
 )  # fmt: skip

@@ -53,7 +53,7 @@ def test_a_ring_that_was_not_read_is_not_checked(stored: Stored) -> None:
 
 def test_shares_without_an_order_are_by_weight() -> None:
     ring = HashRing.unordered([("a", 1), ("b", 2)])
-    rows = compare_report(simulate(ring), is_determined=False).as_json(str)["shares"]
+    rows = compare_report(simulate(ring), is_determined=False).as_json()["shares"]
     assert [(row["share"], row["ideal"], row["skew"]) for row in rows] == [
         (0.333, None, None),
         (0.667, None, None),
@@ -70,9 +70,7 @@ def test_an_exchange_before_one_whose_order_is_not_known_is_determined() -> None
     guess = replace(live.rings["behind"], ground=Ground(None))
     unsure = live.with_rings({"behind": guess})
     rows = list_report(["/"], tuple(list_rings("/", unsure, check(unsure))))
-    assert [
-        (one["exchange"], one["buckets"], one["determined"]) for one in rows.as_json(str)["exchanges"]
-    ] == [
+    assert [(one["exchange"], one["buckets"], one["determined"]) for one in rows.as_json()["exchanges"]] == [
         ("behind", None, False),
         ("front", 2, True),
     ]

@@ -149,7 +149,7 @@ _RING = "[[exchanges]]\nname = 'x'\ntype = 'x-consistent-hash'\nring = [{ queue 
         (
             _PLAIN_QUEUES + _RING,
             5,
-            "room for 2 beside the lock and the mark of an apply; .*raise.* by 1, or .* records=False",
+            "room for 2 beside the lock and the mark of an apply; .*raise.* by 1, or .*records=False",
         ),
         (_PLAIN_QUEUES + _RING, 4, "room for 1 beside the lock and the mark of an apply; .*raise.* by 2$"),
         ("owns = ['old']\n" + _PLAIN_QUEUES, 4, "room for 2"),  # what goes does so after what comes

@@ -11,9 +11,7 @@ from command_line import Stored
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.broker.scratch import ScratchReport
-from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.fixes import CommandLine, Fix
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.observations import Observation
@@ -32,16 +30,14 @@ def scratch(
     return ScratchReport("orders", "/", {}, ring, findings, counts, counts)
 
 
-def test_each_finding_has_a_line_and_a_place_in_the_document_in_the_words_of_the_command_line(
-    stored: Stored,
-) -> None:
-    fix = Fix("run: ", CommandLine("check", "check(live, wanted)", ("orders",)))
-    stored("verify", scratch(READ, [GHOST, replace(GHOST, fix=fix)]).document(), in_words)
+def test_each_finding_has_a_line_and_a_place_in_the_document(stored: Stored) -> None:
+    fix = "run: `rabbit-chx check orders` (`check(live, wanted)`)"
+    stored("verify", scratch(READ, [GHOST, replace(GHOST, fix=fix)]).document())
 
 
 def test_an_unknown_order_is_reported_with_its_remedy_where_the_result_is(stored: Stored) -> None:
-    stored("verify-without-order", scratch(UNORDERED).document(), in_words)
-    assert "pass --ring-via 'kubectl exec POD --'" in in_words(scratch(UNORDERED).doubt or "")
+    stored("verify-without-order", scratch(UNORDERED).document())
+    assert "pass `--ring-via 'kubectl exec POD --'`" in str(scratch(UNORDERED).doubt)
     assert scratch(READ).doubt is None
 
 
@@ -50,7 +46,7 @@ RING = HashRing.from_buckets(["q1", "q1", "q2", "q3"], RELEASE)
 
 def with_evidence(*pairs: tuple[str, str, int]) -> ScratchReport:
     seen = [Observation(key, queue, messages=messages) for key, queue, messages in pairs]
-    return scratch(RING).with_evidence(seen, Hashing(), Fix("look again"))
+    return scratch(RING).with_evidence(seen, Hashing(), "look again")
 
 
 def test_evidence_of_the_ring_has_no_findings() -> None:
@@ -97,4 +93,4 @@ def test_the_keys_with_most_messages_are_named(
 def test_keys_that_cannot_be_compared_show_nothing() -> None:
     behind = scratch(HashRing.from_buckets([ExchangeRef("behind")], RELEASE))
     with pytest.raises(NotDeterminedError, match="no key of the exchange 'orders' was compared"):
-        behind.with_evidence([Observation("key-1", "other")], Hashing(), Fix(""))
+        behind.with_evidence([Observation("key-1", "other")], Hashing(), "")

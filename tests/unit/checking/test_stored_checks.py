@@ -14,7 +14,6 @@ from sides import as_live
 from stored_scenarios import Scenario, read_scenarios, stored_sections, write_sections
 
 from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
-from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.routing import Ground, HashRing
 from rabbit_chx.routing.arrays import seeds
@@ -43,7 +42,7 @@ def stored_text(scenario: Scenario) -> str:
             f"{finding.kind} [{finding.exchange}] [{finding.destination}]{share}",
             f"  {finding.message}",
         ]
-        lines += [f"  -> {in_words(finding.fix)}"] if finding.fix else []
+        lines += [f"  -> {finding.fix}"] if finding.fix else []
     for name in ("unroutable", "misplaced", "parked"):
         figures = {place: figure for place, figure in getattr(found, name).items() if figure}
         lines += [f"{name}: {figures}"] if figures else []

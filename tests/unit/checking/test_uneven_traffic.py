@@ -8,7 +8,6 @@ import pytest
 from sides import as_live
 
 from rabbit_chx.checking.check_usage import uneven_traffic
-from rabbit_chx.cli.printed import in_words
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
@@ -70,7 +69,7 @@ def test_a_queue_with_far_more_than_its_share_has_a_finding_that_names_the_way_t
         assert finding.message == (
             f"{expected} got 90.0% of the messages of the last minute, and has 50.0% of the keys"
         )
-        assert "rabbit-chx verify x --trace 60" in in_words(finding.fix)
+        assert "`rabbit-chx verify x --trace 60`" in finding.fix
         assert finding.severity == "warning"
 
 

@@ -47,8 +47,8 @@ def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
     assert floors(modules) <= {
         "checks",
         "cli",
+        "command_texts",
         "errors",
-        "fixes",
         "lazy_names",
         "options",
         "rendering",

@@ -13,52 +13,54 @@ from slot_files import live_of
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.plan import options_to_permit
-from rabbit_chx.cli.printed import in_words
-from rabbit_chx.fixes import Argument
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
-from rabbit_chx.planning.refusals import ALLOW_DELETE, allow_moved
 from rabbit_chx.rendering.html import part_of_page
 from rabbit_chx.topology import LiveTopology, Topology, plan
 
+DELETE = "--allow delete"
+
 
 @pytest.mark.parametrize(
-    ("overrides", "options"),
+    ("given", "permitting", "options"),
     [
-        ([], {}),
-        ([ALLOW_DELETE, ALLOW_DELETE], {"allow_delete": True}),
-        ([allow_moved(0.25), ALLOW_DELETE, allow_moved(0.3)], {"allow_moved": 0.3, "allow_delete": True}),
-        ([allow_moved(0.3), allow_moved(0.25)], {"allow_moved": 0.3}),
-        ([ALLOW_DELETE, None], None),
+        ([], [], ""),
+        ([], [DELETE, DELETE], DELETE),
+        ([], ["--allow moved=0.25", DELETE, "--allow moved=0.3"], "--allow moved=0.3 --allow delete"),
+        ([], ["--allow moved=0.3", "--allow moved=0.25"], "--allow moved=0.3"),
+        (["--allow loss", "--allow moved=0.2"], ["--allow moved=0.3"], "--allow loss --allow moved=0.3"),
+        ([DELETE], ["--no-record"], "--allow delete --no-record"),
+        ([], [DELETE, None], None),
     ],
 )
 def test_the_options_that_permit_all_refusals(
-    overrides: list[Argument | None], options: dict[str, object] | None
+    given: list[str], permitting: list[str | None], options: str | None
 ) -> None:
-    refusals = [Finding("ring", "says", override=override) for override in overrides]
-    assert options_to_permit(refusals) == options
+    refusals = [Finding("ring", "says", allow_with=option) for option in permitting]
+    words = options_to_permit(given, refusals)
+    assert words == (None if options is None else options.split())
 
 
 def test_many_refusals_say_how_to_see_the_rest() -> None:
-    refusals = [Finding("deletion", f"reason {chr(97 + n)}", override=ALLOW_DELETE) for n in range(26)]
+    refusals = [Finding("deletion", f"reason {chr(97 + n)}", allow_with=DELETE) for n in range(26)]
     made = plan(Topology(), LiveTopology())
 
     def shown(*, whole: bool) -> str:
-        parts = plan_parts(made, refusals=refusals, whole=whole, words=in_words)
-        return console_text(plan_report(made, list(parts)), words=in_words)
+        parts = plan_parts(made, refusals=refusals, whole=whole)
+        return console_text(plan_report(made, list(parts)))
 
     assert shown(whole=False).startswith("REFUSED: reason a (and 25 more reasons)\n")
-    assert "6 more; --all shows them" in shown(whole=False)
+    assert "6 more; `--all` shows them" in shown(whole=False)
     whole = shown(whole=True)
     assert whole.count("reason ") == 27, "each once, and the first in the headline"
     assert whole.count("more") == 1
 
 
 def test_the_override_of_a_refusal_is_folded_and_never_last() -> None:
-    refusals = [Finding("deletion", "queue q has 2 messages", "keep it", override=ALLOW_DELETE)]
+    refusals = [Finding("deletion", "queue q has 2 messages", "keep it", allow_with=DELETE)]
     made = plan(Topology(), LiveTopology())
-    override = "Apply it with: rabbit-chx apply t.toml --allow delete"
-    parts = list(plan_parts(made, refusals=refusals, ending=["the end"], override=override, words=in_words))
-    text = console_text(plan_report(made, parts), words=in_words)
+    override = "Apply it with: `rabbit-chx apply t.toml --allow delete`"
+    parts = list(plan_parts(made, refusals=refusals, ending=["the end"], override=override))
+    text = console_text(plan_report(made, parts))
     assert text.startswith("REFUSED: queue q has 2 messages\n\ninstead  keep it\n")
     assert text.endswith("the end\n")
     assert "Apply it" not in text

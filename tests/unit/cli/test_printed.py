@@ -7,12 +7,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextvars import copy_context
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from advice import advice_of, each_printed_text
 from command_line import Ran
 from few_seeds import few_seeds
 from modelled_commands import ModelledCommands
@@ -21,16 +21,14 @@ from stored_scenarios import read_scenarios
 
 import rabbit_chx
 from rabbit_chx import Topology
-from rabbit_chx.cli.app import COMMANDS, app
+from rabbit_chx.cli.app import app
 from rabbit_chx.cli.printed import (
-    exchange_argument,
-    in_words,
     remember_options,
-    to_type,
+    with_own_options,
     without_passwords,
 )
 from rabbit_chx.cli.ring_argument import parse_ring
-from rabbit_chx.fixes import Argument, CommandLine, Fix
+from rabbit_chx.command_texts import COMMAND, command_text, exchange_argument
 from rabbit_chx.topology import check
 
 #: Commands about rings whose order nobody knows.
@@ -75,21 +73,23 @@ def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
                 yield path.name, node
 
 
-def commands() -> Iterator[tuple[str, CommandLine]]:
-    """Yield each command that the code puts into a text: with a blank in each argument, and its constant options."""
-    for file, call in calls("to_type"):
-        options = tuple(
-            Argument(keyword.arg, *(() if ast.unparse(keyword.value) == "True" else ("1",)))
-            for keyword in call.keywords
-            if keyword.arg is not None
-        )
-        arguments = ("a b",) * (len(call.args) - 1)
-        yield file, CommandLine(ast.literal_eval(call.args[0]), "call", arguments, options)
-    for file, call in calls("CommandLine"):
-        if file != "printed.py":
-            given = [part for part in call.args[2:3] if isinstance(part, ast.Tuple)]
-            arguments = ("a b",) * sum(len(part.elts) for part in given)
-            yield file, CommandLine(ast.literal_eval(call.args[0]), "call", arguments)
+#: What is a command in a function of which the command is an argument.
+BY_ARGUMENT = ("record", "verify")
+
+
+def commands() -> Iterator[tuple[str, list[str], list[ast.expr]]]:
+    """Yield each command that the code puts into a text, as words and as it is written: ``a b`` is an argument, and 1 the value of an option."""
+    for file, call in calls("command_text"):
+        verb, *written = call.args
+        words: list[str] = []
+        for argument in written:
+            if isinstance(argument, ast.Constant):
+                words.append(str(argument.value))
+            elif not isinstance(argument, ast.Starred):
+                words.append("1" if words and words[-1].startswith("--") else "a b")
+        names = (str(verb.value),) if isinstance(verb, ast.Constant) else BY_ARGUMENT
+        for name in names:
+            yield file, [name, *words], written
 
 
 PRINTED = list(commands())
@@ -120,71 +120,80 @@ def given_options() -> Iterator[None]:
 
 @pytest.mark.usefixtures("given_options")
 @pytest.mark.parametrize(
-    "command", [command for _, command in PRINTED], ids=[f"{file}-{n}" for n, (file, _) in enumerate(PRINTED)]
+    "words", [words for _, words, _ in PRINTED], ids=[f"{file}-{n}" for n, (file, _, _) in enumerate(PRINTED)]
 )
-def test_every_command_of_a_text_is_one_with_all_broker_options(command: CommandLine) -> None:
-    text = in_words(Fix("run: ", command, "; then"))
-    assert (text[:16], text[-6:]) == ("run: rabbit-chx ", "; then")
-    context = parsed(shlex.split(text[16:-6]))
+def test_every_command_of_a_text_is_one_with_all_broker_options(words: list[str]) -> None:
+    text = with_own_options(f"run: {command_text(*words)}; then")
+    assert (text[:17], text[-7:]) == ("run: `rabbit-chx ", "`; then")
+    context = parsed(shlex.split(text[17:-7]))
     for option, value in OPTIONS:
         assert context.params[option[2:].replace("-", "_")] == value, text
-    assert {option.flag for option in command.options} <= options_of(context)
+    assert {word for word in words if word.startswith("--")} <= options_of(context)
+
+
+def test_the_search_for_commands_finds_them() -> None:
+    files = {"command_texts.py", "refusals.py", "plan.py", "upgrade.py", "arrange.py", "live_rings.py"}
+    assert files <= {file for file, _, _ in PRINTED}
+    assert len(PRINTED) > 20
 
 
 #: Names of exchanges that look like other arguments.
 LIKE_OTHERS = [
     "orders.json", "o.TOML", "a=b", "a=1", "ring:a=1", "x/y.toml#z", "/Events/Metrics", "./o", "super-stream:x", "modulus:q=a", "exchange:o", "-", "-#o", "--help",
 ]  # fmt: skip
+#: What makes an exchange an argument, in the code.
+EXCHANGES = re.compile(r"exchange_argument\(.*\)|\*map\(exchange_argument, .*\)|as_exchange|'EXCHANGE'")
+
+
+def is_of_exchanges(words: list[str]) -> bool:
+    """Return whether the arguments of a command are exchanges."""
+    taken = [each for each in parsed(words[:1]).command.params if isinstance(each, click.Argument)]
+    metavars = [str(each.make_metavar(parsed(words[:1]))) for each in taken]
+    return "EXCHANGE" in "".join(metavars) and "--offline" not in words
+
+
+def test_every_command_about_an_exchange_takes_any_name() -> None:
+    of_exchanges = 0
+    for file, words, written in PRINTED:
+        if not is_of_exchanges(words):
+            continue
+        texts = [ast.unparse(each) for each in written]
+        arguments = [
+            text
+            for before, text in zip(["", *texts], texts, strict=False)
+            if not before.startswith("'--") and not text.startswith(("'--", "*options"))
+        ]
+        of_exchanges += len(arguments)
+        assert [text for text in arguments if not EXCHANGES.fullmatch(text)] == [], (file, words)
+    assert of_exchanges > 8
 
 
 @pytest.mark.parametrize("name", [*LIKE_OTHERS, "a b", "o", "x/y", "a:b"])
-def test_every_command_about_an_exchange_names_that_exchange(name: str) -> None:
-    of_exchanges = 0
-    for _, command in PRINTED:
-        given = parsed([command.name]).command.params
-        taken = next((each for each in given if isinstance(each, click.Argument)), None)
-        if taken is None or "EXCHANGE" not in taken.make_metavar(parsed([command.name])):
-            continue
-        if command.arguments and "--offline" not in {option.flag for option in command.options}:
-            of_exchanges += 1
-            _, *words = shlex.split(in_words(Fix(replace(command, arguments=(name,)))))
-            found = parsed(words).params[str(taken.name)]
-            (exchange,) = found if isinstance(found, tuple) else [found]
-            reads_itself = command.name in ("check", "show")  # which of its arguments are exchanges
-            assert exchange == (exchange_argument(name) if reads_itself else name), words
-    assert of_exchanges > 8
+def test_an_exchange_as_an_argument_is_read_as_that_exchange(name: str) -> None:
+    for verb in {words[0] for _, words, _ in PRINTED if is_of_exchanges(words)}:
+        context = parsed([verb, exchange_argument(name)])
+        taken = next(each for each in context.command.params if isinstance(each, click.Argument))
+        found = context.params[str(taken.name)]
+        (exchange,) = found if isinstance(found, tuple) else [found]
+        reads_itself = verb in ("check", "show")  # which of its arguments are exchanges
+        assert exchange == (exchange_argument(name) if reads_itself else name), verb
     ring = parse_ring(exchange_argument(name))
     assert (ring.is_live, ring.exchange) == (True, name)
     assert (exchange_argument(name) == name) is (name not in LIKE_OTHERS)
-
-
-def test_every_argument_of_a_text_is_an_option_of_a_command() -> None:
-    files = {"remedies.py", "plan.py", "upgrade.py", "arrange.py"}
-    assert files <= {file for file, _ in PRINTED}, "the search has found no less"
-    known = {
-        option for names in COMMANDS.values() for name in names for option in options_of(parsed(name.split()))
-    }
-    arguments = {
-        ast.literal_eval(call.args[0])
-        for _, call in calls("Argument")
-        if isinstance(call.args[0], ast.Constant)
-    }
-    assert {"allow_delete", "ring_via"} <= arguments
-    assert {Argument(name).flag for name in arguments} <= known
 
 
 #: The commands that print what a check finds.
 CHECKING = ("check", "repair")
 
 
-def foreign_arguments(fix: str) -> Iterator[str]:
-    """Yield the options in a remedy that its last command before them lacks, or without a command one that prints findings of a check."""
-    names: tuple[str, ...] = CHECKING
-    for part in fix.parts if isinstance(fix, Fix) else ():
-        if isinstance(part, CommandLine):
-            names = (part.name,)
-        elif isinstance(part, Argument):
-            yield from (part.flag for name in names if part.flag not in options_of(parsed(name.split())))
+def foreign_options(fix: str) -> set[str]:
+    """Return the options in a remedy that its commands lack, or without a command one that prints findings of a check."""
+    found: set[str] = set()
+    for advice in advice_of(fix).values():
+        names = CHECKING if advice.is_option else advice.words[:1]
+        for name in names:
+            found |= advice.options - options_of(parsed([name]))
+    return found
 
 
 def test_each_option_in_a_remedy_of_a_check_is_one_of_its_command() -> None:
@@ -196,19 +205,19 @@ def test_each_option_in_a_remedy_of_a_check_is_one_of_its_command() -> None:
             for finding in check(live, wanted, exchange=options.get("exchange")).findings
         ]
     assert found
-    assert {flag for finding in found for flag in foreign_arguments(finding.fix)} == set()
+    assert {option for finding in found for option in foreign_options(finding.fix)} == set()
 
 
 def test_an_option_that_a_command_lacks_is_noticed() -> None:
-    assert [*foreign_arguments(Fix("leave it out with ", Argument("ignore", "order")))] == ["--ignore"]
+    assert foreign_options("leave it out with `--ignore order` (`ignore='order'`)") == {"--ignore"}
 
 
 @pytest.mark.usefixtures("given_options")
 def test_an_option_that_a_command_names_is_not_repeated() -> None:
-    checks = Fix(to_type("check", "o", vhost="prod"), "; ", to_type("check", "p"))
-    first, second = in_words(checks).split("; rabbit-chx ")
+    checks = f"{command_text('check', 'o', '--vhost', 'prod')}; {command_text('check', 'p')}"
+    first, second = (command[1] for command in COMMAND.finditer(with_own_options(checks)))
     assert (first.count("--vhost"), "--vhost prod" in first) == (1, True)
-    assert parsed(shlex.split(second)).params["vhost"] == "it's"
+    assert parsed(shlex.split(second)[1:]).params["vhost"] == "it's"
 
 
 @pytest.mark.parametrize(
@@ -312,15 +321,15 @@ def test_a_command_that_reads_the_file_has_its_values_of_variables(
 
 
 def test_options_are_those_of_the_command_that_runs(ran: Ran) -> None:
-    of_file, check = Fix(to_type("plan", "f")), Fix(to_type("check", "o"))
+    of_file, check = command_text("plan", "f"), command_text("check", "o")
     given = parsed(["plan", "t.toml", "--vhost", "v", "--set", "name=a b"])
     context = copy_context()
     context.run(remember_options, given)
-    words = "rabbit-chx plan f --vhost v --set 'name=a b'"
-    assert context.run(in_words, of_file) == words
-    assert context.run(in_words, check) == "rabbit-chx check o --vhost v"
+    words = "`rabbit-chx plan f --vhost v --set 'name=a b'`"
+    assert context.run(with_own_options, of_file) == words
+    assert context.run(with_own_options, check) == "`rabbit-chx check o --vhost v`"
     assert ran("check", "o", "--url", "amqp://127.0.0.1:1")[0] == 69
-    assert in_words(check) == "rabbit-chx check o"
+    assert with_own_options(check) == check
 
 
 @pytest.mark.parametrize("command", OF_UNKNOWN_ORDER, ids=" ".join)
@@ -340,12 +349,16 @@ def test_no_message_advises_what_this_user_cannot_run_or_what_has_just_been_refu
     file.write_text(live.replace('{ queue = "q1" }, { queue = "q2" }', '{ queue = "q2" }, { queue = "q1" }'))
     typed = [str(file) if word == "FILE" else word for word in command]
     options = ["--url", "amqp://model", "--management-url", "http://model:15672"]
-    code, out, errors = ran(*typed, *options)
+    texts: list[str] = []
+    with each_printed_text(texts.append):
+        code, out, errors = ran(*typed, *options)
     assert code in (0, 1, 2, 3, 4), errors
     said = " ".join(f"{out} {errors}".split())
-    for advised in re.findall(r"rabbit-chx (record|repair|apply|arrange|plan)((?: [^ :;`]+)*)", said):
-        words = [advised[0], *shlex.split(advised[1])]
-        assert words[: len(typed)] != typed or {"--allow", "--observed", "--trace"} & {*words}, (
+    for advised in advice_of("\n".join(texts)).values():
+        words = advised.words
+        if words[0] not in ("record", "repair", "apply", "arrange", "plan"):
+            continue
+        assert list(words[: len(typed)]) != typed or {"--allow", "--observed", "--trace"} & {*words}, (
             said,
             "what was typed",
         )

@@ -166,7 +166,7 @@ def test_what_needs_no_order_is_shown_without_it(ran: Ran, modelled: ModelledCom
         assert member["share"] == pytest.approx(true[name], abs=0.001)
     _, out, _ = ran(*at)
     assert (
-        "not determined the queue of a key: learn it in one of three ways: (1) pass --ring-via 'kubectl exec"
+        "not determined the queue of a key: learn it in one of three ways: (1) pass `--ring-via 'kubectl exec"
         in " ".join(out.split())
     )
     assert "25.0%" in out

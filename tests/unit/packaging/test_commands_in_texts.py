@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tables import commands
@@ -14,8 +15,10 @@ OPTIONS = {
     name: {text.lstrip("-").replace("-", "_") for option in context.command.params for text in option.opts}
     for name, context in commands()
 }
-#: What makes a command of its first argument.
-MAKERS = {"CommandLine", "to_type"}
+#: The commands of a `command_text` whose command is an argument of the function around it.
+BY_ARGUMENT = ("record", "verify")
+#: An option between backticks, or alone in its text.
+OPTION = re.compile(r"(?:`|^)--([a-z][a-z-]+)(?: ([a-z]+))?")
 #: Arguments of commands that a text names without the command: all that print it have the option.
 ALONE = {
     "management_url": OPTIONS.keys() - {"completion"},
@@ -31,8 +34,6 @@ ALONE = {
     "drain": {"apply"},  # the text says "of apply"
     "hand_over": {"apply"},
     "no_record": {"apply"},  # the text says "of an apply"
-    "allowed_host": {"ui"},
-    "routing": {"route"},
     "set": {"apply", "arrange", "check", "compare", "export", "plan", "route", "ui"},  # all that read a file
     "wait_drained": {"apply"},  # the text says "of apply"
 }
@@ -42,46 +43,47 @@ def option_of(argument: str) -> str:
     return "allow" if argument.startswith("allow_") else argument
 
 
-def calls() -> Iterator[tuple[str, ast.Call]]:
+def trees() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted((ROOT / "rabbit_chx").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
-def texts(nodes: list[ast.expr]) -> list[str]:
+def texts(nodes: Iterable[ast.AST]) -> list[str]:
     return [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+
+
+def commands_in(tree: ast.Module) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "command_text":
+            yield node
 
 
 def test_each_command_in_a_text_exists_with_its_options() -> None:
     found = 0
-    for where, call in calls():
-        name = getattr(call.func, "id", "")
-        if name not in MAKERS or not texts(call.args[:1]):  # `to_type` makes a CommandLine of its arguments
-            continue
-        (command,) = texts(call.args[:1])
-        inner = [
-            argument
-            for node in ast.walk(call)
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Argument"
-            for argument in texts(node.args[:1])
-        ]
-        named = [keyword.arg for keyword in call.keywords if keyword.arg] if name == "to_type" else []
-        found += 1
-        assert command in OPTIONS, where
-        assert {option_of(argument) for argument in (*inner, *named)} <= OPTIONS[command], where
+    for file, tree in trees():
+        for call in commands_in(tree):
+            names = texts(call.args[:1]) or BY_ARGUMENT
+            given = {text[2:].replace("-", "_") for text in texts(call.args[1:]) if text.startswith("--")}
+            found += 1
+            for name in names:
+                assert name in OPTIONS, (file, call.lineno)
+                assert given <= OPTIONS[name], (file, call.lineno)
     assert found > 20
 
 
 def test_an_option_without_its_command_is_one_of_each_command_that_prints_it() -> None:
-    named = {
-        argument: where
-        for where, call in calls()
-        if getattr(call.func, "id", "") == "Argument"
-        for argument in texts(call.args[:1])
-    }
-    inside = {"ignore", "observed", "trace", "write"}  # only within a command
-    assert named.keys() - inside == ALONE.keys(), named
+    named: dict[str, str] = {}
+    for file, tree in trees():
+        if file.startswith(("rabbit_chx/cli/", "rabbit_chx/ui/", "rabbit_chx/testing/")):
+            continue  # they name options of the command itself
+        expressions = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+        docstrings = [node for node in expressions if isinstance(node, ast.Constant)]
+        inside = {id(node) for outer in (*commands_in(tree), *docstrings) for node in ast.walk(outer)}
+        for text in texts(node for node in ast.walk(tree) if id(node) not in inside):
+            for option, value in OPTION.findall(text):
+                name = option.replace("-", "_")
+                named[f"allow_{value}" if name == "allow" else name] = file
+    assert named.keys() == ALONE.keys(), named
     for argument, printing in ALONE.items():
         assert all(option_of(argument) in OPTIONS[command] for command in printing), argument
 

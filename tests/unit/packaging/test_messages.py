@@ -1,4 +1,4 @@
-"""The texts that the product prints, raises and logs: short, and in the words of Python.
+"""The texts that the product prints, raises and logs: short, and what is to be typed is between backticks.
 
 Every string constant counts that is no docstring. What an option means is a docstring, too: `option(...)` and the help of commands have no
 limit of length.
@@ -22,7 +22,8 @@ FILES = sorted(
 )
 MOST_WORDS = 40
 COMMAND = re.compile(r"rabbit-chx [a-z]")
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+#: An option that is neither between backticks nor the beginning of the text.
+OPTION = re.compile(r"(?<![\w`-])(?<!^)--[a-z][a-z-]+")
 #: The command line, and what belongs to other command lines: options of pytest, and commands of the broker.
 SPEAKS = ("rabbit_chx/cli/", "rabbit_chx/ui/", "rabbit_chx/testing/")
 #: What is made, and the page that names what is gone.
@@ -63,16 +64,16 @@ def texts(node: ast.AST, kind: str = "message") -> Iterator[tuple[int, str, str]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_messages_are_short_and_speak_python(path: Path) -> None:
-    """The command line replaces the words of `Fix`: no text has a command, and none outside the command line an option."""
+def test_messages_are_short_and_what_is_to_be_typed_is_between_backticks(path: Path) -> None:
+    """`command_text` writes commands. Outside of the command line an option is between backticks, and Python's argument behind it, or it is a value."""
     found = list(texts(ast.parse(path.read_text(encoding="utf-8"))))
     assert [
         (line, text) for line, text, kind in found if kind == "message" and len(text.split()) > MOST_WORDS
     ] == []
-    python = [(line, text) for line, text, kind in found if kind != "example"]
-    assert [(line, text) for line, text in python if COMMAND.search(text)] == []
+    shown = [(line, text) for line, text, kind in found if kind != "example"]
+    assert [(line, text) for line, text in shown if COMMAND.search(text)] == []
     if not path.relative_to(ROOT).as_posix().startswith(SPEAKS):
-        assert [(line, text) for line, text in python if OPTION.search(BROKERS_OWN.sub("", text))] == []
+        assert [(line, text) for line, text in shown if OPTION.search(BROKERS_OWN.sub("", text))] == []
 
 
 def test_only_the_changelog_names_commands_of_groups_that_are_gone() -> None:

@@ -87,7 +87,7 @@ def test_the_json_of_a_plan_has_the_super_stream_among_its_rings() -> None:
 @pytest.mark.parametrize("limit", [0.6, 0.7])
 def test_it_obeys_the_limit(limit: float) -> None:
     made = plan(sales("a", "b", "c", limit=limit), live_of("a", "b"))
-    assert [one.override.option for one in made.refusals if one.override] == (
+    assert [one.allow_with for one in made.refusals if one.allow_with] == (
         ["--allow moved=0.6667"] if limit < 2 / 3 else []
     )
     assert not made.refused(allow_moved=0.7)

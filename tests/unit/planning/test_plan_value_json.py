@@ -16,7 +16,7 @@ RELEASE = Release("4.3.6")
 
 
 @pytest.mark.all_seeds
-def test_the_document_is_the_stored_one_with_the_words_for_python() -> None:
+def test_the_document_is_the_stored_one() -> None:
     name = "19-a-limit-of-the-exchange"
     made = plan(*SCENARIOS[name])
     stored = json.loads((Path(__file__).parent / "plans" / f"{name}.json").read_text("utf-8"))
@@ -24,9 +24,7 @@ def test_the_document_is_the_stored_one_with_the_words_for_python() -> None:
     assert str(made).splitlines()[-1] == f"checksum    {made.checksum}"
 
     assert list(document) == list(stored)
-    (refusal,), (other,) = document.pop("refusals"), stored.pop("refusals")
     assert document == stored
-    assert refusal == {**other, "fix": other["fix"].replace("--allow moved=0", "allow_moved=0")}
     (ring,) = document["rings"]
     for side in ("before", "after"):
         assert HashRing.from_json(json.dumps(ring[side])) == getattr(made.rings["orders"], side)

@@ -16,7 +16,6 @@ import pytest
 from plan_scenarios import SCENARIOS
 from stored_scenarios import Scenario, read_scenarios, stored_sections, write_sections
 
-from rabbit_chx.cli.printed import in_words
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
 from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import HashRing
@@ -41,12 +40,12 @@ _PAGES = {
 def stored_texts(name: str) -> dict[str, str]:
     """Return the stored plan of a scenario by file ending: JSON, text for a terminal, and of some scenarios Markdown."""
     made = plan(*SCENARIOS[name])
-    report = plan_report(made, list(plan_parts(made, [("file", "topology.toml")], words=in_words)))
+    report = plan_report(made, list(plan_parts(made, [("file", "topology.toml")])))
     console, page = io.StringIO(), io.StringIO()
-    ConsoleOutput(console, _WIDTH).show(report, in_words)
-    texts = {".json": _lines(report.as_json(in_words)), ".txt": console.getvalue()}
+    ConsoleOutput(console, _WIDTH).show(report)
+    texts = {".json": _lines(report.as_json()), ".txt": console.getvalue()}
     if name in _PAGES:
-        MarkdownOutput(page).show(report, in_words)
+        MarkdownOutput(page).show(report)
         texts[".md"] = page.getvalue()
     return texts
 
@@ -73,7 +72,7 @@ def steps_text(scenario: Scenario) -> str:
         places = " ".join(f"{place}:{len(list(runs))}" for place, runs in groupby(after))
         lines.append(f"{name}: {places}; {ring.moved:.3%} {ring.moved_at_worst:.3%} {ring.lost_at_worst:.3%}")
     lines += [f"unmanaged {subject.kind} {subject.name}" for subject in made.unmanaged]
-    lines += [f"refusal {found.kind} [{found.destination}] [{found.override}]" for found in made.refusals]
+    lines += [f"refusal {found.kind} [{found.destination}] [{found.allow_with}]" for found in made.refusals]
     lines += [line for line in str(made).splitlines() if not line.startswith("checksum")]
     return "\n".join(lines)
 

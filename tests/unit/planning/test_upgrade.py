@@ -14,7 +14,6 @@ from sides import as_live
 from stored_scenarios import stored_sections, write_sections
 
 from rabbit_chx import AmqpField, ConsistentHashExchange, HashRing, Topology
-from rabbit_chx.cli.printed import in_words
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.upgrade import ExchangeUpgrade, predict_upgrade
 from rabbit_chx.routing import Release
@@ -38,7 +37,7 @@ def judge(case: str) -> str:
         moved = "unknown" if upgrade.moved is None else f"{upgrade.moved:.3%}"
         by = sorted(map(str, upgrade.exact.before)) if upgrade.exact else "a sample"
         said.append(f"{upgrade.name}: {upgrade.verdict}; order {upgrade.order}; moved {moved}, by {by}")
-        said += [f"{found.kind}: {found.message}; {in_words(found.fix)}" for found in upgrade.findings]
+        said += [f"{found.kind}: {found.message}; {found.fix}" for found in upgrade.findings]
     return text + "".join(f"-> {line}\n" for line in said)
 
 
@@ -109,9 +108,9 @@ def test_second_bindings_move_an_exact_share_and_are_cured_before_the_upgrade() 
 
 def test_without_a_file_the_order_is_saved_before() -> None:
     (upgrade,) = predict_upgrade(hashing(*"ab", name="the x"), OLD, NEW)
-    assert in_words(upgrade.findings[0].fix) == (
-        "before the upgrade, run: rabbit-chx export 'the x' > 'the x.toml'; and after it: "
-        "rabbit-chx apply 'the x.toml'"
+    assert upgrade.findings[0].fix == (
+        "before the upgrade, run: `rabbit-chx export 'the x' > 'the x.toml'` (`Broker.topology().to_toml()`); and after it: "
+        "`rabbit-chx apply 'the x.toml'` (`Broker.apply(plan(wanted, live))`)"
     )
 
 

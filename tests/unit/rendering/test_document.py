@@ -1,4 +1,4 @@
-"""A document: its fields in JSON, what people see of its parts, and the words of both."""
+"""A document: its fields in JSON, what people see of its parts, and the texts of both."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_table_of_named_columns_needs_no_class() -> None:
     assert (hidden.as_json()["keys"], hidden.as_json()["n"]) == ([{"key": "a", "n": 7}], [{"n": 1}])
 
 
-def test_parts_are_for_people_or_for_programs_or_for_both_in_the_words_of_the_reader() -> None:
+def test_parts_are_for_people_or_for_programs_or_for_both_with_other_texts() -> None:
     inner: list[Part] = [Data({"say": "a"}), Lines(["a", "b"], key="lines"), Line("a")]
     made = Document(
         "d",
@@ -81,14 +81,14 @@ def test_parts_are_for_people_or_for_programs_or_for_both_in_the_words_of_the_re
             Verbatim("a"),
         ],
     )
-    assert made.as_json(str.upper) == {
-        "format": "RABBIT-CHX/D",
+    assert made.with_texts(str.upper).as_json() == {
+        "format": "rabbit-chx/d",
         "format_version": 1,
         "late": ["A", 1, None],
         "inner": {"say": "A", "lines": ["A", "B"]},
         "flat": True,
     }
-    facts, section, line, verbatim = made.blocks(str.upper)
+    facts, section, line, verbatim = made.with_texts(str.upper).blocks()
     assert (facts, line, verbatim) == (Facts([("a", "A")]), Line("A"), Verbatim("a"))
     assert isinstance(section, Section)
     lines, last = section.parts

@@ -48,7 +48,7 @@ def test_the_page_needs_nothing_else() -> None:
         (Section("s", [Section("t", [Line("x")])]), "<h2>s</h2> <section> <h3>t</h3> <p>x</p>"),
         (Section("s", [Line("x")], folded=True), "<details><summary>s</summary> <p>x</p> </details>"),
         (
-            Line("repair it: rabbit-chx repair orders; then look"),
+            Line("repair it: `rabbit-chx repair orders`; then look"),
             'repair it: <code class="command">rabbit-chx repair orders</code>; then look',
         ),
     ],
@@ -164,7 +164,7 @@ def test_incremental_results_have_no_page() -> None:
         HtmlOutput(io.StringIO()).show_each(Batch("rows", Table([], [])))
 
 
-def test_a_command_in_backticks_is_marked_without_them() -> None:
-    shown = body(Line("run `rabbit-chx plan f` or rabbit-chx check; see `f`"))
-    marked = [f'<code class="command">rabbit-chx {name}</code>' for name in ("plan f", "check")]
-    assert f"<p>run {marked[0]} or {marked[1]}; see `f`</p>" in shown
+def test_what_is_typed_is_marked_without_its_backticks() -> None:
+    shown = body(Line("run `rabbit-chx plan f` (`plan(a, b)`) or pass `--all`; see rabbit-chx check and `f`"))
+    marked = '<code class="command">rabbit-chx plan f</code> (<code>plan(a, b)</code>)'
+    assert f"<p>run {marked} or pass <code>--all</code>; see rabbit-chx check and `f`</p>" in shown

@@ -31,6 +31,8 @@ def test_wide_characters_are_two_columns_of_a_line() -> None:
 
 def test_verbatim_lines_are_never_broken() -> None:
     assert console(20, Lines(["x " * 40])) == "x " * 40 + "\n"
+    copied = Lines(["Apply it with: `rabbit-chx apply 'my f'`", "see `f`"])
+    assert console(20, copied) == "Apply it with: rabbit-chx apply 'my f'\nsee `f`\n"
 
 
 def test_a_table_gives_way_to_its_narrow_form() -> None:
@@ -70,14 +72,14 @@ COMMAND = "rabbit-chx apply 'my file.toml' --allow moved=0.3 --url amqp://a-long
 def test_sentences_are_folded_and_a_command_is_alone_on_its_line(
     block: Callable[[str], Line | Facts], width: int
 ) -> None:
-    text = f"the ring differs from that of the file, {'word ' * 40}so run: {COMMAND}; or rabbitmqctl list_queues, and look"
+    text = f"the ring differs from that of the file, {'word ' * 40}so run: `{COMMAND}`; or rabbitmqctl list_queues, and look"
     shown = console(width, block(text))
     lines = shown.splitlines()
     assert [line.removeprefix("fix ").strip() for line in lines].count(COMMAND) == 1
     assert sum("rabbitmqctl list_queues" in line for line in lines) == 1
     assert max(len(line) for line in lines if "rabbit-chx" not in line) <= width
-    assert " ".join(shown.split()).removeprefix("fix ") == text.replace("--yes;", "--yes")
-    spans = f"run `{COMMAND}` (or {COMMAND})"
+    assert " ".join(shown.split()).removeprefix("fix ") == text.replace("`", "").replace("--yes;", "--yes")
+    spans = f"those of the broker (`{COMMAND}`) and `--all` (`whole=True`) and `f`"
     assert " ".join(console(width, block(spans)).split()).removeprefix("fix ") == spans
 
 

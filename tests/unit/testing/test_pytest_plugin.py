@@ -38,7 +38,6 @@ def test_the_entry_module_imports_only_pytest() -> None:
     assert set(done.stdout.split()) == {
         "rabbit_chx",
         "rabbit_chx.errors",
-        "rabbit_chx.fixes",
         "rabbit_chx.lazy_names",
         "rabbit_chx.testing",
         "rabbit_chx.testing.pytest_plugin",
