@@ -1,5 +1,7 @@
 """What a broker imports has an empty plan and no difference; what it refuses is refused offline. An export has an empty plan.
 
+Values of arguments are an exception: the broker judges them, and refuses them before an apply has changed a ring.
+
 ``DEFINITIONS=300`` tries so many files on 4.3, and a third of it on 3.10. Each file is imported into a vhost of its own.
 """
 
@@ -61,9 +63,12 @@ class Site:
         text = json.dumps(content)
         self._path.write_text(text)
         try:
-            if self._is_imported(content, vhost, is_whole=is_whole):
+            refusal = self._import(content, vhost, is_whole=is_whole)
+            if refusal is None:
                 self.seen["imported"] += 1
                 self._check_imported(vhost, text)
+            elif "invalid arg" in refusal:
+                self.seen["argument"] += 1
             else:
                 self.seen["refused"] += 1
                 release = ("--offline", "--release", self._broker.version)
@@ -75,16 +80,19 @@ class Site:
             with suppress(BrokerRefusedError):  # of a vhost that the import has broken
                 self._api.delete("vhosts", vhost)
 
-    def _is_imported(self, content: dict[str, Any], vhost: str, *, is_whole: bool) -> bool:
+    def _import(self, content: dict[str, Any], vhost: str, *, is_whole: bool) -> str | None:
+        """Import a file; return why the broker refused it, None if it has all of it."""
         try:
             self._api.request("POST", "definitions", *([] if is_whole else [vhost]), body=content)
-        except BrokerRefusedError:
-            return False
+        except BrokerRefusedError as error:
+            return str(error)
         # Before 4.0 an import succeeds without the bindings that the broker refuses.
         there = {self._identity(entry) for entry in self._api.request("GET", "bindings", vhost)}
         asked = [entry for entry in content["bindings"] if isinstance(entry, dict) and entry.get("source")]
         is_old = self._broker.version < "4"
-        return not is_old or all(self._identity(entry) in there for entry in asked)
+        if is_old and not all(self._identity(entry) in there for entry in asked):
+            return "bindings are missing"
+        return None
 
     @staticmethod
     def _identity(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -255,8 +255,8 @@ def test_a_plan_and_a_check_find_the_same_differences(states: TwoStates) -> None
 
 
 def find_differences(checked: TopologyCheck) -> list[str]:
-    """Return the findings that are differences from the file. A slot with several queues is one; the order of `m` is a fault of a release."""
-    kinds = ("missing", "unexpected", "different", "order", "second-binding")
+    """Return the findings that are differences from the file. The order of `m` is a fault of a release, a slot with several queues one of the broker."""
+    kinds = ("missing", "unexpected", "different", "order")
     return [
         finding.message
         for finding in checked.findings
