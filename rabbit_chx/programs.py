@@ -34,7 +34,8 @@ def run_program(
         OSError: it cannot be run.
         ValueError: it cannot be run, since a NUL is in a word.
     """
-    end, pipe = time.monotonic() + timeout_s, subprocess.PIPE
+    end = time.monotonic() + timeout_s
+    pipe = subprocess.PIPE
     with (
         subprocess.Popen(  # noqa: S603  # the user's
             words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=with_children

@@ -62,7 +62,8 @@ def _csv_rows(name: str, file: Any, columns_of: ColumnsOf) -> Iterator[TableRows
         except csv.Error as error:
             raise InputError(f"row {number} of {name} cannot be read: {error}") from None
 
-    source, first = rows(), 1
+    source = rows()
+    first = 1
     while batch := [*islice(source, _ROWS)]:
         values: dict[str, list[Any]] = {
             content: [row[place] for row in batch] for content, place in places.items()
@@ -162,7 +163,8 @@ def line_batches(file: Any) -> Iterator[list[bytes]]:  # BinaryIO has no read1
         head, newline, rest = chunk.rpartition(b"\n")
         if newline:
             yield b"".join([*begun, head]).removeprefix(mark).split(b"\n")
-            begun, mark = [], b""
+            begun = []
+            mark = b""
         if rest:
             begun.append(rest)
     if last := b"".join(begun).removeprefix(mark):

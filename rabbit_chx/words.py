@@ -83,5 +83,6 @@ def error_text(error: BaseException) -> str:
 
 def typed_error_text(error: BaseException) -> str:
     """Return the type and the text of an error of foreign code."""
-    name, text = type(error).__name__, error_text(error)
+    name = type(error).__name__
+    text = error_text(error)
     return name if text == name else f"{name}: {text}"

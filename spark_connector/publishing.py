@@ -121,7 +121,8 @@ def _publish(
     task = publish_task
     # What depends on the end of the rows: the order in which a task sorts them, and the last sub-entry.
     if __version__ < "4" and plan.options.exactly_once and (plan.streaming or plan.options.sub_entry_rows):
-        df, task = mark_ends(df), publish_marked_task
+        df = mark_ends(df)
+        task = publish_marked_task
     try:
         tasks = for_each_partition(df, task, plan, finished)
     except Exception as cause:

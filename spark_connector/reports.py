@@ -110,7 +110,8 @@ def add_fields(one: _T, other: _T) -> _T:
     """Return a dataclass whose fields are the sums of those of two others; mappings are added by key."""
     total: dict[str, Any] = {}
     for count in fields(one):
-        first, second = getattr(one, count.name), getattr(other, count.name)
+        first = getattr(one, count.name)
+        second = getattr(other, count.name)
         is_mapping = isinstance(first, Mapping)
         total[count.name] = dict(Counter(first) + Counter(second)) if is_mapping else first + second
     return type(one)(**total)
@@ -348,11 +349,13 @@ class WriteReport(PublishedCounts):
 
 def describe_left_rows(report: WriteReport) -> str:
     """Describe which rows of a failed write are in the queues, as far as it is known."""
-    finished, unfinished = len(report.tasks), report.unfinished
+    finished = len(report.tasks)
+    unfinished = report.unfinished
     if not finished and unfinished is None:
         return "no finished task is known, and rows of any task may be in the queues"
     if finished:
-        rows, tasks = plural(report.confirmed, "row"), plural(finished, "finished task")
+        rows = plural(report.confirmed, "row")
+        tasks = plural(finished, "finished task")
         known = f"at least {rows} of {tasks} are in the queues and stay there"
     else:
         known = "no task finished"
@@ -386,7 +389,8 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
     """
     if text is None:
         return
-    path, why = Path(text), ""
+    path = Path(text)
+    why = ""
     try:
         if streaming or text.endswith("/"):
             if path.is_file():

@@ -94,7 +94,8 @@ def _with_plain_numbers(value: Any) -> Any:
             return type(value)(map(_with_plain_numbers, value))
     except RecursionError:
         raise too_deep() from None
-    kind, shape = getattr(getattr(value, "dtype", None), "kind", None), getattr(value, "shape", None)
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    shape = getattr(value, "shape", None)
     if kind in _NUMBERS and shape == ():
         number = value.item()
         return number if type(number) in (bool, int, float) else value
@@ -111,7 +112,8 @@ def _with_length(data: bytes) -> bytes:
 
 
 def _encode_field(field: AmqpField) -> bytes:
-    type_, value = field.type, field.value
+    type_ = field.type
+    value = field.value
     if type_ in _PACKED:
         tag, pack = _PACKED[type_]
         return tag + pack(value)
@@ -143,7 +145,8 @@ def properties_in(properties: bytes) -> dict[str, Any]:
                 (size,) = _LENGTH.unpack_from(properties, at)
                 found[name], at = parse_table(properties[at + 4 : at + 4 + size]), at + 4 + size
             else:
-                start, at = at + 1, at + 1 + properties[at]
+                start = at + 1
+                at = at + 1 + properties[at]
                 found[name] = properties[start:at].decode(errors="replace")
     except (struct.error, IndexError):
         at = len(properties) + 1
@@ -184,7 +187,8 @@ def _elements(data: bytes) -> list[AmqpField]:
 
 def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
     """Return the field at a position, and the position after it."""
-    tag, start = data[position : position + 1], position + 1
+    tag = data[position : position + 1]
+    start = position + 1
     if tag in _FIXED_BY_TAG:
         type_, form = _FIXED_BY_TAG[tag]
         values: tuple[Any, ...] = form.unpack_from(data, start)

@@ -71,7 +71,8 @@ def error_for(
     for known_code, words, meant, advice in _MEANINGS:
         if known_code == code and (found := re.search(words, text, re.DOTALL)):
             # Only of an unknown type the remedy depends on a name.
-            kind, remedy = meant, advice or exchange_type_remedy(found[1])
+            kind = meant
+            remedy = advice or exchange_type_remedy(found[1])
             break
     message = f"{where}: the broker answered {code} {text.strip().rstrip('.')}: {remedy}"
     return kind(message, exchange=exchange, queue=queue, reply_code=code)

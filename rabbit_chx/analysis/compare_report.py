@@ -53,7 +53,9 @@ def compare_report(
         headings: the ring with the change, and the broker.
         learn: the command that learns the order of the ring, if that is not known.
     """
-    ring, sample, change = simulation.ring, simulation.sample, simulation.change
+    ring = simulation.ring
+    sample = simulation.sample
+    change = simulation.change
     columns = {
         "destination": Shown("destination", place_text),
         "buckets": Shown(f"{ring.hashing.part}s", number=True),
@@ -215,7 +217,8 @@ def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple
 def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:
     """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
     shares = {part.place: part.share or 0.0 for part in simulation.places}
-    keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
+    keys = sum(sample.keys_of.values())
+    messages = sum(sample.messages_of.values())
     bounded = sample.keys is None
     counted = ("messages", "keys", "refused", "refusal")
     yield Data({name: getattr(sample, name) for name in counted})

@@ -120,7 +120,12 @@ def _of_destination(
         yield Finding("silent-binding", message, destination=destination, share=0.0)
     if len(bound) > 1:
         is_counted = share is not None and not isinstance(share, ShareByWeight)
-        has, them = (f", and has {plural(buckets, 'bucket')}", "them") if is_counted else ("", "its buckets")
+        if is_counted:
+            has = f", and has {plural(buckets, 'bucket')}"
+            them = "them"
+        else:
+            has = ""
+            them = "its buckets"
         message = f"{destination!s} is bound {len(bound)} times (weights {weights}){has}: to unbind any of these removes all of {them}"
         yield Finding("second-binding", message, destination=destination, share=share)
     elif buckets not in (0, bound[0]):

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.key_map import KeyMap
 
 #: The most places on a side of the flows, and the most moves, that one can follow.
-_MOST_PLACES, _MOST_MOVES = 40, 40
+_MOST_PLACES = 40
+_MOST_MOVES = 40
 
 
 def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:

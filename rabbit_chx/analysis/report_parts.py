@@ -99,7 +99,8 @@ def matrix_table(
     )
     if len(matrix.after) > _MOST_COLUMNS:
         return moves
-    before, after = matrix.before_totals(), matrix.after_totals()
+    before = matrix.before_totals()
+    after = matrix.after_totals()
     rows = [
         [
             place_text(source),
@@ -119,8 +120,9 @@ def matrix_table(
 def matrix_report(matrix: Flows) -> Document:
     """Return a movement of all keys, or of counted ones, for a notebook."""
     is_counted = all(isinstance(amount, int) for amount in matrix.before_totals().values())
-    shown, of = (int, "the counted keys") if is_counted else (percent, "all keys")
-    return Document("", [matrix_table(matrix, shown, of=of)])
+    if is_counted:
+        return Document("", [matrix_table(matrix, int, of="the counted keys")])
+    return Document("", [matrix_table(matrix, percent, of="all keys")])
 
 
 def _moves_table(matrix: Flows, shown: Callable[[Any], object], most: int) -> Table:

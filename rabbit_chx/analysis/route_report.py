@@ -55,7 +55,8 @@ class Answer:
         """Return the answer for a key whose destination in the ring is `place`; `faults` are those of its exchanges."""
         if not isinstance(place, ExchangeRef):
             return cls(key, place, None if source.slots is None else "", explanation=explanation)
-        fault, slot = faults.get(place), None
+        fault = faults.get(place)
+        slot = None
         if source.slots is not None:
             slot = place.name if fault or place in source.slots else ""
         return cls(key, source.queue_of(place), slot, fault, explanation)

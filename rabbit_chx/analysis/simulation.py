@@ -250,7 +250,10 @@ class _Counting:
     """Counts a sample batch by batch."""
 
     def __init__(self, ring: KeyMap, changed: KeyMap | None, hashing: Hashing, most: int | None) -> None:
-        self._ring, self._changed, self._hashing, self._most = ring, changed, hashing, most
+        self._ring = ring
+        self._changed = changed
+        self._hashing = hashing
+        self._most = most
         self._messages = 0
         self._refused: Counter[str] = Counter()
         self._messages_of: Counter[Place] = Counter()

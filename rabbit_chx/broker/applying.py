@@ -80,7 +80,8 @@ from rabbit_chx.words import FEW, listed, plural
 _BATCH_SIZE = 100
 #: The statistics of a queue are up to ten seconds old, by the default collect_statistics_interval (measured on 3.10.8 and 4.3.6: a queue has
 #: five seconds, and the collector of the management API five more). A consumer is listed earlier.
-_POLL_INTERVAL_S, _POLLS = 0.5, 22
+_POLL_INTERVAL_S = 0.5
+_POLLS = 22
 #: While queues are drained, the wait is reported every five seconds.
 _LOOKS_PER_NOTE = 10
 _UNCOUNTED = "the broker does not tell how many messages it has"
@@ -361,7 +362,8 @@ def _drain(queues: Iterable[str], broker: LiveBroker, drain_s: float, waiting: C
     Raises:
         _QueueLeftError: a queue is not empty in time, or has messages and no consumers.
     """
-    begin, slept_s = time.monotonic(), 0.0
+    begin = time.monotonic()
+    slept_s = 0.0
     empty = dict.fromkeys(queues, 0)  # how many looks in a row
     abandoned = dict.fromkeys(empty, 0)
     left: list[_QueueLeftError] = []
@@ -396,7 +398,8 @@ def _count_all(queue: str, broker: LiveBroker) -> QueueCounts | None:
     A quorum queue without a leader answers with zeros over AMQP, and the management API does not count it. For some seconds it does not count
     a new one either, and 4.3 not those of `leader_fault`; then AMQP alone counts.
     """
-    path, fields = ("queues", broker.vhost, queue), {"messages?": int, "state?": str, "type?": str}
+    path = ("queues", broker.vhost, queue)
+    fields = {"messages?": int, "state?": str, "type?": str}
     try:
         for _ in range(_POLLS):
             found = broker.api.get(*path, fields=fields)
@@ -424,7 +427,8 @@ def _apply_checked(
     waiting: Callable[[str], None],
     drained: frozenset[str],
 ) -> Applied:
-    done, tally = keeper.done, HandOverTally()
+    done = keeper.done
+    tally = HandOverTally()
 
     def add(change: PlannedChange) -> None:
         done.append(change)
@@ -496,7 +500,8 @@ def _make_result(
     tally: HandOverTally,
     keeper: RingKeeper,
 ) -> Applied:
-    handed_over, overtaken = tuple(tally.slots), tuple(tally.overtaken)
+    handed_over = tuple(tally.slots)
+    overtaken = tuple(tally.overtaken)
     return Applied(
         tuple(done), rings, plan.checksum, handed_over, tally.moved, overtaken, tuple(keeper.notes)
     )
@@ -767,14 +772,13 @@ def find_order_refusals(queues: Iterable[str], broker: LiveBroker) -> list[Findi
     for queue in names:
         others = [tag for tag in tags[queue] if parse_member(tag) is None]
         if others or not tags[queue]:
-            group, readers = "let the group read it (declare a new queue first, without slots)", "no consumer"
+            group = "let the group read it (declare a new queue first, without slots)"
+            readers = "no consumer"
             if others:
                 readers = f"a consumer {others[0]!r}, which is not a member of a group"
             elif _is_consumed([queue], broker):
-                group, readers = (
-                    "let a user with the tag monitoring apply the plan",
-                    "consumers that the user cannot list",
-                )
+                group = "let a user with the tag monitoring apply the plan"
+                readers = "consumers that the user cannot list"
             refusals.append(
                 Finding(
                     "hand-over",

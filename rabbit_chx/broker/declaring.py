@@ -230,7 +230,8 @@ def _assume_beginning(exchange: ExchangeDefinition, wanted: HashRing, live: Live
     Raises:
         MismatchError: its bindings make no ring.
     """
-    found, ring = live.exchange(exchange.name), live.rings.get(exchange.name)
+    found = live.exchange(exchange.name)
+    ring = live.rings.get(exchange.name)
     if found is not None and found.type == exchange.type and ring is None:
         raise MismatchError(
             f"exchange {exchange.name!r} has a binding that no client can make: delete it, and bind again what is wanted",

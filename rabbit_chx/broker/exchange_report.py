@@ -114,7 +114,8 @@ class ShownExchange:
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
         """Return a live exchange with its shards; None if it has none."""
-        is_ring, key_map = live.type == HASH_EXCHANGE, _map_of(live, sharding)
+        is_ring = live.type == HASH_EXCHANGE
+        key_map = _map_of(live, sharding)
         return cls(
             live.name,
             live.vhost,
@@ -142,7 +143,8 @@ class ShownExchange:
             exchange = live_hash_exchange(topology, name)
         bound = [binding.member for binding in topology.bindings if binding.source == name]
         bound += [member.binding for member in exchange.ring or ()]
-        found, usage = find_recorded(topology, name), topology.facts.usage
+        found = find_recorded(topology, name)
+        usage = topology.facts.usage
         return cls(
             name,
             topology.vhost or "/",
@@ -161,14 +163,16 @@ class ShownExchange:
 
     def parts(self) -> Iterator[Part]:
         """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
-        sample, sharding = self.sample, self.sharding
+        sample = self.sample
+        sharding = self.sharding
         yield self._data()
         yield Facts(list(self._facts()))
         members = list(self._members())
         slots = None if self.map is None or self.map.slots is None else self.map
         columns = _MEMBERS if slots is None else _SLOTS
         table = Table.of(columns, members, key="members").for_people(members)
-        key_map, traffic = self.map, self.traffic or None
+        key_map = self.map
+        traffic = self.traffic or None
         yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
         if slots is not None:
             load = None if sample is None else sample.messages
@@ -291,7 +295,9 @@ class ShownExchange:
 
         It has the load of `places` in the ring.
         """
-        sample, rates, load = self.sample, self.rates, None
+        sample = self.sample
+        rates = self.rates
+        load = None
         if sample is not None:
             counts = [sample.messages.get(each, 0) for each in places if each is not None]
             load = rounded(sum(map(sample.share, counts)))
@@ -342,7 +348,8 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
     """Yield the policy that shards an exchange, the shards, and the findings."""
     count = f"{plural(exchange.shards_per_node, 'shard')} on each node"
     key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""
-    findings, nodes = exchange.findings, exchange.nodes
+    findings = exchange.findings
+    nodes = exchange.nodes
     facts = [
         ("policy", "none" if exchange.policy is None else f"{exchange.policy}: {count}{key}"),
         ("nodes", "not known: the user lacks the tag monitoring" if nodes is None else ", ".join(nodes)),
@@ -367,7 +374,8 @@ def _record(live: LiveExchange) -> Mapping[str, Any] | None:
     """Return the record that a ring makes, or what is known about a void one."""
     if live.ring.ground.is_certain:
         return record_arguments(record_of(live))
-    void, stored = live.ring.ground.doubt, live.record
+    void = live.ring.ground.doubt
+    stored = live.record
     return None if stored is None else {"written": stored.written, "writer": stored.writer, "void": void}
 
 

@@ -177,7 +177,9 @@ class Broker:
 
     def close(self) -> None:
         """Close the connection, if it is open; `open` connects again. In a forked process that of the parent stays open."""
-        connected, self._connected, self._release = self._connected, None, None
+        connected = self._connected
+        self._connected = None
+        self._release = None
         if connected is not None and self._guard.is_this_process:
             connected.close()
 

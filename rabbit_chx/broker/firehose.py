@@ -45,9 +45,11 @@ _MOST_PAIRS = 500_000
 _HEARTBEAT_S = 10
 _LOOK_S = 0.5
 #: Tracing is switched off again within this time, or the error says that it is on.
-_OFF_TIMEOUT_S, _OFF_PAUSE_S = 30.0, 0.5
+_OFF_TIMEOUT_S = 30.0
+_OFF_PAUSE_S = 0.5
 _LOCKED = 405
-_SIGNED_BY, _NODE = "switched-on-by", "node"
+_SIGNED_BY = "switched-on-by"
+_NODE = "node"
 _VHOST: Mapping[str, Shape] = {
     "tracing": bool,
     "description?": str,
@@ -188,7 +190,8 @@ def _switched_on(api: Management, vhost: str) -> Iterator[None]:
     if is_traced(api, vhost):
         yield
         return
-    at, node = datetime.now(UTC).isoformat(timespec="seconds"), _node(api)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    node = _node(api)
     arguments = {_SIGNED_BY: f"{name_writer()} at {at}", _NODE: node}
     found = _sign(api, vhost)
     if found is None:

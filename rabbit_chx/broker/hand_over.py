@@ -26,7 +26,8 @@ from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)
 #: How long a group may take to read its queue up to a marker: seconds without any reading, and in all.
-_REPLY_S, _LONGEST_REPLY_S = 60.0, 900.0
+_REPLY_S = 60.0
+_LONGEST_REPLY_S = 900.0
 #: After this many seconds, messages that were being routed when a binding changed are in their queues.
 SETTLE_S = 0.25
 _PASSES = 50
@@ -125,7 +126,8 @@ def hand_over_slot(over: HandOver, broker: LiveBroker, level: HandOverLevel, tal
 
 
 def _hand_over_at_once(over: HandOver, broker: LiveBroker, tally: HandOverTally) -> None:
-    unbind, bind = Operation("unbind", over.unbind.binding), Operation("bind", over.bind.binding)
+    unbind = Operation("unbind", over.unbind.binding)
+    bind = Operation("bind", over.bind.binding)
     if broker.amqp.perform_together((unbind, bind)):
         return
     broker.amqp.perform(unbind)  # singly, to find the one that the broker refuses
@@ -135,10 +137,12 @@ def _hand_over_at_once(over: HandOver, broker: LiveBroker, tally: HandOverTally)
 
 def _hand_over_in_order(over: HandOver, broker: LiveBroker, tally: HandOverTally) -> None:
     carrier = broker.carrier
-    unbind, bind = Operation("unbind", over.unbind.binding), Operation("bind", over.bind.binding)
+    unbind = Operation("unbind", over.unbind.binding)
+    bind = Operation("bind", over.bind.binding)
     tally.moved += drain_park(broker, over.exchange, over.park)
     marker = HandOverMarker("flush", over.slot, uuid4().hex, over.park)
-    begin, end = marker.as_kind("begin"), marker.as_kind("end")
+    begin = marker.as_kind("begin")
+    end = marker.as_kind("end")
     broker.amqp.perform(unbind)
     tally.begun = True
     broker.sleep(SETTLE_S)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
 
 #: The exclusive queue of a connection that applies a plan, which is not part of a topology, and its argument, a random text.
-APPLY_LOCK, LOCK_ID = "rabbit-chx.apply", "x-rabbit-chx-lock"
+APPLY_LOCK = "rabbit-chx.apply"
+LOCK_ID = "x-rabbit-chx-lock"
 #: The status of a fault in the management plugin.
 PLUGIN_FAILED = 500
 _ACCESS_REFUSED = 403
@@ -86,7 +87,8 @@ class QueueCounts:
 
 def operations_of(change: PlannedChange, *, allow_loss: bool) -> tuple[Operation, ...]:
     """Return the operations of a change, in order; empty for a policy. `allow_loss` permits deleting queues with messages or consumers."""
-    live, wanted = change.live, change.wanted
+    live = change.live
+    wanted = change.wanted
     if isinstance(change.subject, BindingDefinition):
         return (Operation("unbind" if change.action == "unbind" else "bind", change.subject),)
     operations = []
@@ -147,7 +149,8 @@ def _permissions(subject: AmqpObject) -> str:
         place = subject.destination
         written = f"exchange {place.name}" if isinstance(place, ExchangeRef) else f"queue {place}"
         return f"write on {written} and read on exchange {subject.source}"
-    needed, target = f"configure on {subject.kind} {subject.name}", _publishes_to(subject)
+    needed = f"configure on {subject.kind} {subject.name}"
+    target = _publishes_to(subject)
     return f"{needed}, read on it, and write on exchange {target}" if target else needed
 
 

@@ -90,8 +90,12 @@ class LiveExchange:
         count: Callable[[str], QueueCounts] | None = None,
     ) -> None:
         check_declared_name(name, "exchange")
-        self.vhost, self.name, self.release = broker.vhost, name, release
-        self._broker, self._api, self._count = broker, broker.api, count
+        self.vhost = broker.vhost
+        self.name = name
+        self.release = release
+        self._broker = broker
+        self._api = broker.api
+        self._count = count
         try:
             self._entry = read_exchange(self._api, self.vhost, name)
         except NotFoundError:

@@ -160,7 +160,8 @@ class Management:
         try:
             connection.request(method, target, None if body is None else json.dumps(body), _headers(login))
             with connection.getresponse() as answer:
-                status, content = answer.status, self._read(answer, request_line)
+                status = answer.status
+                content = self._read(answer, request_line)
         except _OutOfTimeError:
             raise BrokerTimeoutError(
                 f"{self.masked_url}: the answer to {request_line} is not complete after {_ANSWER_TIMES * self._timeout_s:g} s: "
@@ -205,7 +206,8 @@ class Management:
         if status == _NOT_FOUND and b'"reason"' not in content:
             # A release without this path answers without content. Another server answers with a page or an object of its own.
             if content:
-                refusal, remedy = BrokerRefusedError, f"the management API does not answer so: {_CHECK_URL}"
+                refusal = BrokerRefusedError
+                remedy = f"the management API does not answer so: {_CHECK_URL}"
             else:
                 remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
         if refusal is NotFoundError and request_line.endswith("/api/overview"):
@@ -354,7 +356,8 @@ class _Https(http.client.HTTPSConnection):
         self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, server_name: str | None
     ) -> None:
         super().__init__(host, port, timeout=timeout, context=context)
-        self._given_context, self._server_name = context, server_name
+        self._given_context = context
+        self._server_name = server_name
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
@@ -383,7 +386,9 @@ class _ReadUntil(io.RawIOBase):
     """A socket's input up to a deadline. The socket's own time limit is per piece, and an answer may have many pieces."""
 
     def __init__(self, sock: socket.socket, file: io.BufferedReader, deadline: float) -> None:
-        self._sock, self._file, self._deadline = sock, file, deadline
+        self._sock = sock
+        self._file = file
+        self._deadline = deadline
         self._timeout_s = sock.gettimeout() or 0.0
 
     def readable(self) -> bool:

@@ -45,7 +45,9 @@ class PikaCarrier:
 
     def close(self) -> None:
         """Close the connection, if it is open."""
-        connection, self._connection, self._replies = self._connection, None, None
+        connection = self._connection
+        self._connection = None
+        self._replies = None
         self._replied.clear()
         if connection is not None:
             connection.close()
@@ -136,7 +138,8 @@ class PikaCarrier:
                 if left_s <= 0:
                     return False
                 connection.process(min(left_s, _LOOK_S))
-                before, lengths = lengths, self._lengths(connection, queues)
+                before = lengths
+                lengths = self._lengths(connection, queues)
                 if any(length < before.get(queue, 0) for queue, length in lengths.items()):
                     read_at = now
         return True
@@ -205,7 +208,8 @@ class _Copies:
     def take_confirmed(self, most: int) -> list[int]:
         """Wait until at most this many copies are unconfirmed; return the delivery tags of those that were confirmed since."""
         self._connection.wait_until(lambda: len(self._open) <= most)
-        done, self._done = self._done, []
+        done = self._done
+        self._done = []
         return done
 
     def _on_answer(self, frame: Any) -> None:

@@ -389,7 +389,8 @@ class PikaConnection:
 
     def _renew_token(self, *, may_wait: bool = True) -> None:
         if time.monotonic() >= self._secret.renew_at:
-            before, password = self._secret, self._settings.password
+            before = self._secret
+            password = self._settings.password
             self._secret = (
                 password.current(self._settings.connection_timeout_s) if may_wait else password.latest()
             )
@@ -437,13 +438,16 @@ class _RefusedError(Exception):
 
 def _call(channel: Any, operation: Operation) -> None:  # pika's two kinds of channels
     """Perform an operation. A blocking channel waits for the answer; its inner channel only sends."""
-    subject, arguments = operation.subject, _table(operation)
+    subject = operation.subject
+    arguments = _table(operation)
     match subject:
         case BindingDefinition(source, destination, key):
             if isinstance(destination, ExchangeRef):
-                method, name = getattr(channel, f"exchange_{operation.action}"), destination.name
+                method = getattr(channel, f"exchange_{operation.action}")
+                name = destination.name
             else:
-                method, name = getattr(channel, f"queue_{operation.action}"), destination
+                method = getattr(channel, f"queue_{operation.action}")
+                name = destination
             method(name, source, key, arguments)
         case QueueDefinition(name) if operation.action == "delete":
             channel.queue_delete(name, operation.if_unused, operation.if_empty)
@@ -526,7 +530,8 @@ class _BoundedConnection(pika.BlockingConnection):
 
         def receive_and_keep(data: bytes) -> None:
             received.extend(data)
-            start, frames = 0, bytearray()
+            start = 0
+            frames = bytearray()
             while len(received) - start >= _FRAME_HEADER.size:
                 kind, size = _FRAME_HEADER.unpack_from(received, start)
                 end = start + _FRAME_HEADER.size + size + 1

@@ -111,10 +111,13 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         RingSourceError: the rings could not be read.
         UnreachableError: the address does not answer.
     """
-    api, vhost, overview = broker.api, broker.vhost, broker.overview()
+    api = broker.api
+    vhost = broker.vhost
+    overview = broker.overview()
     flags = _read_flags(api)
     release = _release_by(str(overview["rabbitmq_version"]), flags)
-    objects, entries = LiveObjects(), list_exchanges(api, vhost)
+    objects = LiveObjects()
+    entries = list_exchanges(api, vhost)
     exchanges = objects.read(ExchangeDefinition, [one for one in entries if not is_own(one["name"])])
     queues = with_totals(api, vhost, list_queues(api, vhost))
     broker.check_lock_in(queues)
@@ -570,7 +573,8 @@ def _is_modulus(exchange: ExchangeDefinition) -> bool:
 
 def _plain_queue(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entry of a queue with the fields of a definitions file."""
-    arguments, type_ = table_in(entry, "arguments"), entry.get("type")
+    arguments = table_in(entry, "arguments")
+    type_ = entry.get("type")
     if isinstance(type_, str) and type_:
         # The argument may be missing, empty, or "undefined", where the default applied.
         arguments = {**arguments, QUEUE_TYPE: type_}

@@ -27,7 +27,8 @@ def read_sharded_exchange(
         MismatchError: no policy shards it, and it has no shards.
     """
     exchange = LiveExchange(broker, name, release)
-    policy, shards = exchange.policy_definition, _read_shards(broker.api, exchange)
+    policy = exchange.policy_definition
+    shards = _read_shards(broker.api, exchange)
     is_sharded = SHARDS_PER_NODE in policy
     if not is_sharded and not shards:
         raise MismatchError(
@@ -65,7 +66,8 @@ def _read_shards(api: ManagementApi, exchange: LiveExchange) -> tuple[Shard, ...
 def _read_queues_named(api: ManagementApi, vhost: str, pattern: str) -> list[dict[str, Any]]:
     """Return the queues whose names match an expression, page by page, so that a large vhost is not listed whole."""
     queues: list[dict[str, Any]] = []
-    page, pages = 1, 1
+    page = 1
+    pages = 1
     while page <= pages:
         query = {"page": str(page), "page_size": str(PAGE), "name": pattern, "use_regex": "true"}
         query |= WITHOUT_STATISTICS
@@ -74,7 +76,8 @@ def _read_queues_named(api: ManagementApi, vhost: str, pattern: str) -> list[dic
         )
         queues += answer["items"]
         # A page that is not full is the last one, whatever number is given.
-        page, pages = page + 1, answer["page_count"] if len(answer["items"]) == PAGE else 0
+        page = page + 1
+        pages = answer["page_count"] if len(answer["items"]) == PAGE else 0
     return queues
 
 

@@ -67,12 +67,14 @@ from rabbit_chx.version import __version__
 from rabbit_chx.words import listed
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
-_LOCKED, _NOT_FOUND = 405, 404
+_LOCKED = 405
+_NOT_FOUND = 404
 #: Errors of a broker that does not take a record or the mark.
 _NOT_STORED = (AccessRefusedError, MismatchError)
 _NEEDED = "configure on rabbit-chx.*, and write on amq.default"
 #: How long another connection that changes the topology is awaited, as of services that declare one exchange when they start.
-WAIT_S, _PAUSE_S = 30.0, 0.25
+WAIT_S = 30.0
+_PAUSE_S = 0.25
 _Result = TypeVar("_Result")
 
 
@@ -140,7 +142,8 @@ class _Store:
     def __init__(self, live: LiveTopology, broker: LiveBroker) -> None:
         evidence = evidence_of(live)
         self.mark = evidence.mark
-        self._live, self._broker = live, broker
+        self._live = live
+        self._broker = broker
         self._names = {*map(record_name, evidence.records), *evidence.damaged}
 
     def has(self, exchange: str) -> bool:
@@ -155,7 +158,8 @@ class _Store:
 
     def store(self, record: RingRecord) -> bool:
         """Store a record in the place of the former one; return False if it is too large, so that there is none."""
-        name, arguments = record_name(record.exchange), record_arguments(record, self._broker.amqp.frame_max)
+        name = record_name(record.exchange)
+        arguments = record_arguments(record, self._broker.amqp.frame_max)
         former = [Operation("delete", _exchange(name))] if name in self._names else []
         stored = [] if arguments is None else [Operation("declare", _exchange(name, arguments))]
         self._perform([*former, *stored])
@@ -183,15 +187,18 @@ class _Store:
         """
         if self.mark.holds:
             return
-        fault, release = self.mark.fault, self._live.release
+        fault = self.mark.fault
+        release = self._live.release
         is_down = isinstance(fault, UnreachableError) and fault.reply_code is None
         is_replaceable = is_down and release is not None and release.numbers >= KEEPS_ABSENT_SINCE
         if fault is not None and not is_replaceable:
             raise MismatchError(f"the messages of the queue {MARK} cannot be counted: {fault}", queue=MARK)
-        broker, policies = self._broker, self.mark.policies
+        broker = self._broker
+        policies = self.mark.policies
         broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
         made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
-        nodes, cluster = {**self.mark.nodes, **made.nodes}, self.mark.cluster
+        nodes = {**self.mark.nodes, **made.nodes}
+        cluster = self.mark.cluster
         self.mark = replace(made, nodes=nodes, cluster=cluster, policies=policies, persistent=None)
         if not self.mark.holds:
             because = f", because of {policies}" if policies else ""
@@ -247,7 +254,10 @@ class RingKeeper:
     def __init__(self, plan: Plan, live: LiveTopology, broker: LiveBroker, *, records: bool = True) -> None:
         self.done: list[PlannedChange] = []
         self.notes: list[str] = []
-        self._plan, self._live, self._broker, self._records = plan, live, broker, records
+        self._plan = plan
+        self._live = live
+        self._broker = broker
+        self._records = records
         self._store = _Store(live, broker)
         self._pending = evidence_of(live).pending if plan.resumes else None
 
@@ -342,7 +352,8 @@ class RingKeeper:
 
     def _finish(self, name: str, *, is_early: bool = False) -> bool:
         """Store the record of a ring after the plan; return whether it has one."""
-        change, planned = self._plan.rings[name], self._planned(name)
+        change = self._plan.rings[name]
+        planned = self._planned(name)
         if change.way == "deleted" or change.ring_after is None:
             self._store.delete([name])
             return False
@@ -406,9 +417,11 @@ def _list_changing(plan: Plan) -> list[str]:
 
 def _pending_of(plan: Plan, live: LiveTopology, mark: Mark) -> PendingApply:
     """Return what a broker keeps of a plan until it is applied."""
-    rings, evidence = {}, evidence_of(live)
+    rings = {}
+    evidence = evidence_of(live)
     for name in _list_changing(plan):
-        change, found = plan.rings[name], find_live_ring(live, live.exchange(name), name)
+        change = plan.rings[name]
+        found = find_live_ring(live, live.exchange(name), name)
         record = _sign(make_record(name, found.ring, found.bound), mark, writer="")
         before = evidence.following(record)
         steps = tuple((step.action == "bind", step.binding.member) for step in change.steps)
@@ -449,10 +462,11 @@ def _record_after(
     plan: Plan, live: LiveTopology, planned: PlannedSteps | None, name: str
 ) -> RingRecord | None:
     """Return the record of a ring after a plan; None if the ring is not certain. `planned`: its steps, if an earlier run began them."""
-    change, exchange = plan.rings[name], live.exchange(name)
+    change = plan.rings[name]
+    exchange = live.exchange(name)
     found = find_live_ring(live, exchange, name)
-    way, before = (planned.way, planned.before) if planned else (change.way, change.before)
-    is_made = way in MADE or ((planned or change.steps) and before.ground.is_certain)
+    origin = planned or change
+    is_made = origin.way in MADE or ((planned or change.steps) and origin.before.ground.is_certain)
     if change.ring_after is None or not (is_made or found.ring.ground.is_certain):
         return None
     if not change.steps:
@@ -462,7 +476,7 @@ def _record_after(
     members = {member.binding: member for member in known}
     bindings = change.ring_after.bindings or ()
     made = [members.get(binding, RingMember(*binding)) for binding in bindings]
-    return replace(make_record(name, change.ring_after, made), origin=before.provenance or "replayed")
+    return replace(make_record(name, change.ring_after, made), origin=origin.before.provenance or "replayed")
 
 
 def why_unrecordable(exchange: str, members: Iterable[RingMember], *topologies: ObjectSet) -> str:

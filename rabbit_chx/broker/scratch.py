@@ -349,7 +349,9 @@ class ScratchReport:
             NotDeterminedError: no key can be compared.
         """
         compared = comparable(self.ring, pairs, hashing)
-        found, predicted, keys = Counter[Place](), Counter[Place](), Counter[str]()
+        found = Counter[Place]()
+        predicted = Counter[Place]()
+        keys = Counter[str]()
         differences = []
         mismatches = 0
         for each, place in compared:
@@ -387,7 +389,8 @@ class ScratchReport:
 
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
-        compared, heaviest = sum(self.found.values()), self.heaviest
+        compared = sum(self.found.values())
+        heaviest = self.heaviest
         findings = [
             finding_as_json(finding, destination=finding.destination, share=finding.share)
             for finding in self.findings

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 #: What tells the rings of a broker: a source that reads them, or the record of one ring in a file.
 Source: TypeAlias = RingSource | RingRecord
 #: A node of a cluster may list a new queue or connection some milliseconds after the node that has it.
-_LOOKS, _PAUSE_S = 4, 0.5
+_LOOKS = 4
+_PAUSE_S = 0.5
 #: A broker shows the name that a connection gave itself with its next statistics, every 5 s (tested on 3.10.8 and 4.3.6).
 _NAMED_WITHIN_S = 8.0
 #: The addresses of AMQP and of the management API that were shown to be of one broker, while this process runs.
@@ -114,14 +115,19 @@ class Ways:
     ) -> None:
         self._own = own
         self._is_unlisted = False
-        self.where, self.vhost, self.lock_id = where, vhost, ""
+        self.where = where
+        self.vhost = vhost
+        self.lock_id = ""
         self.file_records: Mapping[str, RingRecord] = (
             {source.exchange: source} if isinstance(source, RingRecord) else {}
         )
-        self._cluster, self._version = cluster, version
-        self._management, self._is_compared = management, False
+        self._cluster = cluster
+        self._version = version
+        self._management = management
+        self._is_compared = False
         self._source = None if isinstance(source, RingRecord) else source
-        self.has_management, self.has_source = management is not None, self._source is not None
+        self.has_management = management is not None
+        self.has_source = self._source is not None
 
     @property
     def api(self) -> Management:
@@ -152,10 +158,13 @@ class Ways:
         """
         api = self._given_api()
         overview: dict[str, Any] = api.get("overview", fields=OVERVIEW)
-        own, named, nodes = self._cluster, overview.get("cluster_name"), dict[str, float | None]()
+        own = self._cluster
+        named = overview.get("cluster_name")
+        nodes = dict[str, float | None]()
         # Nodes of one cluster may have different versions, so its name precedes them.
         if own is None or named is None:
-            own, named = f"RabbitMQ {self._version}", f"RabbitMQ {overview['rabbitmq_version']}"
+            own = f"RabbitMQ {self._version}"
+            named = f"RabbitMQ {overview['rabbitmq_version']}"
         elif own != named:
             queues = api.get_list("queues", self.vhost, query=WITHOUT_STATISTICS, fields={})
             nodes = read_nodes(api, queues)

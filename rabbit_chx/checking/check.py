@@ -237,7 +237,8 @@ def _find_all(
     context: CheckContext, rings: Sequence[CheckedExchange], moduli: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield the faults of the exchanges by themselves, and the differences from the topology."""
-    live, wanted = context.live, context.wanted
+    live = context.live
+    wanted = context.wanted
     for ring in rings:
         is_determined = ring.ring.is_determined
         yield from (_ring_findings if is_determined else _unordered_findings)(ring)
@@ -396,7 +397,8 @@ def _why_not_routed(name: str, live: LiveTopology) -> str:
 
 def _find_plugin_off(name: str, live: LiveTopology) -> Iterator[Finding]:
     """Yield a finding if the plugin of an exchange that hashes is not enabled."""
-    exchange, message = live.exchange(name), _why_not_routed(name, live)
+    exchange = live.exchange(name)
+    message = _why_not_routed(name, live)
     if exchange is not None and message:
         yield Finding("plugin-off", message, exchange_type_remedy(exchange.type), exchange=name, share=1.0)
 
@@ -406,7 +408,8 @@ def _find_transience(name: str, live: LiveTopology, wanted: Topology | None) -> 
     exchange = live.exchange(name)
     if exchange is None or (wanted is not None and wanted.exchange(name) is not None):
         return
-    whats, ends = [], []
+    whats = []
+    ends = []
     if not exchange.durable:
         whats.append("not durable")
         ends.append("a restart of the broker")
@@ -556,7 +559,8 @@ def _find_wrong_place(wanted: Topology, live: LiveTopology) -> Iterator[Finding]
 
 def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     """Yield the faults of an ``x-modulus-hash`` exchange by itself: those of its bindings and of its queues."""
-    live, release = context.live, context.release
+    live = context.live
+    release = context.release
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
     key_map = ModulusHashExchange(name, ascending_bindings(number_bindings(bound, release)), release, "read")

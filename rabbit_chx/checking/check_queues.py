@@ -23,12 +23,12 @@ from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
 from rabbit_chx.topology.rules.policies import QueueSetting
 from rabbit_chx.words import FEW, listed, percent, plural
 
-_TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
-_PRIORITIES, _DELAYED_RETRY, _CONSUMER_TIMEOUT = (
-    "x-max-priority",
-    "x-delayed-retry-type",
-    "x-consumer-timeout",
-)
+_TTL = "x-message-ttl"
+_EXPIRES = "x-expires"
+_OVERFLOW = "x-overflow"
+_PRIORITIES = "x-max-priority"
+_DELAYED_RETRY = "x-delayed-retry-type"
+_CONSUMER_TIMEOUT = "x-consumer-timeout"
 #: What settings do to the order of messages.
 _BREAKS = {
     _PRIORITIES: "delivers messages of a higher priority first",
@@ -200,7 +200,8 @@ def _find_order_breaks(checked: CheckedQueues, queue: QueueDefinition) -> Iterat
     if not argument_names and checked.release.numbers >= QUORUM_V8_SINCE:
         argument_names = [_DELAYED_RETRY, _CONSUMER_TIMEOUT]
     for argument in argument_names:
-        setting, is_timeout = checked.setting(queue, argument), argument == _CONSUMER_TIMEOUT
+        setting = checked.setting(queue, argument)
+        is_timeout = argument == _CONSUMER_TIMEOUT
         default_ms = checked.live.facts.limits.consumer_timeout_ms if is_timeout else None
         if setting is None and default_ms is not None:
             setting = QueueSetting(default_ms, _DEFAULT_OF_BROKER)

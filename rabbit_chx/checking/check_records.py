@@ -33,7 +33,8 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     record = find_recorded(checked.live, checked.name)
     if record is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
         return
-    before, bound = record.ring, {member.destination for member in checked.bound}
+    before = record.ring
+    bound = {member.destination for member in checked.bound}
     if _only(checked.ring, bound) == _only(before, bound):
         return
     by_queue = checked.slots.map_of
@@ -60,7 +61,8 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
     if not changes:
         return
     message = f"since the record of {record.about} another program {changes}"
-    share, means = None, evidence.means
+    share = None
+    means = evidence.means
     if not checked.ring.is_determined:
         kept = know_rings({checked.name: checked.ring}, means)
     else:
@@ -76,13 +78,16 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
 
 def absent_member_findings(checked: CheckedExchange) -> Iterator[Finding]:
     """Yield the queues of the file, or else of the record, of which the broker lists no bindings as their node is down."""
-    mark, record = evidence_of(checked.live).mark, record_here(checked.live, checked.name)
+    mark = evidence_of(checked.live).mark
+    record = record_here(checked.live, checked.name)
     members: tuple[RingMember, ...] = ()
     source = ""
     if checked.listed is not None:
-        members, source = checked.listed.ring or (), "the file"
+        members = checked.listed.ring or ()
+        source = "the file"
     elif record is not None:
-        members, source = record.members, f"the record of {record.about}"
+        members = record.members
+        source = f"the record of {record.about}"
     for queue in unlisted_queues(members, checked.bound, mark):
         share = ShareByWeight(round(make_ring(members, checked.ring.release).shares().get(queue, 0.0), 3))
         message = (

@@ -371,8 +371,10 @@ class _CheckLine(NamedTuple):
 
     @classmethod
     def of(cls, vhost: str, finding: Finding) -> _CheckLine:
-        text, fix = finding.message, finding.fix
-        message, percentages = text, _PERCENTAGE.findall(text)
+        text = finding.message
+        fix = finding.fix
+        message = text
+        percentages = _PERCENTAGE.findall(text)
         if "\0" in message:  # of a name
             percentages = []
         message = _PERCENTAGE.sub("\0", message) if percentages else message
@@ -402,7 +404,8 @@ def _near(lines: Sequence[_CheckLine]) -> Iterator[list[_CheckLine]]:
         ]
         if run and any(high >= 2 * low and high > low for low, high in wider):
             yield run
-            run, wider = [], []
+            run = []
+            wider = []
         run.append(line)
         bounds = wider or [(value, value) for value in values]
     yield run
@@ -413,11 +416,13 @@ def _ranges(lines: Sequence[_CheckLine]) -> Iterator[dict[str, Any]]:
     start = 0
     for entry in fold([line.entry for line in lines], _COUNTING):
         count = len(expand(entry, _COUNTING))
-        folded, start = lines[start : start + count], start + count
+        folded = lines[start : start + count]
+        start = start + count
         if count == 1:
             message, fix = folded[0].message, folded[0].fix  # also if it contains what resembles a range
         else:
-            message, fix = entry["message"], entry["fix"]
+            message = entry["message"]
+            fix = entry["fix"]
             for texts in zip(*(line.percentages for line in folded), strict=True):
                 message = message.replace("\0", _span(texts), 1)
         yield {**entry, "message": message, "fix": fix, "count": count}

@@ -28,7 +28,9 @@ def live_ring_findings(checked: CheckedExchange) -> Iterator[Finding]:
         yield _unroutable_finding(checked)
     alternate = checked.context.reach.alternate_of(checked.exchange)
     for finding in ring_findings(checked.ring, [member.binding for member in checked.bound], alternate):
-        message, fix, place = finding.message, checked.repair_command, finding.destination
+        message = finding.message
+        fix = checked.repair_command
+        place = finding.destination
         if finding.kind == "ghost-bucket" and place is not None:
             ends = "go there"
             if not checked.context.reach.exists(place):
@@ -53,7 +55,9 @@ def passing_findings(
     exchange: ExchangeDefinition, key_map: KeyMap, context: CheckContext
 ) -> Iterator[Finding]:
     """Yield the destinations of a durable exchange that hashes which the broker deletes by itself; federation links are none of them."""
-    name, links, transient = exchange.name, context.links, context.transient
+    name = exchange.name
+    links = context.links
+    transient = context.transient
     shares = key_map.shares() if key_map.has_shares else {}
     places = dict.fromkeys(key_map.destinations) if exchange.durable else ()
     passing = [place for place in places if place in transient and place not in links]
@@ -61,7 +65,8 @@ def passing_findings(
     if key_map.is_determined or not key_map.hashing.has_order:
         moved = shares_moved_without(key_map, passing)
     for place, share in moved.items():
-        why, fix = transient[place], f"replace {place!s} by a durable queue"
+        why = transient[place]
+        fix = f"replace {place!s} by a durable queue"
         message = f"{place!s} {why}; {share_text(share)} of all keys move then"
         if key_map.hashing.has_order:
             fix += ", in a ring of durable queues"
@@ -136,7 +141,8 @@ def _find_slots_without_queue(checked: CheckedExchange) -> Iterator[Finding]:
     ]
     for slots in ([slot for slot in bare if slot in park_of], [slot for slot in bare if slot not in park_of]):
         if slots:
-            share, park = _share(checked, slots), park_of.get(slots[0])
+            share = _share(checked, slots)
+            park = park_of.get(slots[0])
             ends = "end in no queue" if park is None else f"wait in {park}"
             message = f"{_slots_are(slots)} bound to no queue: {percent(share)} of all keys {ends}"
             fix = _fix(checked, f"bind a queue to {slots[0].name}")
@@ -167,7 +173,8 @@ def list_slots_without_alternate(checked: CheckedExchange) -> list[ExchangeRef]:
 
 
 def _find_slots_without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
-    name, bare = checked.name, list_slots_without_alternate(checked)
+    name = checked.name
+    bare = list_slots_without_alternate(checked)
     if not bare:
         return
     share = _share(checked, bare)
@@ -207,7 +214,8 @@ def _find_transient_queues(checked: CheckedExchange) -> Iterator[Finding]:
     slots_of = grouped((queue, slot) for slot, queues in checked.slots.queues.items() for queue in queues)
     for queue, slots in slots_of.items():
         if (why := checked.context.transient.get(queue)) is not None:
-            share, are = _share(checked, slots), "is" if len(slots) == 1 else "are"
+            share = _share(checked, slots)
+            are = "is" if len(slots) == 1 else "are"
             message = f"{queue} {why}; its {plural(len(slots), 'slot')} with {percent(share)} of all keys {are} without a queue then"
             fix = f"replace {queue} by a durable queue"
             yield checked.finding("transient-destination", message, fix, queue, share)

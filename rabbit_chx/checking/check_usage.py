@@ -20,7 +20,9 @@ from rabbit_chx.words import percent
 
 #: Traffic is far more than a share if its odds are this multiple of those of the share, and the difference is so many standard deviations: of
 #: the number of messages, and of the number of keys, which is estimated from the other queues.
-_MORE, _SIGMAS, _KEY_SIGMAS = 2.0, 3, 5
+_MORE = 2.0
+_SIGMAS = 3
+_KEY_SIGMAS = 5
 _NUMERALS = "0123456789"
 _DIGITS = re.compile("[0-9]+")
 

@@ -79,16 +79,17 @@ _OF_TWINS: Mapping[DifferenceKind, str] = {
 def object_finding(difference: Difference, context: CheckContext) -> Finding:
     """Return the finding of a difference of an object, or of a binding of an exchange without a ring."""
     assert context.compared is not None  # without a topology there are no such differences
-    kind, subject, share = difference.kind, difference.subject, None
+    kind = difference.kind
+    subject = difference.subject
+    share = None
     sort: _Sort = subject.kind
     place = suffix = ""
     if isinstance(subject, BindingDefinition):
-        exchange, place = context.compared.wanted.exchange(subject.source), str(subject.destination)
+        exchange = context.compared.wanted.exchange(subject.source)
+        place = str(subject.destination)
         if exchange is not None and exchange.queues is not None and difference.share is not None:
-            share, suffix = (
-                difference.share,
-                f"; {percent(difference.share)} of all keys go to a different queue",
-            )
+            share = difference.share
+            suffix = f"; {percent(difference.share)} of all keys go to a different queue"
         if kind == "unexpected" and context.unwanted_bindings[subject] != "owned":
             sort = "listed"
     elif kind == "different" and isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE:
@@ -116,8 +117,14 @@ def _find_twin(
 ) -> BindingDefinition | None:
     """Return the binding that the other side has alone and that differs in arguments only; None if there is none."""
     assert context.compared is not None  # it has the difference
-    wanted, live = context.compared.wanted.bindings, context.live.bindings
-    there, here = (live, wanted) if difference.kind == "missing" else (wanted, live)
+    wanted = context.compared.wanted.bindings
+    live = context.live.bindings
+    if difference.kind == "missing":
+        there = live
+        here = wanted
+    else:
+        there = wanted
+        here = live
     route = binding.source, binding.destination, binding.routing_key
     for other in there:
         if (other.source, other.destination, other.routing_key) == route and other not in here:
@@ -135,7 +142,8 @@ def finding_about(
     """Return a finding about an object or a binding."""
     exchange = destination = None
     if isinstance(subject, BindingDefinition):
-        exchange, destination = subject.source, subject.destination
+        exchange = subject.source
+        destination = subject.destination
     elif isinstance(subject, ExchangeDefinition):
         exchange = subject.name
     elif isinstance(subject, QueueDefinition):
@@ -150,11 +158,18 @@ def ring_findings_of(
 
     `healed` says what the repair follows; empty: the topology.
     """
-    layout, is_unordered = (None, False) if healed else (checked.layout, checked.is_unordered)
+    if healed:
+        layout = None
+        is_unordered = False
+    else:
+        layout = checked.layout
+        is_unordered = checked.is_unordered
     members = checked.repaired if healed or checked.listed is None else checked.listed.ring or ()
     unlisted = unlisted_queues(members, checked.bound, evidence_of(checked.live).mark)
     for difference in differences:
-        kind, subject, share = difference.kind, difference.subject, difference.share
+        kind = difference.kind
+        subject = difference.subject
+        share = difference.share
         if kind == "missing" and isinstance(subject, BindingDefinition) and subject.destination in unlisted:
             continue  # `absent_member_findings` says why it is not listed
         if isinstance(subject, BindingDefinition):
@@ -183,7 +198,9 @@ def slot_findings_of(checked: CheckedExchange, layout: SlotLayout) -> Iterator[F
     A slot without a queue, with several, or without an alternate exchange is a fault by itself, and has a finding as that.
     """
     assert checked.context.compared is not None  # it has the layout
-    missing, moved, bare = set(), [], list_slots_without_alternate(checked)
+    missing = set()
+    moved = []
+    bare = list_slots_without_alternate(checked)
     for one in checked.context.compared.counted:
         subject = one.subject
         if isinstance(subject, BindingDefinition) and subject.source in layout.names.exchanges:
@@ -216,7 +233,8 @@ def _sort_binding(
     checked: CheckedExchange, layout: SlotLayout, binding: BindingDefinition
 ) -> Literal["fault", "moved", "other"]:
     """Return whether a binding that differs is that of a slot with a fault, or of one with another queue; or another one."""
-    slot, reach = ExchangeRef(binding.source), checked.context.reach
+    slot = ExchangeRef(binding.source)
+    reach = checked.context.reach
     if not reach.exists(slot):
         return "fault"
     if slot.name == layout.names.park:
@@ -234,7 +252,8 @@ def _moved_slots_finding(
     """Return the finding of slots that have another queue than in the topology."""
     share = sum(checked.shares.get(slot, 0.0) for slot in moved)
     owners = {slot: queues[0] for slot, queues in checked.slots.queues.items() if len(queues) == 1}
-    now, then = Counter(owners.values()), Counter(layout.owners.values())
+    now = Counter(owners.values())
+    then = Counter(layout.owners.values())
     # If the file lists the slots, the finding is about these slots and not about the number of slots of each queue.
     counts = [
         f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
@@ -293,7 +312,8 @@ def _difference(ring: HashRing, wanted: HashRing) -> str:
     """Return the differing numbers of buckets, or else the first destination whose number of buckets differs, in brackets."""
     if len(ring.buckets) != len(wanted.buckets):
         return f" ({len(ring.buckets):,}, not {len(wanted.buckets):,})"
-    live_counts, wanted_counts = Counter(ring.buckets), Counter(wanted.buckets)
+    live_counts = Counter(ring.buckets)
+    wanted_counts = Counter(wanted.buckets)
     for place in [*wanted.destinations, *ring.destinations]:
         if live_counts[place] != wanted_counts[place]:
             return f" ({place!s} has {live_counts[place]:,}, not {wanted_counts[place]:,})"

@@ -153,7 +153,9 @@ def apply(
     was refused and nothing was changed.
     """
     go_on_without_reader()
-    at, expected, allowed = broker.live(), given.read_checksum(), given.permissions.arguments()
+    at = broker.live()
+    expected = given.read_checksum()
+    allowed = given.permissions.arguments()
     asks = not given.yes and expected is None
     if asks and (file == STDIN or not has_terminal()):
         raise InputError(

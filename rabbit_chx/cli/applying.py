@@ -127,7 +127,8 @@ class ApplyReport:
 
     def _fields(self) -> dict[str, object]:
         """Return the names and values for programs."""
-        applied, plan = self.applied, self.plan
+        applied = self.applied
+        plan = self.plan
         slots: dict[str, object] = {}
         if applied is not None and (applied.handed_over or applied.unparked):
             slots = {
@@ -184,7 +185,8 @@ class ApplyReport:
                     ]
                 )
             return
-        changes, planned = self.applied.changes, plural(len(self.plan.changes), "change")
+        changes = self.applied.changes
+        planned = plural(len(self.plan.changes), "change")
         slots = list(_slot_facts(self.applied))
         if self.state == "applied":
             counted = (
@@ -266,7 +268,8 @@ def _apply_shown(
     **permissions: Any,
 ) -> Applied:
     """Apply a plan, and show its progress."""
-    size, done = len(plan.changes), 0
+    size = len(plan.changes)
+    done = 0
     if alarms := disk_alarms():
         hint = ": once its disk is full, RabbitMQ 4.3 refuses every login after a change"
         say(f"{alarms}{hint if opened.release.numbers >= (4, 3, 0) else ''}")

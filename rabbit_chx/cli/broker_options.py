@@ -113,7 +113,8 @@ class BrokerAddresses:
         from rabbit_chx.streams.connection import StreamConnection
 
         with closing(StreamConnection(self.settings)) as streams:
-            cluster, version = streams.cluster_name, streams.server_version
+            cluster = streams.cluster_name
+            version = streams.server_version
         vhost = self.settings.vhost
         ways = Ways(
             self.settings.masked_url, vhost, cluster, version, management=management, source=self.ring_source

@@ -141,7 +141,8 @@ def _check(
     if file is not None:
         with nullcontext() if file == STDIN or Path(file).exists() else naming_exchange(file):
             read = read_topology(file, at.settings.vhost, variables=variables, is_compared=True)
-        wanted, oddities = read.topology, read.oddities
+        wanted = read.topology
+        oddities = read.oddities
     with at.open(yes=given.yes) as opened, sign_of_life("reading the broker"):
         live = opened.topology()
     if given.without is not None:

@@ -110,7 +110,8 @@ def _utf8(text: str) -> str:
 TEXT = ValueKind("text", parse=_utf8)
 #: An exchange of the broker.
 EXCHANGE = ValueKind("text", parse=exchange_named)
-OWN, OUTPUT = "Command", "Output"
+OWN = "Command"
+OUTPUT = "Output"
 #: The groups of options in the help, in order. Each dataclass of options names its group as `section`.
 SECTIONS = (
     OWN,
@@ -139,7 +140,8 @@ class CommandOption(click.Option):
         self, names: Sequence[str], *, section: str, is_rare: bool = False, **attributes: Any
     ) -> None:  # as click has them
         super().__init__(names, **attributes)
-        self.section, self.is_rare = section, is_rare
+        self.section = section
+        self.is_rare = is_rare
         if isinstance(self.type, _KindType) and self.type.kind.bounds:
             self.help = f"{self.help}  [{self.type.kind.bounds}]"
 
@@ -185,7 +187,8 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, example: str, rules: Rules, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        self.example, self.rules = example, rules
+        self.example = example
+        self.rules = rules
         self.params += (
             debug_option(),
             CommandOption(

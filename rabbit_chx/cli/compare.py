@@ -89,7 +89,8 @@ def compare(
     The exit code is 4 if more keys move than --allow permits, or it is not known how many do, 1 if keys reach no queue, 3 if the answer
     depends on an order or a hashed value that is not known. Of a topology file with only --to-release it is 0 or 4.
     """
-    first, other = parse_ring(ring), None if to is None else parse_ring(to)
+    first = parse_ring(ring)
+    other = None if to is None else parse_ring(to)
     of_ring.check(first, *([] if other is None else [other]))
     is_whole = first.is_topology and first.exchange is None
     if is_whole and to_release and not (other or added or removed or keys or hashed.hash_header):
@@ -135,7 +136,8 @@ def _compared(
     is_known = all(side.is_determined for side in sides)
     keys = keys if is_known else None
     hashing = hashed.of(*sides, keys=keys is not None)
-    ring, changed = sides[0].source, sides[-1].source if len(sides) > 1 else None
+    ring = sides[0].source
+    changed = sides[-1].source if len(sides) > 1 else None
     if keys is None:
         simulation = simulate(ring, hashing=hashing, changed=changed, is_appended=is_appended)
     else:
@@ -184,7 +186,8 @@ def _code_of_limit(moved: Iterable[float | None], allow: Sequence[float]) -> Exi
 
 
 def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
-    source, bindings = change_map(source, removed, ()), parse_bindings(added)
+    source = change_map(source, removed, ())
+    bindings = parse_bindings(added)
     if source.release is not None and source.kind == HASH_EXCHANGE:
         say_ignored(source.release, bindings, source)
     return change_map(source, (), bindings)
@@ -211,7 +214,9 @@ def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: S
 
 def _releases(file: TopologyInput, release: str | None, to_release: str) -> tuple[Release, Release]:
     """Return the release of a file, or the given one, and that of the upgrade."""
-    known, before, after = file.topology.release, parse_release(release), parse_release(to_release)
+    known = file.topology.release
+    before = parse_release(release)
+    after = parse_release(to_release)
     if known is not None and before not in (None, known):
         say(f"{file.name} is of RabbitMQ {known}; it is compared as of {before}")
     before = before or known

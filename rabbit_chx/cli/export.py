@@ -63,11 +63,13 @@ def export(
             topology = opened.topology()
             say_unrecorded_rings(topology)
         topology = without_exclusive(topology)
-        has_no_order, is_partial = False, bool(topology.facts.oddities)
+        has_no_order = False
+        is_partial = bool(topology.facts.oddities)
     else:
         given = read_topology(str(source), broker.vhost or "/", variables=variables)
         topology = LiveTopology.of_file(given.topology)
-        has_no_order, is_partial = given.is_definitions, bool(given.oddities)
+        has_no_order = given.is_definitions
+        is_partial = bool(given.oddities)
     if exchanges:
         topology = _select(topology, exchanges, live=live is not None)
     topology = without_plugin_objects(without_shards(topology))

@@ -124,7 +124,8 @@ def read_topology(
             imported = Imported.from_definitions(text, vhost)
         except TopologyError as error:
             raise TopologyError(error.problems, file=name) from None
-        topology, oddities = imported.topology, imported.oddities
+        topology = imported.topology
+        oddities = imported.oddities
         if is_strict and oddities:
             raise TopologyError(oddities, file=name)
         _report_definitions(name, imported)
@@ -173,7 +174,8 @@ def read_ring_record(path: str) -> RingRecord:
     """
     from rabbit_chx.records.ring_records import read_record
 
-    name, text = file_name(path), _text_of(path, "record").removeprefix("\ufeff")
+    name = file_name(path)
+    text = _text_of(path, "record").removeprefix("\ufeff")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -217,7 +219,8 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     bound = make_members(ring.buckets)
     if ring.bindings is not None:
         bound = tuple(RingMember(*binding) for binding in ring.bindings)
-    cluster, vhost = document.get("cluster"), document.get("vhost")
+    cluster = document.get("cluster")
+    vhost = document.get("vhost")
     stamp = Stamp(cluster if isinstance(cluster, str) else None, vhost if isinstance(vhost, str) else None)
     return make_record(document["exchange"], ring, bound, written="an unknown time", writer=name, stamp=stamp)
 
@@ -403,7 +406,8 @@ def _refuse_several(text: str) -> None:
 
 def bound_destination(text: str, source: KeyMap) -> Destination:
     """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination is valid."""
-    destination, known = parse_destination(text), source.destinations
+    destination = parse_destination(text)
+    known = source.destinations
     if not source.hashing.has_order:
         return destination
     if destination not in known and destination not in source.beneath.destinations:

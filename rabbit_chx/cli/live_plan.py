@@ -41,7 +41,8 @@ class LivePlan:
     def read(cls, opened: Broker, file: TopologyInput, vhost: str) -> LivePlan:
         """Read a broker, and plan. Nothing is changed."""
         with sign_of_life("reading the broker"):
-            live, wanted = opened.topology(), file.topology
+            live = opened.topology()
+            wanted = file.topology
             kept = {queue.name for queue in wanted.queues}
             unwanted = [
                 queue.name for queue in live.queues if queue.name not in kept and wanted.owned(queue.name)

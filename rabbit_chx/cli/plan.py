@@ -79,8 +79,10 @@ def report_plan(live: LivePlan, file: str, permissions: Permissions, **shown: An
     """
     remaining = live.refused(permissions)
     live = replace(live, plan=replace(live.plan, refusals=remaining))
-    made, permitting = live.plan, options_to_permit(permissions.options, remaining)
-    ending, override = [], ""
+    made = live.plan
+    permitting = options_to_permit(permissions.options, remaining)
+    ending = []
+    override = ""
     if not live.file.is_definitions and file != STDIN and _can_move_less(made):
         ending.append(f"To move fewer keys, run: {command_text('arrange', file, '--write')}")
     if (made.changes or made.parked_messages) and permitting is not None:

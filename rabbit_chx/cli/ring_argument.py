@@ -272,7 +272,8 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
     """Return the ring of a file that `show`, `HashRing.to_json` or `SlotTable.to_json` wrote, or of a record."""
     from rabbit_chx.records.ring_records import read_record
 
-    name, document = file_name(path), json_object(content)
+    name = file_name(path)
+    document = json_object(content)
     several = document.get("exchanges")
     if isinstance(several, dict):
         if exchange not in several:
@@ -316,7 +317,8 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     from rabbit_chx.topology.modulus import modulo_map_of
     from rabbit_chx.topology.rules.reach import Reach
 
-    topology, exchange = file.topology, exchange_in(file, name)
+    topology = file.topology
+    exchange = exchange_in(file, name)
     modulo = modulo_map_of(exchange, topology.bindings, topology.release, queues=topology.queues)
     if modulo is not None:
         return RingInput(modulo, {}, exchange=exchange.name).under(rules)
@@ -397,11 +399,13 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
 
     if live.why_not_routed:
         raise BrokerRefusedError(live.why_not_routed, exchange=live.name, reply_code=406)
-    source, means = live.key_map(), Means()
+    source = live.key_map()
+    means = Means()
     arguments: Mapping[str, str] = {}
     faults: Mapping[ExchangeRef, str] = {}
     if live.type == HASH_EXCHANGE:
-        arguments, faults = live.hash_arguments, live.slots.faults | live.dead_ends
+        arguments = live.hash_arguments
+        faults = live.slots.faults | live.dead_ends
         say_unrecorded(live)
         for fault in faults.values():
             say(fault)

@@ -105,15 +105,18 @@ def route(
     reaches the queue.
     """
     if keys == (STDIN,):
-        sample, keys = parse_keys(STDIN), ()
+        sample = parse_keys(STDIN)
+        keys = ()
     given = hashed.decide(of_ring.read_only(parse_ring(ring)).routed_by(routing))
-    source, hashing = given.source, hashed.of(given)
+    source = given.source
+    hashing = hashed.of(given)
     if reaching is not None:
         return _find_keys(given, hashing, reaching, keys, sample)
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and sample is None:
         raise InputError("keys are not given: pass a KEY, or --keys FILE, or - to read keys from stdin")
-    exchange, ring_exchange = hashing.exchange(source.beneath), hashing.ring_exchange(source.beneath)
+    exchange = hashing.exchange(source.beneath)
+    ring_exchange = hashing.ring_exchange(source.beneath)
     if explain and ring_exchange is None:
         raise InputError(f"--explain explains rings, and {ring:.80} is of type {source.kind}: leave it out")
 
@@ -148,7 +151,8 @@ def _find_keys(
     given: RingInput, hashing: Hashing, reaching: str, keys: Sequence[str], sample: KeySource | None
 ) -> Outcome:
     """Return the keys that reach a queue, each of which is shown when it is found."""
-    source, wanted = given.source, bound_destination(reaching, given.source)
+    source = given.source
+    wanted = bound_destination(reaching, given.source)
     fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
     if not given.is_determined:
         return Outcome(

@@ -180,7 +180,8 @@ def table_rows(path: str, contents: str, columns_of: ColumnsOf) -> Iterator[Tabl
 @contextmanager
 def _open(path: str, contents: str, *, progress: bool = True) -> Iterator[Any]:
     """Open a file of keys or stdin; errors of the block name the file."""
-    name, what = file_name(path), "key file" if contents == "keys" else f"file of {contents}"
+    name = file_name(path)
+    what = "key file" if contents == "keys" else f"file of {contents}"
     try:
         with open_input(path, contents, what) as file, reading(name, file) if progress else nullcontext():
             yield file
@@ -266,7 +267,8 @@ def heaviest_moves(keys: KeySource, plan: Plan) -> dict[str, list[tuple[str, str
         exchange = plan.wanted.exchange(name)
         if exchange is None or change.matrix() is None or not change.moved:
             continue
-        before, after = change.before, change.after
+        before = change.before
+        after = change.after
         if change.slots is not None:
             before, after = (
                 view.map_of(each) for view, each in zip(change.slots, (before, after), strict=True)

@@ -104,9 +104,11 @@ def _refuse_rings(names: Sequence[str]) -> None:
         if name != exchange_named(name):
             continue
         if path.endswith(_OF_FILES):
-            what, instead = "is a file", f"check it with {command_text('check', path, '--offline')}"
+            what = "is a file"
+            instead = f"check it with {command_text('check', path, '--offline')}"
         elif "=" in name or name.startswith(_OF_TYPES):
-            what, instead = "are bindings", f"for their shares use {command_text('compare', name)}"
+            what = "are bindings"
+            instead = f"for their shares use {command_text('compare', name)}"
         else:
             continue
         other = f"; an exchange with this name is exchange:{name:.80}"
@@ -121,8 +123,10 @@ def _read(at: BrokerAddresses, name: str, keys: KeySource | None) -> ShownExchan
     findings = []
     if at.ring_source is not None and at.management_url is None:
         with at.open() as opened, sign_of_life("reading the ring"):
-            ring, cluster = opened.ring(name), opened.cluster
-        findings, shown = ring_findings(ring), ShownExchange(name, at.settings.vhost, ring, cluster=cluster)
+            ring = opened.ring(name)
+            cluster = opened.cluster
+        findings = ring_findings(ring)
+        shown = ShownExchange(name, at.settings.vhost, ring, cluster=cluster)
     else:
         with sign_of_life("reading the exchange"):
             live = at.exchange(name, "AMQP alone does not show bindings")

@@ -81,7 +81,8 @@ def _stream_group(
 ) -> Document:
     from rabbit_chx.consuming.stream_status import find_streams, read_stream_group
 
-    settings, addresses = stream_settings(at.settings), parse_addresses(address)
+    settings = stream_settings(at.settings)
+    addresses = parse_addresses(address)
     with closing(StreamConnection(settings)) as connection:
         streams = find_streams(connection, names)
     shares = read_stream_group(settings, group, streams, addresses)
@@ -104,8 +105,11 @@ def read_roster(settings: ConnectionSettings, journal: str) -> tuple[Roster, int
 
     The journal is read from its first entry to the current end, for at most 10 s.
     """
-    roster, ignored = Roster(), 0
-    began, last_at, heard = time.time(), 0.0, time.monotonic()
+    roster = Roster()
+    ignored = 0
+    began = time.time()
+    last_at = 0.0
+    heard = time.monotonic()
 
     def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         nonlocal last_at, heard, ignored

@@ -109,7 +109,8 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
     Raises:
         NotDeterminedError: the order of the ring is not known, or no message can be compared.
     """
-    live, name = opened.topology(), report.exchange
+    live = opened.topology()
+    name = report.exchange
     key_map = live.key_map(name)
     if not key_map.ground.is_known:
         remedy = know_rings({name: key_map}, evidence_of(live).means)
@@ -126,7 +127,8 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
 
 def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None) -> ScratchReport:
     """Return the report with a comparison of a sample on a copy of the exchange."""
-    arguments, ring = report.arguments, report.ring
+    arguments = report.arguments
+    ring = report.ring
     hashing = Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
     default = "{0..9999}" if hashing.hash_property == "timestamp" else _DEFAULT_KEYS
     source = given or parse_keys(default)

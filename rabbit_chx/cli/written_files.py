@@ -17,7 +17,8 @@ def write_file(path: Path, text: str) -> None:
     Raises:
         InputError: it cannot be written; the message has the reason.
     """
-    target, content = path.resolve(), text.encode()
+    target = path.resolve()
+    content = text.encode()
     try:
         if not target.exists():
             _write_new(target, content)

@@ -114,7 +114,8 @@ async def _renew_tokens(connection: Any, settings: ConnectionSettings, password:
     try:
         while True:
             await asyncio.sleep(max(secret.renew_at - time.monotonic(), RENEWAL_S))
-            before, secret = secret, password.latest()
+            before = secret
+            secret = password.latest()
             if secret != before:
                 await connection.update_secret(secret.reveal(), reason="token renewal", timeout=_RENEWAL_S)
     except LOST as cause:
@@ -191,7 +192,8 @@ def _find_refusal(cause: BaseException, words: str) -> tuple[int, str] | None:
         trace = cause.__traceback__
         while trace is not None:
             close = trace.tb_frame.f_locals.get("frame")
-            code, text = getattr(close, "reply_code", None), getattr(close, "reply_text", None)
+            code = getattr(close, "reply_code", None)
+            text = getattr(close, "reply_text", None)
             if isinstance(code, int) and isinstance(text, str):
                 return code, text
             trace = trace.tb_next

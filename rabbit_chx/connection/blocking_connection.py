@@ -432,7 +432,8 @@ class Waker:
         selector.register(self._reader, selectors.EVENT_READ)
         if watched is not None:
             selector.register(watched, selectors.EVENT_READ)
-        self._selector, self._watched = selector, watched
+        self._selector = selector
+        self._watched = watched
 
     def close(self) -> None:
         """Close it; later calls of `wake` do nothing."""

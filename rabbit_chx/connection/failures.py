@@ -182,7 +182,8 @@ def tls_error(
         return BrokerTimeoutError(
             f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
         )
-    remedy, (plain, with_tls) = "is it a TLS port?", SCHEMES[settings.protocol]
+    remedy = "is it a TLS port?"
+    (plain, with_tls) = SCHEMES[settings.protocol]
     if getattr(cause, "reason", None) in WITHOUT_TLS:
         remedy = f"this port answers without TLS: write {plain}:// in place of {with_tls}://"
     return UnreachableError(f"{where}: TLS cannot be agreed on ({words or cause}): {remedy}")

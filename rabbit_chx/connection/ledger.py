@@ -82,7 +82,8 @@ class Ledger(Generic[Batch]):
 
     def take_refused(self) -> list[Part[Batch]]:
         """Remove and return the nacked messages, by batch."""
-        refused, self.refused = self.refused, []
+        refused = self.refused
+        self.refused = []
         return refused
 
     def find_unanswered(self) -> list[Part[Batch]]:

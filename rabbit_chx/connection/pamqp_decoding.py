@@ -75,7 +75,9 @@ def _table(value: bytes) -> tuple[int, Any]:
     except UnicodeDecodeError:
         if not _is_ours():
             raise
-        end, at, table = 4 + int.from_bytes(value[:4]), 4, {}
+        end = 4 + int.from_bytes(value[:4])
+        at = 4
+        table = {}
         while at < end:
             size, name = _short_string(value[at:end])
             consumed, table[name] = decode.embedded_value(value[at + size : end])

@@ -321,7 +321,8 @@ class Session:
 
     def _add_content(self, content: _Content, frame: Frame) -> None:
         if frame.type == HEADER_FRAME:
-            content.size, content.properties = int.from_bytes(frame.payload[4:12]), frame.payload[12:]
+            content.size = int.from_bytes(frame.payload[4:12])
+            content.properties = frame.payload[12:]
             if content.size > _LARGEST_BODY:
                 raise ValueError(f"it returns a message of {content.size:,} bytes, and no broker accepts one")
         else:

@@ -226,7 +226,8 @@ class TokenSecret(Secret):
         with self._lock:
             if self._call is not call:
                 return
-            now, pause_s = time.monotonic(), _PAUSES.delay_s(self._failures)
+            now = time.monotonic()
+            pause_s = _PAUSES.delay_s(self._failures)
             if isinstance(cause, InputError) and self._token == _NO_TOKEN:
                 self._set(_problem=(InputError, problem))
             else:
@@ -257,7 +258,8 @@ def log_in(settings: ConnectionSettings, connect: Callable[[ConnectionSettings],
         AccessRefusedError: the broker refuses a new token, too.
         RabbitChxError: as in `TokenSecret.current`, or of `connect`.
     """
-    password, left_s = settings.password, _start_countdown(settings.connection_timeout_s)
+    password = settings.password
+    left_s = _start_countdown(settings.connection_timeout_s)
     if not isinstance(password, TokenSecret):
         return connect(settings)
     while True:
@@ -270,7 +272,8 @@ async def log_in_async(
     settings: ConnectionSettings, connect: Callable[[ConnectionSettings], Awaitable[_T]]
 ) -> _T:
     """Log in as `log_in` does."""
-    password, left_s = settings.password, _start_countdown(settings.connection_timeout_s)
+    password = settings.password
+    left_s = _start_countdown(settings.connection_timeout_s)
     if not isinstance(password, TokenSecret):
         return await connect(settings)
     while True:
@@ -398,7 +401,8 @@ def _parse(printed: str) -> tuple[str, float]:
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
             _refuse("JSON without access_token, or with another expires_in than seconds")
     else:
-        token, expiry = printed, None
+        token = printed
+        expiry = None
     if _TOKEN.fullmatch(token) is None:
         _refuse("a token with a line break or another character that no token has")
     if expiry is not None:

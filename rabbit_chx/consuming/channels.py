@@ -589,7 +589,9 @@ class _Writer:
         """Close the connection of a channel, unless it was replaced already."""
         if channel is not self._channel:
             return
-        connection, self._connection, self._channel = self._connection, None, None
+        connection = self._connection
+        self._connection = None
+        self._channel = None
         if connection is not None:
             start_task(_close(connection), self._closing)
 

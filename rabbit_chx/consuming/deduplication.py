@@ -82,7 +82,8 @@ class Deduplicator:
         if max_age_s is not None:
             check_seconds("max_age_s", max_age_s, zero=False)
         check_seconds("timeout_s", timeout_s, zero=False)
-        self._max_ids, self._timeout_s = max_ids, timeout_s
+        self._max_ids = max_ids
+        self._timeout_s = timeout_s
         self._max_age_s = float("inf") if max_age_s is None else max_age_s
         self._lock = Lock()  # of all attributes below
         self._handled_at: dict[str, float] = {}  # the oldest first
@@ -109,7 +110,8 @@ class Deduplicator:
             DeduplicationError: the effect of another copy does not end in time.
             Exception: errors of the effect.
         """
-        id_, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
+        id_ = _check_id(message_id)
+        deadline = time.monotonic() + self._timeout_s
         while isinstance(claim := self._claim(id_), Future):
             try:
                 with waiting(f"message {id_:.60}", _FIRST):
@@ -134,7 +136,8 @@ class Deduplicator:
             effect: a plain or an async function.
             args: the arguments of the effect.
         """
-        id_, deadline = _check_id(message_id), time.monotonic() + self._timeout_s
+        id_ = _check_id(message_id)
+        deadline = time.monotonic() + self._timeout_s
         while isinstance(claim := self._claim(id_), Future):
             # Without the shield, a time-out would cancel the future for all waiting tasks.
             ended = asyncio.shield(asyncio.wrap_future(claim))
@@ -155,7 +158,8 @@ class Deduplicator:
         """The counts so far, and the age of the oldest id."""
         with self._lock:
             self._drop_old_ids()
-            counts, oldest = self._counts, next(iter(self._handled_at.values()), None)
+            counts = self._counts
+            oldest = next(iter(self._handled_at.values()), None)
             return DeduplicationReport(
                 counts["effects"],
                 counts["repeats"],

@@ -191,7 +191,8 @@ class Group(ABC):
                 raise
 
     async def __aexit__(self, *_: object) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None and self._guard.is_this_process:
             await connection.close()
 
@@ -232,10 +233,13 @@ class Group(ABC):
 
     async def _run(self, handle: Callable[[Any], Awaitable[None]]) -> None:
         """Run sessions, each over a new connection, until `stop` or an error after which reconnecting cannot help."""
-        self._runners, self._turns = [], Turns()
+        self._runners = []
+        self._turns = Turns()
         outage: Outage | None = None
         while not self._stop.is_set():
-            session, lost_at, began = None, None, time.monotonic()
+            session = None
+            lost_at = None
+            began = time.monotonic()
             try:
                 session = self._new_session(await self._connect(), handle)
                 await session.run(self._stop)
@@ -296,7 +300,8 @@ class Group(ABC):
 
         An attempt that hangs does not delay the next attempt, since the network may have recovered meanwhile.
         """
-        opened, self._connection = self._connection, None
+        opened = self._connection
+        self._connection = None
         if opened is not None:
             return opened
         attempt = asyncio.get_running_loop().create_task(self._open())
@@ -374,7 +379,8 @@ class ConsumerGroup(Group):
         settings = read_secretly(ConnectionSettings.of, options.url)
         (self._settings,) = with_credentials([settings], options.credentials)
         check_options(options)
-        journal, queues = options.journal, options.queues
+        journal = options.journal
+        queues = options.queues
         if journal is not None and _AMAZON_MQ.search(self._settings.host):
             raise InputError(
                 f"journal is {journal!r}, a stream, and {self._settings.host} is of Amazon MQ, which does not support streams and loses their "

@@ -84,7 +84,9 @@ def group_report(
         found: the check of the exchange.
     """
     queues = [ShownQueue.of(queue, switches.get(queue.name)) for queue in status.queues]
-    members, vhost, release = status.members, live.vhost or "/", live.release or NEWEST_COMPARED
+    members = status.members
+    vhost = live.vhost or "/"
+    release = live.release or NEWEST_COMPARED
     is_seen = status.is_seen
     seen = plural(len(members), "member") if is_seen else "members not visible"
     facts = [("exchange", exchange), ("vhost", vhost), ("broker", f"RabbitMQ {release}")]

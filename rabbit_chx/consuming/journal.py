@@ -211,7 +211,8 @@ class LivenessClock:
 
     def tick(self, monotonic: float) -> float:
         """Advance the clock because a heartbeat of this member was read; return its time."""
-        self._elapsed, self._read_at = self.now(monotonic), monotonic
+        self._elapsed = self.now(monotonic)
+        self._read_at = monotonic
         return self._elapsed
 
 

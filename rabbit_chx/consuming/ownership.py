@@ -349,7 +349,8 @@ class Subscription:
         hand_over = self.hand_over
         if hand_over is None or hand_over.tag != tag:
             return []
-        reason, park_s = TimerReason("hand-over", tag), self.member.timing.park_s
+        reason = TimerReason("hand-over", tag)
+        park_s = self.member.timing.park_s
         # What is in progress is a parked message, since `begin` waits for all others. Its handler may take longer than the timer.
         is_handling = bool(self.in_progress) and not hand_over.is_park_emptied
         if hand_over.has_progressed or is_handling:
@@ -475,7 +476,8 @@ class QueueOwnership:
     @property
     def waits_for(self) -> str:
         """What must happen before it goes on, with what to do; empty if it is nothing, or its own handler or hook."""
-        current, what = self.subscription, ""
+        current = self.subscription
+        what = ""
         if current is None or self._is_hook_running or self._orphans:
             pass  # the runner logs these
         elif current.state in ("opening", "closing"):
@@ -498,7 +500,8 @@ class QueueOwnership:
 
     def resume(self) -> list[Command]:
         """Start what may be started, after an event of any queue of the member."""
-        turns, current = self._turns, self.subscription
+        turns = self._turns
+        current = self.subscription
         if current is None or turns.turn is None or turns.turn[0] != self.queue or turns.is_timed:
             return self._advance()
         turns.is_timed = True
@@ -574,7 +577,8 @@ class QueueOwnership:
 
     def on_connection_lost(self) -> list[Command]:
         """The connection is lost, and the subscription with everything that it held."""
-        subscription, self.subscription = self.subscription, None
+        subscription = self.subscription
+        self.subscription = None
         if subscription is None:
             return []
         self._turns.drop_queue(self.queue)
@@ -597,14 +601,16 @@ class QueueOwnership:
         subscription = self._current(number)
         if subscription is None:
             return []
-        subscription.claim, subscription.generation = "confirmed", generation
+        subscription.claim = "confirmed"
+        subscription.generation = generation
         self.generation = generation
         return self._advance()
 
     def on_superseded(self) -> list[Command]:
         """Another member has claimed the queue after this member's last claim."""
         if self.subscription is not None and self.subscription.claim == "confirmed":
-            self.subscription.claim, self.subscription.generation = "none", None
+            self.subscription.claim = "none"
+            self.subscription.generation = None
         if self.is_held:
             self._is_lost_hook_due = True
         return self._advance()

@@ -79,7 +79,8 @@ class Turns:
     def settle(self, queue: str, tag: int, *, can_start: bool) -> None:
         """A suspect waits no longer for others."""
         suspect = self._suspects[queue, tag]
-        suspect.is_settled, suspect.can_start = True, can_start
+        suspect.is_settled = True
+        suspect.can_start = can_start
         self._elect()
 
     def drop(self, queue: str, tag: int) -> None:
@@ -105,6 +106,7 @@ class Turns:
 
     def _rank(self, key: _Key, most: int) -> tuple[bool, int, int]:
         """Return the place of a suspect among others of which one was returned so often. Each second time has the reverse order of the first."""
-        suspect, (queue, tag) = self._suspects[key], key
+        suspect = self._suspects[key]
+        (queue, tag) = key
         place = crc32(f"{queue} {suspect.lane} {(most + 1) // 2}".encode())
         return not suspect.can_start, place if most % 2 else -place, tag

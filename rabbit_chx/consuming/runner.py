@@ -122,7 +122,8 @@ class QueueRunner:
         self._hook: asyncio.Task[None] | None = None
         self._is_hook_cancelled = False
         self.handled_at: datetime | None = None  # when a handler returned the last time
-        self._waits_for, self._waiting = "", ExitStack()
+        self._waits_for = ""
+        self._waiting = ExitStack()
 
     def execute(self, commands: list[Command]) -> None:
         """Execute commands in their order, after all earlier ones."""
@@ -139,7 +140,8 @@ class QueueRunner:
         if token not in self._claims:
             self.execute(self.ownership.on_superseded())
             return
-        subscription, self._claims[token] = self._claims[token], None
+        subscription = self._claims[token]
+        self._claims[token] = None
         if subscription is not None:  # None: the claim was published twice
             self.execute(self.ownership.on_claimed(subscription, generation))
 
@@ -171,7 +173,8 @@ class QueueRunner:
 
     def disconnect(self) -> list[MemberChannel]:
         """Handle the loss of the connection: cancel the handlers, drop unsent commands, and return the channels."""
-        channels, unsent = list(self._channels.values()), list(self._queued)
+        channels = list(self._channels.values())
+        unsent = list(self._queued)
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
@@ -325,11 +328,16 @@ class QueueRunner:
         cause = self._errors.pop((number, delivery.tag), None)
         message = delivery.content
         if isinstance(message, GroupMessage):
-            kind, raiser, remedy = "queue", "the handler", ", or choose on_failure='dead-letter'"
+            kind = "queue"
+            raiser = "the handler"
+            remedy = ", or choose on_failure='dead-letter'"
             what = f" for {_named(message)}"
             state = "The message is returned to its place"
         else:
-            kind, raiser, what, remedy = "stream", message.raiser, message.label, ""
+            kind = "stream"
+            raiser = message.raiser
+            what = message.label
+            remedy = ""
             state = "The offset is not stored, so the next member begins there"
         error = HandlerError(
             f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
@@ -346,7 +354,8 @@ class QueueRunner:
         self._hook.add_done_callback(partial(self._on_hook_done, command, is_repeated))
 
     async def _run_hook(self, command: RunHook, call: Hook | None) -> None:
-        member, queue = self.session.member, self.ownership.queue
+        member = self.session.member
+        queue = self.ownership.queue
         verb = "owns" if command.hook == "gained" else "no longer owns"
         fields = {**self._log_fields, "generation": command.generation}
         generation = "" if command.generation is None else f", generation {command.generation}"
@@ -383,12 +392,14 @@ class QueueRunner:
     # -- the broker
 
     async def _subscribe(self, number: int) -> None:
-        session, queue = self.session, self.ownership.queue
+        session = self.session
+        queue = self.ownership.queue
 
         def on_delivered(delivery: DeliveredMessage) -> None:
             self.execute(self.ownership.on_delivered(number, delivery))
 
-        priority, tag = session.priority(queue), make_consumer_tag(session.member.name)
+        priority = session.priority(queue)
+        tag = make_consumer_tag(session.member.name)
         try:
             channel = await session.connection.consume_behind(
                 queue, priority, self.prefetch, tag, on_delivered
@@ -414,7 +425,8 @@ class QueueRunner:
         self.execute(self.ownership.on_abandoned(number))
 
     async def _claim(self, number: int) -> None:
-        session, token = self.session, secrets.token_hex(8)
+        session = self.session
+        token = secrets.token_hex(8)
         journal_s = session.member.timing.journal_s
         self._claims[token] = number
         writing = asyncio.ensure_future(session.write_claim(self.ownership.queue, token))
@@ -478,7 +490,12 @@ async def _call(handle: Callable[[Any], Awaitable[None]], message: Any) -> None:
     An error that the call raises fails the task.
     """
     is_message = isinstance(message, GroupMessage)
-    queue, headers = (message.queue, message.headers) if is_message else (message.stream, {})
+    if is_message:
+        queue = message.queue
+        headers = message.headers
+    else:
+        queue = message.stream
+        headers = {}
     with nullcontext() if _is_election(message) else handler_span(queue, headers):
         await handle(message)
 

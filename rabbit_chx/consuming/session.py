@@ -330,7 +330,8 @@ class GroupSession:
         self._is_leaving = True
         # Without queues, so the broker elects their next owners.
         is_answering = await self._write_farewell("ready")
-        runners, stop_s = self._runners.values(), self.member.timing.stop_s
+        runners = self._runners.values()
+        stop_s = self.member.timing.stop_s
         for runner in runners:
             runner.execute(runner.ownership.stop())
         if not is_answering:  # handlers end in any case, and the rest may never

@@ -96,7 +96,8 @@ class _ConsumerBase(ABC):
                     raise
                 lost: RabbitChxError | None = error
             else:
-                has_connected, outage = True, None
+                has_connected = True
+                outage = None
                 lost = await self._consume(connection, handle)
             if lost is not None:
                 outage = await wait_to_reconnect(self._retries, outage, lost, self._stop, name=repr(self))

@@ -222,8 +222,11 @@ class Feed:
             raise error from None
 
     def _batch(self) -> pa.RecordBatch | None:
-        found, rows, size = list[Piece](), 0, 0
-        waiting, pieces_left = self._subscription.waiting, self._subscription.pieces
+        found = list[Piece]()
+        rows = 0
+        size = 0
+        waiting = self._subscription.waiting
+        pieces_left = self._subscription.pieces
         while rows < BATCH_ROWS and (pieces_left or waiting):
             if not pieces_left:
                 self._take_chunk()
@@ -248,8 +251,11 @@ class Feed:
         progress = self.progress
         chunk = read_chunk(self._subscription.take())
         if not self._is_placed:
-            self._is_placed, progress.next, self._first = True, chunk.offset, chunk.offset
-        first, missing = progress.next, progress.missing
+            self._is_placed = True
+            progress.next = chunk.offset
+            self._first = chunk.offset
+        first = progress.next
+        missing = progress.missing
         if progress.advance(chunk):
             self._subscription.pieces.extend(piece for piece in pieces(chunk) if piece.end > first)
         self._count_missing(missing)
@@ -478,7 +484,9 @@ class StreamChannel:
 
     def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
         self._stored = feed.connection.query_offset(self._reading.group, self.stream)
-        log_start, is_unstored, origin = 0, start is None and self._stored is None, "as on_gained returned"
+        log_start = 0
+        is_unstored = start is None and self._stored is None
+        origin = "as on_gained returned"
         if start is None:
             start = self._reading.given.start if self._stored is None else self._stored + 1
             origin = "as the group begins" if is_unstored else "after the offset that is stored for the group"
@@ -487,7 +495,8 @@ class StreamChannel:
             waiting(f"stream {self.stream}", what),
             closing(self._reading.open(self.stream, leader=True)) as leader,
         ):
-            finder, deadline = ChunkFinder(leader, REQUEST_S), time.monotonic() + _OPEN_S
+            finder = ChunkFinder(leader, REQUEST_S)
+            deadline = time.monotonic() + _OPEN_S
             written = leader.stats(self.stream).get("last_chunk_id", -1)
             while True:
                 committed = leader.stats(self.stream)["committed_chunk_id"]

@@ -66,7 +66,9 @@ class StreamGroup(Group):
             raise missing_extra("StreamGroup", missing.name, "streams") from None
         settings = settings_of(options.url, options.credentials)
         check_options(options)
-        streams, super_stream, name = options.streams, options.super_stream, options.name
+        streams = options.streams
+        super_stream = options.super_stream
+        name = options.name
         if (streams is None) == (super_stream is None):
             raise InputError("pass one of streams and super_stream: it determines what the group reads")
         if isinstance(streams, str):

@@ -68,7 +68,8 @@ def _read_share(connection: StreamConnection, group: str, stream: str) -> Stream
     """Return the lag of a group in a stream, by the leader of the stream."""
     stored = connection.query_offset(group, stream)
     finder = ChunkFinder(connection, _TIMEOUT_S)
-    end, first = finder.end(stream).offset, finder.first(stream)
+    end = finder.end(stream).offset
+    first = finder.first(stream)
     following = end if first is None else first.offset
     if stored is not None:
         following = max(following, stored + 1)

@@ -141,7 +141,8 @@ async def wait_unless_blocked(
         blocked = await is_blocked()
         while not waited.done():
             await asyncio.wait({waited}, timeout=seconds)
-            was_blocked, blocked = blocked, await is_blocked()
+            was_blocked = blocked
+            blocked = await is_blocked()
             if not (waited.done() or was_blocked or blocked):
                 return False
         return True

@@ -34,9 +34,16 @@ def _constant(k: int) -> int:
     return k * GOLDEN & MASK
 
 
-HCONST_2, HCONST_3, HCONST_4 = _constant(2), _constant(3), _constant(4)
-HCONST_9, HCONST_10, HCONST_11, HCONST_12 = _constant(9), _constant(10), _constant(11), _constant(12)
-HCONST_13, HCONST_16, HCONST_19 = _constant(13), _constant(16), _constant(19)
+HCONST_2 = _constant(2)
+HCONST_3 = _constant(3)
+HCONST_4 = _constant(4)
+HCONST_9 = _constant(9)
+HCONST_10 = _constant(10)
+HCONST_11 = _constant(11)
+HCONST_12 = _constant(12)
+HCONST_13 = _constant(13)
+HCONST_16 = _constant(16)
+HCONST_19 = _constant(19)
 EMPTY_LIST_AT_START = 3468870702
 SMALL_INTEGERS = range(-(1 << 27), 1 << 27)
 

@@ -258,7 +258,8 @@ def compare(wanted: Topology, live: LiveTopology) -> Comparison:
     live = as_live(live)
     expanded, live, layouts = expand_slots(complete(wanted, live), live)
     wanted = _with_live_numbers(with_links(expanded, live), live)
-    shards, of_plugins = find_kept_shards(live, wanted), plugin_objects(live)
+    shards = find_kept_shards(live, wanted)
+    of_plugins = plugin_objects(live)
     unwanted = _find_unwanted(wanted, live, {*shards, *of_plugins})
     slots = {name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges}
     bindings = tuple(_judge_bindings(wanted, live, shards, of_plugins, slots))
@@ -324,7 +325,8 @@ def _find_unwanted(
         *(policy.definition for policy in wanted.policies),
     ]
     onward = (ref for table in tables for ref in list_onward(table))
-    listed, staying = wanted.by_name, {*wanted.unlisted, *onward, *of_plugins}
+    listed = wanted.by_name
+    staying = {*wanted.unlisted, *onward, *of_plugins}
     return [
         named
         for key, named in live.by_name.items()
@@ -460,7 +462,8 @@ def _with_shares(objects: Iterable[Difference], rings: Mapping[str, RingDifferen
     """Yield the differences of objects and bindings, those that concern keys with their share."""
     parts = {name: share for ring in rings.values() for name, share in ring.parts.items()}
     for one in objects:
-        subject, share = one.subject, None
+        subject = one.subject
+        share = None
         if isinstance(subject, BindingDefinition) and subject.source in rings:
             ring = rings[subject.source]
             share = ring.parts.get(str(subject.destination), 0.0) if ring.parts else ring.moved
@@ -541,7 +544,8 @@ def diff_ring(
         live: the live topology.
         compared: the two topologies, which show what is to be a slot, and what happens to its bindings; None without a wanted one.
     """
-    name, members = exchange.name, exchange.ring or ()
+    name = exchange.name
+    members = exchange.ring or ()
     ring = find_live_ring(live, live.exchange(name), name)
     layout = None if compared is None else compared.layouts.get(name)
     planned = None if compared is None else compared.wanted
@@ -608,7 +612,8 @@ def _owners_before(slots: SlotView, layout: SlotLayout | None) -> dict[Place, Pl
     If a slot has several queues, that of the topology counts, because it gets the keys too. So does that of a slot that is neither in the
     live ring nor bound.
     """
-    owners, queues = dict(slots.owners), slots.queues
+    owners = dict(slots.owners)
+    queues = slots.queues
     in_ring = {*slots.ring.destinations}
     for name, queue in () if layout is None else layout.owners.items():
         slot = ExchangeRef(name)
@@ -634,7 +639,8 @@ def _diff_members(
                 gained[place] += share
         shares |= gained
     for place in dict.fromkeys((*wanted, *bound)):
-        before, after = Counter(bound.get(place, ())), Counter(wanted.get(place, ()))
+        before = Counter(bound.get(place, ()))
+        after = Counter(wanted.get(place, ()))
         if before != after:
             kind: DifferenceKind = "missing" if not before else "different" if after else "unexpected"
             old, new = (_first_of(exchange, *sides) for sides in ((before, after), (after, before)))

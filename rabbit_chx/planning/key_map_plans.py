@@ -79,7 +79,8 @@ def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[
         compared: the two sides.
         bindings: the binds and unbinds of other exchanges that precede or accompany the steps of rings. They hand over slots.
     """
-    wanted, live = compared.wanted, compared.live
+    wanted = compared.wanted
+    live = compared.live
     wanted_exchanges, live_exchanges = (
         {exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live)
     )
@@ -87,7 +88,8 @@ def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[
     for name in sorted(wanted_exchanges.keys() | live_exchanges.keys()):
         if wanted.is_unordered(name) and name in live.sources_left_out and name not in live.rings:
             continue  # it has a member that no client can name
-        exchange, live_exchange = wanted_exchanges.get(name), live_exchanges.get(name)
+        exchange = wanted_exchanges.get(name)
+        live_exchange = live_exchanges.get(name)
         if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, live_exchange)):
             live_ring = find_live_ring(live, live_exchange, name)
             ring = _plan_ring(live_ring, exchange, live_exchange, compared, bindings)
@@ -149,7 +151,8 @@ def _is_wanted(
     live: LiveRing, members: tuple[RingMember, ...], exchange: ExchangeDefinition | None, compared: Comparison
 ) -> bool:
     """Return True if a ring that both sides have, or the file does not, has these members already, as `diff_ring` decides it."""
-    name, is_listed = live.exchange, exchange is not None and exchange.ring is not None
+    name = live.exchange
+    is_listed = exchange is not None and exchange.ring is not None
     if is_listed and name in compared.live.sources_left_out and name not in compared.live.rings:
         return False
     return live.is_wanted(
@@ -168,7 +171,8 @@ def _members_after(
     planned = evidence_of(compared.live).steps_of(live.exchange)
     if compared.pending is not None and planned is not None:
         return members_after(planned)
-    deleted, replaced = compared.deleted_refs, compared.replaced_refs
+    deleted = compared.deleted_refs
+    replaced = compared.replaced_refs
     if not is_replaced and not any(member.destination in deleted | replaced for member in live.bound):
         return None
     if exchange is not None and exchange.type != HASH_EXCHANGE:
@@ -225,12 +229,14 @@ def _plan_reset(live: LiveRing, wanted: tuple[RingMember, ...], compared: Compar
 
     If buckets may remain after that, the exchange has to be replaced.
     """
-    exchange, new = compared.live.exchange(live.exchange), _plan_new(live, wanted)
+    exchange = compared.live.exchange(live.exchange)
+    new = _plan_new(live, wanted)
     if new.fault:
         return replace(new, after=live.ring, way="unchanged")
     if may_keep_buckets(live.ring.release) or (exchange is not None and exchange.auto_delete):
         return replace(new, way="impossible")
-    early, late = unbind_all(live), new.late
+    early = unbind_all(live)
+    late = new.late
     if not any(member.destination in compared.replaced_refs for member in live.bound):
         early, late = (), (*early, *late)  # so that the ring is empty for a short time
     return replace(new, early=early, late=late, way="reset")
@@ -247,7 +253,8 @@ def _plan_new(live: LiveRing, wanted: Collection[RingMember]) -> RingSteps:
 
 
 def _plan_deleted(live: LiveRing, compared: Comparison) -> RingSteps:
-    unbinds, empty = unbind_all(live), make_ring((), live.ring.release)
+    unbinds = unbind_all(live)
+    empty = make_ring((), live.ring.release)
     if any(member.destination in compared.replaced_refs for member in live.bound):
         return RingSteps(live.ring, empty, early=unbinds, way="deleted")
     return RingSteps(live.ring, empty, late=unbinds, way="deleted")
@@ -291,7 +298,8 @@ def count_shares(
             counted[exchange.name] = _count_modulo(exchange, moments, compared)
     plans = {}
     for name, (before, after, movement, slots) in counted.items():
-        ring, limit = rings.get(name), _find_limit(name, compared, before)
+        ring = rings.get(name)
+        limit = _find_limit(name, compared, before)
         proposals: tuple[RingProposal, ...] = ()
         if repeated is not None and name in repeated.movements:
             pairs, unknown, transient = repeated.movements[name]
@@ -326,7 +334,8 @@ def _count_ring(
     name: str, ring: RingSteps, changes: Sequence[PlannedChange], compared: Comparison
 ) -> _Counted:
     """Return the keys that the plan of a ring moves, by queue if it has slots."""
-    live, slots = compared.live, None
+    live = compared.live
+    slots = None
     if ring.way in _WITH_SLOTS:
         slots = view_slots(
             name,
@@ -337,7 +346,8 @@ def _count_ring(
             planned=compared.wanted,
         )
     pair = (slots, slots.at(changes)) if slots is not None and slots.bound else None
-    lost, has_keys = float(ring.before.bucket_count > 0), float(ring.after.bucket_count > 0)
+    lost = float(ring.before.bucket_count > 0)
+    has_keys = float(ring.after.bucket_count > 0)
     movement = ring.movement
     if ring.way == "reset":
         movement = Movement(
@@ -397,7 +407,8 @@ def _find_transient(name: str, ring: RingSteps, compared: Comparison) -> float:
     is_emptied = ring.way == "reset" or ExchangeRef(name) in compared.replaced_refs
     if ring.way in ("deleted", "external") or (ring.before.destinations and not is_emptied):
         return 0.0
-    empty, wanted = make_ring((), compared.release), compared.wanted
+    empty = make_ring((), compared.release)
+    wanted = compared.wanted
     slots = view_slots(name, empty, wanted.exchanges, wanted.bindings, members=ring.after.destinations)
     by_queue = slots.map_of(ring.after)
     owners = by_queue.destinations
@@ -413,8 +424,10 @@ def _moments_by_queue(
     counter = MovementCounter(ring.before.buckets, slots.owners)
     _, after_each, counts = apply_steps(live_ring.with_bound, ring.steps)
     counter.prepare(counts)
-    slots, lengths = slots.at(()), iter(after_each)
-    moments, numbers = [Moment(0.0, 0.0)], counter.number_destinations(ring.before.buckets)
+    slots = slots.at(())
+    lengths = iter(after_each)
+    moments = [Moment(0.0, 0.0)]
+    numbers = counter.number_destinations(ring.before.buckets)
     for change in changes:
         if change.ring and change.binding.source == live_ring.exchange:
             numbers = counter.update_numbers(numbers, change.binding.destination, next(lengths))
@@ -434,7 +447,8 @@ def _propose_for_ring(
     slots: tuple[SlotView, SlotView] | None,
 ) -> tuple[RingProposal, ...]:
     """Return the proposals for a ring, which may have slots."""
-    before, after = ring.before, ring.after
+    before = ring.before
+    after = ring.after
     if ring.way not in ("unchanged", "by-order", "replaced", "impossible") or not before.buckets:
         return ()
     live_ring = find_live_ring(compared.live, compared.live.exchange(name), name)
@@ -484,7 +498,8 @@ def _count_moduli(
 
 def _join(old: _Counted, new: _Counted) -> _Counted:
     """Return the change of an exchange that gets another type that hashes: all its keys move."""
-    had_keys, has_keys = bool(old.before.buckets), bool(new.after.buckets)
+    had_keys = bool(old.before.buckets)
+    has_keys = bool(new.after.buckets)
     end = Moment(float(had_keys or has_keys), float(had_keys and not has_keys))
     moments = (*old.movement.moments, *new.movement.moments, end)
     movement = Movement(moments, "", new.movement.transient_share, has_flows=False)
@@ -498,7 +513,8 @@ def _list_moments(
     bound = {binding.identity: binding for binding in live.bindings if binding.source == name}
     yield tuple(bound.values())
     for change in changes:
-        subject, size = change.subject, len(bound)
+        subject = change.subject
+        size = len(bound)
         if isinstance(subject, BindingDefinition):
             if subject.source != name:
                 continue
@@ -527,21 +543,23 @@ def _count_modulo(
 
     `moments` are its bindings before the changes, and after each. `is_hashing`: whether it has the type before, and afterwards.
     """
-    name, live = exchange.name, compared.live
+    name = exchange.name
+    live = compared.live
     release = compared.release if exchange.type == MODULUS_EXCHANGE else None
     states = [_number(bindings, release) for bindings in moments]
     sides = moments[0] if is_hashing[0] else (), moments[-1]
     states[0] = states[0] if is_hashing[0] else ()
-    before, after = states[0], states[-1]
+    before = states[0]
+    after = states[-1]
     origin: Provenance | None = "read" if live.release or release is None else "replayed"
-    is_hidden, unknown = name in live.sources_left_out, ""
+    is_hidden = name in live.sources_left_out
+    unknown = ""
     if is_hidden:
-        origin, unknown = (
-            None,
-            f"{name} has bindings to queues with names of the broker, which are not read",
-        )
+        origin = None
+        unknown = f"{name} has bindings to queues with names of the broker, which are not read"
     elif release is None and not all(order_partitions(bindings)[1] for bindings in moments):
-        is_hidden, unknown = True, _UNNUMBERED
+        is_hidden = True
+        unknown = _UNNUMBERED
     elif release is not None and release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
         unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
     grounds: tuple[Provenance | None, Provenance | None] = (

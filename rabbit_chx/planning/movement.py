@@ -74,11 +74,13 @@ class MovementCounter:
         """Return the numbers after a bind or an unbind of a destination, which changes the length of the ring to `length`."""
         import numpy as np
 
-        number, growth = self._number(destination), length - len(numbers)
+        number = self._number(destination)
+        growth = length - len(numbers)
         if growth >= 0:
             return np.append(numbers, np.full(growth, number))
         buckets = np.flatnonzero(numbers == number)
-        first, end = buckets[0], buckets[-1] + 1
+        first = buckets[0]
+        end = buckets[-1] + 1
         return np.concatenate([numbers[:first], np.zeros(end - first + growth, np.int64), numbers[end:]])
 
     def _number(self, destination: Place) -> int:
@@ -115,9 +117,11 @@ class MovementCounter:
 
         if not (needed := [*counts]):
             return
-        least, most = min(*needed, self._least), max(*needed, self._most, len(self._before))
+        least = min(*needed, self._least)
+        most = max(*needed, self._most, len(self._before))
         if least < self._least or most > self._most:
-            self._least, self._most = least, most
+            self._least = least
+            self._most = most
             stays = stays_of_seeds(len(self._before), least, most)
             cells = self._cells(stays.bucket, self._before[stays.before]) + np.minimum(stays.last, most)
             order = np.argsort(cells, kind="stable")
@@ -143,7 +147,8 @@ class MovementCounter:
         staying = self._count_seeds(buckets, destinations[buckets], count).sum()
         is_hole = np.zeros(len(self._ids), bool)
         is_hole[[0, *(self._ids[dead_end] for dead_end in dead_ends if dead_end in self._ids)]] = True
-        lost, holes = 0, np.flatnonzero(is_hole[destinations])
+        lost = 0
+        holes = np.flatnonzero(is_hole[destinations])
         for before in range(self._known if len(holes) else 0):
             lost += self._count_seeds(holes, np.full_like(holes, before), count).sum()
         return Moment(1 - int(staying) / SEEDS, int(lost) / SEEDS)
@@ -179,14 +184,16 @@ class MovementCounter:
         self, buckets: NDArray[np.int64], numbers: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
         cells = self._cells(buckets, numbers)
-        first, end = self._stays.searchsorted(cells + count), self._stays.searchsorted(cells + self._most + 1)
+        first = self._stays.searchsorted(cells + count)
+        end = self._stays.searchsorted(cells + self._most + 1)
         seeds: NDArray[np.int64] = self._seeds_before[end] - self._seeds_before[first]
         return seeds
 
 
 def shares_moved_without(key_map: KeyMap, places: Iterable[Destination]) -> dict[Destination, float]:
     """Return the exact share of keys that move when a destination of a map is removed, for each of some of its destinations."""
-    buckets, known = key_map.buckets, {*key_map.destinations}
+    buckets = key_map.buckets
+    known = {*key_map.destinations}
     left = {place: [bucket for bucket in buckets if bucket != place] for place in places if place in known}
     if not key_map.hashing.has_order:
         return {place: share_moved(buckets, rest, key_map.release) for place, rest in left.items()}

@@ -75,7 +75,9 @@ def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
     compared, bindings, steps = _decide(compared)
     changes = order_changes(compared, bindings, steps)
     checksum = _checksum_of(compared, changes, steps)
-    pending, repeated, resumes = compared.pending, None, ""
+    pending = compared.pending
+    repeated = None
+    resumes = ""
     if pending is not None and covers(pending, changes, steps):
         has_ended = pending.has_ended(evidence_of(compared.live).records)
         if not (changes and has_ended):
@@ -85,7 +87,8 @@ def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
     rings = count_shares(compared, changes, steps, repeated, propose=propose)
     refusals = refusals_of(compared, changes, rings.values(), bindings.owned)
     unclear = tuple(possibly_denied_features(compared.live, changes))
-    parks, messages = _find_parking_queues(compared), compared.live.facts.queues.messages
+    parks = _find_parking_queues(compared)
+    messages = compared.live.facts.queues.messages
     return Plan(
         changes,
         rings,
@@ -102,7 +105,8 @@ def _plan(wanted: Topology, compared: Comparison, *, propose: bool) -> Plan:
 
 def _find_parking_queues(compared: Comparison) -> dict[str, str]:
     """Return the parking queue of each exchange of ours, by the name of the exchange, sorted."""
-    own, parks = _own_exchanges(compared.wanted), {}
+    own = _own_exchanges(compared.wanted)
+    parks = {}
     for side in (compared.live, compared.wanted):
         parking = {exchange.name for exchange in side.exchanges} & {queue.name for queue in side.queues}
         for exchange in side.exchanges if parking else ():
@@ -171,7 +175,8 @@ _FATES: Mapping[Unwanted | None, tuple[_Fate, _Fate, _Fate]] = {
 
 def _binding_changes(compared: Comparison) -> _BindingChanges:
     """Return the changes of bindings."""
-    deleted, replaced = compared.deleted_refs, compared.replaced_refs
+    deleted = compared.deleted_refs
+    replaced = compared.replaced_refs
     changes: dict[_Fate, list[PlannedChange]] = {"first": [], "with-binds": [], "last": []}
     named: dict[Unwanted | None, list[BindingDefinition]] = {"unmanaged": [], "owned": []}
     for binding, unwanted in compared.bindings:
@@ -362,7 +367,8 @@ def _warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator
 
 def _unseen_warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> Iterator[str]:
     """Yield the rings that are changed in steps from a record, and may have buckets that no list shows."""
-    evidence, nodes = evidence_of(compared.live), compared.live.facts.nodes
+    evidence = evidence_of(compared.live)
+    nodes = compared.live.facts.nodes
     for name, ring in rings.items():
         record = evidence.records.get(name)
         if record is None or not ring.steps or ring.way in MADE or ring.before.provenance != "recorded":
@@ -376,7 +382,8 @@ def _unseen_warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> I
 
 def _import_warnings(compared: Comparison) -> Iterator[str]:
     """Yield what depends on defaults of the vhost, and the operator policies of a definitions file, which no plan sets."""
-    wanted, live = compared.wanted, compared.live
+    wanted = compared.wanted
+    live = compared.live
     if not wanted.file.is_import:
         declared = (*compared.created, *(queue for _, queue in compared.replaced))
         untyped = [
@@ -410,8 +417,10 @@ def _checksum_of(
 
     Live objects that are neither wanted nor changed do not count.
     """
-    wanted, live = compared.wanted, compared.live
-    objects, live_objects = wanted.by_name, live.by_name
+    wanted = compared.wanted
+    live = compared.live
+    objects = wanted.by_name
+    live_objects = live.by_name
     bound = {binding.identity for binding in wanted.bindings}
     befores: dict[str, KeyMap] = {
         exchange.name: live.rings[exchange.name]

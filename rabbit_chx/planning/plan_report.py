@@ -29,7 +29,8 @@ _FOLDED_ROWS = 20
 _MOST_NAMES = 30
 _MOST_MOVES = 20
 _MOST_REFUSALS = 20
-_FIRST_ROWS, _LAST_ROWS = 30, 10
+_FIRST_ROWS = 30
+_LAST_ROWS = 10
 #: The option that permits a refusal that none permits.
 NOT_PERMITTED = "no option permits it"
 #: The fields that the name of a binding contains.
@@ -160,7 +161,8 @@ def _ring_blocks(
         now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
         yield Facts([("now", now), ("then", after)])
         return
-    matrix, figures = ring.matrix(), ring.moves
+    matrix = ring.matrix()
+    figures = ring.moves
     if matrix is not None and ring.moved:
         # In another order the shares of the members differ a little, so fewer keys may have to move.
         least = min(matrix.least, *(proposal.moved for proposal in ring.proposals), ring.moved)
@@ -279,7 +281,8 @@ def _runs(changes: Sequence[PlannedChange]) -> Iterator[tuple[str, str, tuple[st
     """Yield each run of equal changes whose names count up, or down: the change, the names, the fields, and their number."""
     for change, run in groupby(changes, key=lambda one: f"{one.action} {one.kind}".removesuffix(" binding")):
         entries = [(like.name, tuple(_fields(like))) for like in run]
-        up, down = _fold_changes(entries), _fold_changes(entries[::-1])
+        up = _fold_changes(entries)
+        down = _fold_changes(entries[::-1])
         if len(down) < len(up):
             for name, fields, count in down[::-1]:
                 yield change, f"{name}, last first" if count > 1 else name, fields, count

@@ -74,7 +74,8 @@ def _slots_for_buckets(
 ) -> Iterator[RingProposal]:
     """Yield slots instead of the ring, one for each bucket, if each queue would have ten of them."""
     count = live.ring.bucket_count
-    names, finer = SlotNames(live.exchange, count), SlotNames(live.exchange, 2 * count)
+    names = SlotNames(live.exchange, count)
+    finer = SlotNames(live.exchange, 2 * count)
     weights = {member.destination: member.weight for member in wanted}
     if (
         not _has_slots_enough(count, weights)
@@ -136,7 +137,8 @@ def _in_their_places(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     members = {member.destination: member for member in wanted}
     there = [place for place in dict.fromkeys(live.buckets) if place is not None]
     staying = {place: members.pop(place) for place in there if place in members}
-    new, order = list(members.values()), []
+    new = list(members.values())
+    order = []
     for place in there:
         if place in staying:
             order.append(staying.pop(place))

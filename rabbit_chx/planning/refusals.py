@@ -254,16 +254,15 @@ def loss_refusal(queue: str, messages: int, consumers: int, *, is_replaced: bool
         for count, noun in ((messages, "message"), (consumers, "consumer"))
         if count
     )
-    message, fix = (
-        f"queue {queue} is to be deleted, and has {counted}",
-        "let its consumers empty it and stop them",
-    )
+    message = f"queue {queue} is to be deleted, and has {counted}"
+    fix = "let its consumers empty it and stop them"
     if is_replaced:
         message = f"queue {queue} is to be replaced, and has {counted}"
         if consumers:
             message += ": it is not drained, since new messages would be unroutable until it is bound again"
         else:
-            message, fix = f"{message} and no consumers, so nothing empties it", "start a consumer"
+            message = f"{message} and no consumers, so nothing empties it"
+            fix = "start a consumer"
     return Finding("loss", message, f"{fix}, or allow it with {ALLOW_LOSS}", allow_with=_LOSS)
 
 
@@ -286,7 +285,8 @@ def _find_uncounted(change: PlannedChange, progress: _Progress) -> Iterator[Find
 
 def _find_absent(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for a queue that the broker does not change, as its node is down."""
-    live, subject = progress.compared.live, change.subject
+    live = progress.compared.live
+    subject = change.subject
     queue = subject.destination if isinstance(subject, BindingDefinition) else subject.name
     if queue in evidence_of(live).mark.absent:
         message = f"queue {queue} is down: until its node runs, RabbitMQ {live.release} lists none of its bindings, and changes nothing of it"
@@ -383,7 +383,8 @@ def unknown_partitions_refusal(change: KeyMapPlan) -> Finding:
 
 def external_refusal(difference: Difference) -> Finding:
     """Return the refusal of an external object that is missing or differs."""
-    kind, subject = difference.kind, difference.subject
+    kind = difference.kind
+    subject = difference.subject
     what = f"{subject.kind} {subject.name} is external, and it"
     if kind == "missing":
         fix = 'its owner has to declare it, or take owner = "external" out of the topology'
@@ -394,7 +395,8 @@ def external_refusal(difference: Difference) -> Finding:
 
 def _cluster_refusals(compared: Comparison, changes: Sequence[PlannedChange]) -> Iterator[Finding]:
     """Yield the refusal of a cluster other than that of the topology, or of changes to an unknown one."""
-    wanted, live = compared.wanted, compared.live
+    wanted = compared.wanted
+    live = compared.live
     if wanted.cluster is None or live.is_cluster(wanted.cluster):
         return
     intended = f"the topology is for the cluster {wanted.cluster}"
@@ -416,7 +418,8 @@ def vhost_refusals(wanted: Topology, live: LiveTopology) -> Iterator[Finding]:
 
 def _find_absent_ends(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for each end of a binding that does not exist; for a queue of slots, one for their exchange."""
-    binding, source = change.binding, ExchangeRef(change.binding.source)
+    binding = change.binding
+    source = ExchangeRef(change.binding.source)
     if binding == progress.undone:
         return
     if source not in progress.present and not _is_predeclared(source):
@@ -516,11 +519,9 @@ _PLUGIN_SETTINGS = (
 
 def _find_missing_plugin(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for an exchange whose type the broker does not have, and for a policy with settings of a missing plugin."""
-    wanted, types, release = (
-        change.subject,
-        progress.compared.live.facts.limits.exchange_types,
-        progress.compared.release,
-    )
+    wanted = change.subject
+    types = progress.compared.live.facts.limits.exchange_types
+    release = progress.compared.release
     if not types:
         return
     if isinstance(wanted, ExchangeDefinition):
@@ -547,7 +548,8 @@ def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator
     For a queue, the broker would close the connection with 541; a policy it would refuse (``rabbit_deprecated_features.erl`` is_permitted/1;
     tested on 4.3.6, for a queue that is not durable also with its feature denied and permitted in ``rabbitmq.conf``: Debian's package permits it by a patch).
     """
-    subject, denied = change.subject, progress.compared.live.facts.limits.denied_features
+    subject = change.subject
+    denied = progress.compared.live.facts.limits.denied_features
     if isinstance(subject, QueueDefinition) and denied.get(flag := f"{subject.type}_queue"):
         message = f"queue {change.name} is of type {subject.type}, and the feature flag {flag} of the broker is disabled"
         yield Finding("denied-feature", message, f"run rabbitmqctl enable_feature_flag {flag}")
@@ -694,7 +696,8 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
-    name, means = ring.exchange, evidence_of(compared.live).means
+    name = ring.exchange
+    means = evidence_of(compared.live).means
     exchange = compared.live.exchange(name)
     types = compared.live.facts.limits.exchange_types
     if exchange is not None and ring.way != "external":
@@ -732,7 +735,8 @@ def refusals_of(
         rings: the plans of rings.
         unbound: the owned bindings that are removed although neither end is deleted.
     """
-    rings, found = list(rings), _find_refused_changes(compared, changes)
+    rings = list(rings)
+    found = _find_refused_changes(compared, changes)
     impossible = sorted(ring.exchange for ring in rings if ring.way == "impossible")
     remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
     resets = {ring.exchange for ring in rings if ring.way == "reset"}

@@ -43,7 +43,8 @@ def repeat_steps(
     An apply unbinds a member just before it binds it. So it does not matter which steps are done, nor whether another program has bound a
     member of a step again. The members that no step names have to be bound as before the first step, and in their order.
     """
-    evidence, release = evidence_of(topology), live.ring.release
+    evidence = evidence_of(topology)
+    release = live.ring.release
     planned = evidence.steps_of(live.exchange)
     if pending is None or planned is None:
         return None
@@ -96,7 +97,8 @@ def _list_steps(
         for member in live.bound
         if member.destination in named and member not in members
     ]
-    early, late = steps[: planned.early], steps[planned.early :]
+    early = steps[: planned.early]
+    late = steps[planned.early :]
     return (*(foreign if early else ()), *early), (*(() if early else foreign), *late)
 
 

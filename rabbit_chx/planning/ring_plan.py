@@ -309,7 +309,8 @@ def find_best_steps(
     Raises:
         InputError: the broker would refuse a binding.
     """
-    start, target = live.with_bound, make_ring(wanted, live.ring.release)
+    start = live.with_bound
+    target = make_ring(wanted, live.ring.release)
     orders = {
         (early, late): applied
         for early, late in dict.fromkeys(_list_orders(live, wanted, replaced))
@@ -318,7 +319,8 @@ def find_best_steps(
     counter.prepare([count for _, _, counts in orders.values() for count in counts])
     candidates = []
     for (early, late), (ring, lengths, _) in orders.items():
-        numbers, moments = counter.number_destinations(start.buckets), []
+        numbers = counter.number_destinations(start.buckets)
+        moments = []
         for step, length in zip((*early, *late), lengths, strict=True):
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
             moments.append(counter.count(numbers))
@@ -332,7 +334,8 @@ def find_best_steps(
 
 def apply_steps(ring: HashRing, steps: Sequence[PlannedChange]) -> tuple[HashRing, list[int], list[int]]:
     """Return a ring after steps, and the numbers of its buckets after each of them, with and without holes."""
-    lengths, counts = [], []
+    lengths = []
+    counts = []
     for step in steps:
         binding = step.binding
         if step.action == "bind":
@@ -369,7 +372,8 @@ def count_kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
     positions = {
         run: n for n, run in enumerate(runs) if run[0] and run_counts[run[0]] == bindings[run[0]] == 1
     }
-    bound, last = set(live.bound), -1
+    bound = set(live.bound)
+    last = -1
     for number, member in enumerate(wanted):
         position = positions.get((member.destination, member.weight), -1)
         if position <= last or member not in bound:
@@ -432,7 +436,8 @@ def _alternate(
     surplus = max(len(removed) - new_count, 0)
     for destination in removed[:surplus]:
         yield from unbinds[destination]
-    others, remaining = iter(removed[surplus:]), dict(unbinds)
+    others = iter(removed[surplus:])
+    remaining = dict(unbinds)
     for bind in binds:
         destination = bind.binding.destination
         yield from remaining.pop(destination if destination in unbinds else next(others, destination), ())

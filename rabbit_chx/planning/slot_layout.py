@@ -67,7 +67,8 @@ class SlotLayout:
 
     def exchanges(self) -> tuple[ExchangeDefinition, ...]:
         """Return the hash exchange with its ring, the slot exchanges and the parking exchange."""
-        owner, park = self.exchange.owner, self.names.park
+        owner = self.exchange.owner
+        park = self.names.park
         return (
             replace(self.exchange, ring=tuple(map(RingMember, self.names.refs)), slots=None, members=None),
             *(

@@ -94,7 +94,8 @@ def predict_upgrade(
     Raises:
         InputError: a broker would refuse the arguments of an exchange, or the release before a weight.
     """
-    old, new = with_release(topology, before), with_release(with_release(topology, before), after)
+    old = with_release(topology, before)
+    new = with_release(with_release(topology, before), after)
     transient = transient_destinations(new)
     return tuple(
         _modulus_upgrade(exchange.name, old, new)
@@ -106,7 +107,8 @@ def predict_upgrade(
 
 
 def _modulus_upgrade(name: str, before: LiveTopology, after: LiveTopology) -> ExchangeUpgrade:
-    hashes, maps = "all routing keys", (before.modulus(name), after.modulus(name))
+    hashes = "all routing keys"
+    maps = (before.modulus(name), after.modulus(name))
     releases = [each.release for each in maps]
     drained = _DRAIN.format(name=name)
     try:
@@ -147,7 +149,8 @@ def _ring_upgrade(
         before = before.with_rings({name: replace(before.rings[name], ground=AS_LISTED)})
         after = after.with_rings({name: replace(after.rings[name], ground=AS_LISTED)})
         is_unknown = len({place for place, _ in bindings}) < len({*bindings})
-    old, new = before.rings[name], after.rings[name]
+    old = before.rings[name]
+    new = after.rings[name]
     hashed_on = HashedOn.from_arguments(exchange.arguments)
     is_alike = hashed_on.kind != "header" or all(
         old.release.follows(rule) == new.release.follows(rule) for rule in _OF_HEADERS
@@ -177,7 +180,8 @@ def _ring_upgrade(
 
 def _estimate_movement(before: KeyMap, after: KeyMap) -> float:
     """Return the share that two independent hashes move."""
-    old, new = before.shares(), after.shares()
+    old = before.shares()
+    new = after.shares()
     if old.keys() == new.keys() and len(old) < 2:
         return 0.0
     return 1 - sum(share * new.get(place, 0.0) for place, share in old.items())
@@ -213,8 +217,14 @@ def _is_heavy(destination: Destination, key: str, after: Release) -> bool:
 
 
 def _differently_hashed(name: str, hashed_on: HashedOn, before: Release, after: Release) -> Iterator[Finding]:
-    typed, bare = "with its wire type", "bare, and takes an integer as the seed itself"
-    old, new = (typed, bare) if before.follows(rules.HEADER_IS_TUPLE) else (bare, typed)
+    typed = "with its wire type"
+    bare = "bare, and takes an integer as the seed itself"
+    if before.follows(rules.HEADER_IS_TUPLE):
+        old = typed
+        new = bare
+    else:
+        old = bare
+        new = typed
     cure = f"no order of the ring keeps these keys. {_DRAIN.format(name=name)}."
     if before.follows(rules.HEADER_IS_TUPLE) and after.follows(rules.LIST_IS_ITS_HEAD):
         header = hashed_on.name.decode(errors="replace")
@@ -243,7 +253,8 @@ def _second_binding_findings(
     twice = ", ".join(sorted(str(destination) for destination, count in bound.items() if count > 1))
     if not twice:
         return
-    before, after = old.release, new.release
+    before = old.release
+    after = new.release
     if before.follows(rules.DUPLICATES_APPEND) and not after.follows(rules.DUPLICATES_APPEND):
         merged = [place for place in old.destinations for _ in range(old.buckets.count(place))]
         moved = "; how many keys that moves depends on the order of the ring, which the file does not have"

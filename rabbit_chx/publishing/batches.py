@@ -113,7 +113,8 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
         check_column(name, values)
     # A deque is a Sequence without slices.
     if all(isinstance(values, (list, tuple)) or _is_arrow(values) for values in columns.values()):
-        keys, bodies = len(columns["keys"]), len(columns["bodies"])
+        keys = len(columns["keys"])
+        bodies = len(columns["bodies"])
         if keys != bodies:
             raise InputError(
                 f"{plural(keys, 'key')} and {plural(bodies, 'body', 'bodies')}: pass one body for each key"
@@ -168,14 +169,17 @@ def _values(values: Any) -> Iterable[Any]:
 def _of_iterables(columns: Mapping[str, Any], most: int) -> Iterator[Batch]:
     """Yield a batch once it is complete by its number of messages, size or age; raise an InputError if a column ends before the others."""
     rows: list[tuple[Any, ...]] = []
-    size, due, problem = 0, 0.0, ""
+    size = 0
+    due = 0.0
+    problem = ""
     for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):
         if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
             problem = _unequal(columns, row)
             break
         now = time.monotonic()
         if not rows:
-            size, due = 0, now + _LINGER_S
+            size = 0
+            due = now + _LINGER_S
         rows.append(row)
         size += _size(row[_BODIES])
         if len(rows) >= most or size >= BATCH_BYTES or now >= due:

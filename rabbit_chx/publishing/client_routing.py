@@ -56,7 +56,8 @@ class ClientRouting:
         changes.
         """
         with self._counting:
-            sent, self._sent = self._sent, [0] * len(self._names)
+            sent = self._sent
+            self._sent = [0] * len(self._names)
         now = _check_ring(self._exchange, ring)
         if now.kind != self.ring.kind:
             return "the exchange has another type now, and messages may be in a queue that no longer has their keys"

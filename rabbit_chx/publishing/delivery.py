@@ -172,7 +172,10 @@ class Delivery:
 
     def submit(self, rows: Rows) -> Steps:
         """Queue messages when the window has room for them."""
-        tally, wire, encoder, sent = self.tally, b"", None, rows
+        tally = self.tally
+        wire = b""
+        encoder = None
+        sent = rows
         size = count = 0
         accepted: Sequence[int] = ()
         # Wait for room, and encode again if a new connection has negotiated smaller frames, or an exchange was refused.
@@ -186,7 +189,9 @@ class Delivery:
             if tally.refused_exchanges:
                 accepted = tally.find_accepted(rows)
                 sent = rows.pick(accepted)
-            size, count, wire = len(rows), len(sent), encoder.encode(sent) if encoder else b""
+            size = len(rows)
+            count = len(sent)
+            wire = encoder.encode(sent) if encoder else b""
             has_room = partial(self._has_room, count, len(wire), encoder)
             yield from self._wait_until(has_room, self._limits.max_in_flight - count)
         if tally.nacked:
@@ -291,7 +296,9 @@ class Delivery:
         """Return True if the window has room for a batch, or if waiting is pointless."""
         if self.tally.nacked or self._encoder is not encoder:
             return True  # it ends with an error, or must be encoded again
-        connection, limits, refused = self._writable(), self._limits, self._refused
+        connection = self._writable()
+        limits = self._limits
+        refused = self._refused
         if connection is None:
             return False
         ledger = connection.session.ledger
@@ -395,7 +402,8 @@ class Delivery:
                 self.tally.retried += self._publish(connection, batch)
 
     def _collect_refused(self, connection: OpenConnection, now: float) -> None:
-        retries, ledger = self._retries, connection.session.ledger
+        retries = self._retries
+        ledger = connection.session.ledger
         acked = self._acked + ledger.acked
         for batch, indexes in ledger.take_refused():
             refused = batch.pick(indexes)
@@ -423,7 +431,9 @@ class Delivery:
 
     def _write(self, connection: OpenConnection, batch: RowBatch, wire: bytes) -> None:
         """Queue encoded messages, and a probe behind the first one to each exchange."""
-        session, exchanges, rows = connection.session, batch.rows.exchanges, len(batch.rows)
+        session = connection.session
+        exchanges = batch.rows.exchanges
+        rows = len(batch.rows)
         assert self._encoder is not None  # it has encoded them
         if exchanges is None or session.marks.issuperset(exchanges):
             session.publish(wire, rows, batch)
@@ -675,6 +685,7 @@ class Delivery:
         if self._isolating:
             self._send_next(connection)
             return
-        unsent, self._unsent = self._unsent, []
+        unsent = self._unsent
+        self._unsent = []
         for batch in unsent:
             self.tally.republished += self._publish(connection, batch)

@@ -28,7 +28,8 @@ class ProgressTimeout:
 
     def check(self, connection: OpenConnection, now: float) -> float:
         """Raise an error if the wait has lasted too long; return the seconds since the last check for which the broker blocked."""
-        passed_s, self._checked_at = now - self._checked_at, now
+        passed_s = now - self._checked_at
+        self._checked_at = now
         blocked_s = passed_s if self._blocked else 0.0
         self._blocked_s += blocked_s
         self._still_s += passed_s - blocked_s
@@ -50,10 +51,12 @@ class ProgressTimeout:
         """Return whether a confirm arrived or a byte was sent since the last check without a block, or nothing is in flight."""
         progress = (connection, connection.bytes_sent, connection.session.ledger.answered)
         if progress != self._progress or not (connection.session.ledger.open or connection.backlog):
-            self._progress, self._under_way = progress, None
+            self._progress = progress
+            self._under_way = None
             return True
         # The peer accepted more bytes from the socket: a large message on a slow line.
-        before, self._under_way = self._under_way, connection.bytes_under_way
+        before = self._under_way
+        self._under_way = connection.bytes_under_way
         return before is not None and self._under_way < before
 
     def _check_block(self, connection: OpenConnection, reason: str) -> None:

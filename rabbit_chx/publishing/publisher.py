@@ -255,9 +255,11 @@ class Publisher(PublisherBase):
 
     def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
         cause = tally.closes[0] if tally.closes and not tally.nacked else why
-        exchange, code = self.exchange, None
+        exchange = self.exchange
+        code = None
         if isinstance(cause, RabbitChxError):
-            exchange, code = cause.exchange or exchange, cause.reply_code
+            exchange = cause.exchange or exchange
+            code = cause.reply_code
         error = PublishError(
             f"exchange {self.exchange!r}: {why}; {report}", report, exchange=exchange, reply_code=code
         )

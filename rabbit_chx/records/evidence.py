@@ -70,7 +70,8 @@ class Evidence:
 
     def following(self, record: RingRecord) -> RingRecord:
         """Return a new record of a ring with the number after the former one, or after that which an apply that has not ended keeps."""
-        former, planned = self.records.get(record.exchange), self.steps_of(record.exchange)
+        former = self.records.get(record.exchange)
+        planned = self.steps_of(record.exchange)
         if planned is not None:
             return planned.followed_by(record)
         if former is None:

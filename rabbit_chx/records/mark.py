@@ -26,7 +26,8 @@ from typing import Any
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.topology.objects.own_names import MARK
 
-_IDENTITY, _START = "rabbit-chx-identity", "rabbit-chx-start"
+_IDENTITY = "rabbit-chx-identity"
+_START = "rabbit-chx-start"
 #: The persistent and the transient message.
 BOTH_MESSAGES = 2
 
@@ -132,7 +133,8 @@ def why_foreign(stamp: Stamp, mark: Mark) -> str:
 def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
     now = mark.stamp
     for what in ("cluster", "vhost") if stamp.identity is None else ("vhost",):
-        written, here = getattr(stamp, what), getattr(now, what)
+        written = getattr(stamp, what)
+        here = getattr(now, what)
         if written is None and here is not None:
             yield f"it does not name its {what}: write it again with `show -o json`"
         elif written != here:

@@ -17,7 +17,8 @@ from rabbit_chx.routing import Binding, HashRing
 from rabbit_chx.routing.bindings import destination_from_json, place_to_json
 from rabbit_chx.routing.ground import Ground
 
-_FORMAT, _FORMAT_VERSION = "rabbit-chx/apply", 4
+_FORMAT = "rabbit-chx/apply"
+_FORMAT_VERSION = 4
 #: The fields of the movement of a key map: after each step the shares of keys that have moved, and that are lost; `unknown`; `transient_share`.
 PlannedMovement: TypeAlias = tuple[tuple[tuple[float, float], ...], str, float]
 

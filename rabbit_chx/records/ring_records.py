@@ -34,7 +34,8 @@ from rabbit_chx.topology.objects.objects import RingMember
 from rabbit_chx.topology.objects.own_names import MARK, RECORD_PREFIX
 from rabbit_chx.words import listed
 
-_FORMAT, _FORMAT_VERSION = "rabbit-chx/record", 5
+_FORMAT = "rabbit-chx/record"
+_FORMAT_VERSION = 5
 _MOST_NAME_BYTES = 255
 #: Longer contents are compressed.
 _MOST_PLAIN_CHARACTERS = 60_000
@@ -108,7 +109,8 @@ def why_void(record: RingRecord, bound: Iterable[RingMember], release: Release, 
 def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, mark: Mark) -> Iterator[str]:
     if foreign := why_foreign(record.stamp, mark):
         yield foreign
-    before, is_restarted = record.ring.release, has_restarted(record.stamp, mark)
+    before = record.ring.release
+    is_restarted = has_restarted(record.stamp, mark)
     keeps = release.follows(RESTART_KEEPS) and before.follows(RESTART_KEEPS)
     if not release.store_known:
         yield "the metadata store is not known, because the user may not list feature flags, and Mnesia changes the order at a restart"
@@ -137,7 +139,8 @@ def _has_only_removed(record: RingRecord, bound: Iterable[RingMember], mark: Mar
 
     A queue that ended with its node, or when that left the cluster, may have left its buckets.
     """
-    then, now = Counter(record.members), Counter(bound)
+    then = Counter(record.members)
+    now = Counter(bound)
     removed = then - now
     bindings = Counter(member.destination for member in record.members)
     is_single = all(bindings[member.destination] == 1 for member in removed)
@@ -241,9 +244,11 @@ def seal(
     """Return the arguments of an exchange with contents and their digest; None if they do not fit into a frame of so many bytes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    encoding, most = "json", frame_max - _OTHER_BYTES
+    encoding = "json"
+    most = frame_max - _OTHER_BYTES
     if len(text) > min(_MOST_PLAIN_CHARACTERS, most):
-        encoding, text = "zlib", base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        encoding = "zlib"
+        text = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     if len(text) > most:
         return None
     sealed = {"encoding": encoding, "content": text, "digest": digest}
@@ -256,7 +261,8 @@ def unseal(format_: str, version: int, noun: str, arguments: Mapping[str, Any]) 
     Raises:
         InputError: they are not those of this format, or were changed. It calls them by the `noun`.
     """
-    found, of = arguments.get("format_version"), arguments.get("format")
+    found = arguments.get("format_version")
+    of = arguments.get("format")
     if of != format_:
         raise InputError(f"it is not {noun}: its format is {of!r:.40}, not {format_!r}")
     if isinstance(found, int) and found < version:
@@ -350,7 +356,8 @@ def records_in(exchanges: Iterable[Mapping[str, Any]]) -> tuple[dict[str, RingRe
 
     Return also what is wrong with those that cannot be read, by their own names.
     """
-    records, damaged = dict[str, RingRecord](), dict[str, str]()
+    records = dict[str, RingRecord]()
+    damaged = dict[str, str]()
     for entry in exchanges:
         name = entry["name"]
         if not isinstance(name, str) or not name.startswith(RECORD_PREFIX):

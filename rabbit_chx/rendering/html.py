@@ -30,7 +30,8 @@ _MOST_NAMES = 40
 class HtmlOutput(Output):
     """For a browser: one page with its style, without scripts."""
 
-    use, takes = "is one file for a browser", "pictures"
+    use = "is one file for a browser"
+    takes = "pictures"
 
     def show(self, document: Document) -> None:
         """Write the page, in UTF-8 whatever the encoding of the stream.

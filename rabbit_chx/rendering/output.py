@@ -141,7 +141,8 @@ class ConsoleOutput(Output):
             for text in self._render(block):
                 self._stream.write(f"{gap}{text}\n")
                 self._stream.flush()
-                gap, written = "", True
+                gap = ""
+                written = True
 
     def show_each(self, batch: Batch) -> None:
         """Write a line for each record, with tabs between the values.
@@ -287,7 +288,8 @@ class MarkdownOutput(Output):
         Args:
             batch: the results to write.
         """
-        columns, rows = batch.table.columns, batch.table.rows
+        columns = batch.table.columns
+        rows = batch.table.rows
         if rows and not self._is_in_table:
             self._is_in_table = True
             headings = _row(_escape(column.heading) for column in columns)
@@ -383,7 +385,8 @@ def _escape(text: str) -> str:
 class PrometheusOutput(Output):
     """For the textfile collector. The text is UTF-8, as Prometheus requires, whatever the encoding of the stream."""
 
-    use, takes = "for the textfile collector of a node exporter", "metrics"
+    use = "for the textfile collector of a node exporter"
+    takes = "metrics"
 
     def show(self, document: Document) -> None:
         """Write the metrics of a result that has some.

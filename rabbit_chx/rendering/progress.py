@@ -125,7 +125,8 @@ class CountProgress:
         return [f"[{'#' * filled:<{_BAR_WIDTH}}]", self._position(count)]
 
     def _lines(self) -> None:
-        started, wait_s = time.monotonic(), _FIRST_LINE_S
+        started = time.monotonic()
+        wait_s = _FIRST_LINE_S
         while not self._stop.wait(wait_s):
             wait_s = _SIGN_EVERY_S if self._total is None else _LINE_EVERY_S
             if self._entered[-1:] != [self]:
@@ -170,9 +171,11 @@ def reading(name: str, file: BinaryIO) -> Iterator[None]:
 
 
 def _bytes(count: int) -> str:
-    size, unit = float(count), "bytes"
+    size = float(count)
+    unit = "bytes"
     for larger in ("kB", "MB", "GB", "TB"):
         if size < 1_000:
             break
-        size, unit = size / 1_000, larger
+        size = size / 1_000
+        unit = larger
     return f"{count:,} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

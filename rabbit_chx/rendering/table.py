@@ -121,7 +121,8 @@ def _fold(text: str, width: int) -> list[str]:
     """Break a text into lines of at most this width, between words where that is possible."""
     if cell_width(text) <= width:
         return [text]
-    lines, line = [], ""
+    lines = []
+    line = ""
     for word in re.findall(r"\s*\S+", text):
         if line and cell_width(line + word) > width:
             lines.append(line)

@@ -174,7 +174,8 @@ class ConsistentHashExchange(HashExchange):
         check_key_map(ring)
         beneath = ring.beneath
         check_ring(beneath)
-        slots, hashed_on = None if beneath is ring else ring, HashedOn.from_arguments(arguments)
+        slots = None if beneath is ring else ring
+        hashed_on = HashedOn.from_arguments(arguments)
         set_fields(self, name=name, ring=beneath, slots=slots, hashed_on=hashed_on)
 
     @property

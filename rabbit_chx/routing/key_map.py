@@ -455,7 +455,8 @@ class KeyMap:
         An ``x-modulus-hash`` exchange has ``name``, and ``destinations`` in place of ``buckets``, without ``bindings``. A super stream has
         ``name``, ``client``, ``partitions``, ``binding_keys`` and, if it is known, ``routing``, without ``release``.
         """
-        hashing, release = self.hashing, self.release
+        hashing = self.hashing
+        release = self.release
         slots = None if self.slots is None else {slot.name: self.queue_of(slot) for slot in self.slots}
         return json.dumps(
             {
@@ -481,7 +482,8 @@ class KeyMap:
         Raises:
             InputError: the text is not a map of this kind, or has a later format.
         """
-        what, expected = cls._hash.article, _format_of(cls._hash)
+        what = cls._hash.article
+        expected = _format_of(cls._hash)
         try:
             read = json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:

@@ -249,7 +249,8 @@ def _refuse_too_few(
     distinct = {
         repr(each.key.encode() if isinstance(each.key, str) else each.key): each.key for each in observations
     }
-    count, keys = len(buckets), plural(len(distinct), "distinct key")
+    count = len(buckets)
+    keys = plural(len(distinct), "distinct key")
     unseen = [bucket for bucket, place in enumerate(buckets) if place is None]
     agreeing = len(distinct) - count + len(unseen)
     lacking = max(_FEWEST_AGREEING, count) - agreeing
@@ -275,7 +276,8 @@ def _refuse_too_few(
 
 def _too_few(fact: str, remedy: str, more: int) -> NotDeterminedError:
     error = NotDeterminedError(f"{fact}: {remedy}")
-    error.fact, error.keys_needed = fact, more
+    error.fact = fact
+    error.keys_needed = more
     return error
 
 

@@ -452,7 +452,8 @@ def check_ring(ring: object) -> None:
 
 def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
     """Return the ring in a JSON document; without ``next_bucket`` its end is known unless it was read from a broker."""
-    size, bindings = len(buckets), read["bindings"]
+    size = len(buckets)
+    bindings = read["bindings"]
     next_bucket = read.get("next_bucket", None if ground.origin == "read" else size)
     if next_bucket not in (None, size):
         raise InputError(
@@ -487,7 +488,8 @@ def _grown(
     buckets: tuple[Place, ...], bindings: Iterable[tuple[Binding, int]], release: Release
 ) -> tuple[Place, ...]:
     """Return the buckets with those of further bindings, each with its weight."""
-    grown, present = list(buckets), set(buckets)
+    grown = list(buckets)
+    present = set(buckets)
     duplicates_append = release.follows(DUPLICATES_APPEND)
     for (destination, _), count in bindings:
         if destination in present and not duplicates_append:
@@ -515,7 +517,8 @@ def _without(destination: Destination, buckets: tuple[Place, ...]) -> tuple[Plac
 
 def _bindings_added_by_restart(ring: HashRing) -> list[Binding]:
     """Return the bindings that get their buckets at the start, in that order."""
-    release, bindings = ring.release, ring.bindings
+    release = ring.release
+    bindings = ring.bindings
     if release.follows(RESTART_KEEPS):
         destinations = set(ring.buckets)
         return sorted(

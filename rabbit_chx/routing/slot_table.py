@@ -72,7 +72,8 @@ class SlotTable(KeyMap):
             raise InputError(
                 f"{owners!r:.60} is not a mapping of slots to queues: pass a mapping of ExchangeRef to queue"
             )
-        owners, others = MappingProxyType(dict(owners)), frozenset(other_exchanges)
+        owners = MappingProxyType(dict(owners))
+        others = frozenset(other_exchanges)
         exchanges = {place: None for place in ring.destinations if isinstance(place, ExchangeRef)}
         for slot, queue in owners.items():
             if not isinstance(slot, ExchangeRef):
@@ -186,7 +187,8 @@ class SlotTable(KeyMap):
 
     @classmethod
     def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> SlotTable:
-        ring, queues = ring_of_json(read, buckets, ground), read.get("slots")
+        ring = ring_of_json(read, buckets, ground)
+        queues = read.get("slots")
         if queues is None:
             raise InputError("this is a ring without slots: read it with HashRing.from_json")
         if not isinstance(queues, dict) or not all(

@@ -320,7 +320,8 @@ def super_stream_of(
         raise InputError(f"a partition of a super stream is a stream, and {exchanges[0]!r} is an exchange")
     if not bindings:
         raise InputError(f"the super stream {name!r} has no partition: bind a stream to its exchange")
-    streams, keys = [str(place) for place, _ in bindings], [key for _, key in bindings]
+    streams = [str(place) for place, _ in bindings]
+    keys = [key for _, key in bindings]
     return SuperStream(streams, keys, name=name, client=client, provenance=provenance, routing=routing)
 
 
@@ -357,9 +358,11 @@ def _utf_16(data: bytes) -> bytes:
 # -- murmur3 (Austin Appleby, MurmurHash3.cpp)
 
 _MASK = 0xFFFFFFFF
-_C1, _C2 = 0xCC9E2D51, 0x1B873593
+_C1 = 0xCC9E2D51
+_C2 = 0x1B873593
 _MASK_64 = (1 << 64) - 1
-_D1, _D2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+_D1 = 0x87C37B91114253D5
+_D2 = 0x4CF5AD432745937F
 
 
 def murmur3_x86_32(data: bytes, seed: int = 0) -> int:
@@ -393,7 +396,8 @@ def murmur3_x64_128(data: bytes, seed: int = 0) -> int:
     h2 ^= _scramble_high(int.from_bytes(data[tail + 8 :], "little")) ^ len(data)
     h1 = h1 + h2 & _MASK_64
     h2 = h2 + h1 & _MASK_64
-    h1, h2 = _finalize_64(h1), _finalize_64(h2)
+    h1 = _finalize_64(h1)
+    h2 = _finalize_64(h2)
     h1 = h1 + h2 & _MASK_64
     return h1 | (h2 + h1 & _MASK_64) << 64
 

@@ -42,7 +42,9 @@ CODECS: tuple[Codec, ...] = get_args(Codec)
 #: What is to do about a codec that `has_codec` denies.
 NO_CODEC = "this pyarrow was built without it: install pyarrow from PyPI or conda-forge"
 _SNAPPY_STREAM = b"\xff\x06\0\0sNaPpY"
-_COMPRESSED, _UNCOMPRESSED, _SNAPPY_SKIPPABLE = 0x00, 0x01, 0x80
+_COMPRESSED = 0x00
+_UNCOMPRESSED = 0x01
+_SNAPPY_SKIPPABLE = 0x80
 #: A frame of LZ4 whose blocks do not need each other: lz4-java, with which the Java client unpacks, refuses the frames of pyarrow above a block.
 _LZ4_FRAME = bytes.fromhex("04224d18 60 40 82")  # its magic, its flags, 64 KiB, and their checksum
 _LZ4_UNCOMPRESSED = 1 << 31
@@ -179,11 +181,13 @@ def _is_tracking(chunk: Chunk) -> bool:
     """
     if (chunk.entries, chunk.records) != (1, 1):
         return False
-    data, at = chunk.data, _LENGTH.size
+    data = chunk.data
+    at = _LENGTH.size
     if len(data) < at or _length_at(data)[0] != len(data) - at:
         return False
     while at + 2 <= len(data):
-        type_, size = data[at], data[at + 1]
+        type_ = data[at]
+        size = data[at + 1]
         if type_ > _LAST_TRACKING_TYPE:
             return False
         at += 2 + size + (16 if type_ == 0 and chunk.kind == "snapshot" else 8)
@@ -194,7 +198,11 @@ def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> l
     """Return the records of a chunk in their order. Sub-entries stay packed; one above `max_sub_entry_bytes` is an InputError."""
     if chunk.entries == chunk.records and (plain := _plain(chunk)) is not None:
         return plain
-    data, at, begin, single, offset = chunk.data, 0, 0, 0, chunk.offset
+    data = chunk.data
+    at = 0
+    begin = 0
+    single = 0
+    offset = chunk.offset
     found: list[Piece] = []
 
     def add_single() -> None:
@@ -206,13 +214,16 @@ def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> l
             raise lengths_error(chunk.offset)
         (length,) = _length_at(data, at)
         if length < _IS_SUB_ENTRY:
-            at, offset, single = at + _LENGTH.size + length, offset + 1, single + 1
+            at = at + _LENGTH.size + length
+            offset = offset + 1
+            single = single + 1
             continue
         add_single()
         sub_entry = _sub_entry(chunk, at, offset, max_sub_entry_bytes)
         found.append(sub_entry)
         at = begin = at + _SUB_ENTRY.size + len(sub_entry.data)
-        offset, single = sub_entry.end, 0
+        offset = sub_entry.end
+        single = 0
     if at != len(data) or offset != chunk.end:
         raise lengths_error(chunk.offset)
     add_single()
@@ -249,19 +260,24 @@ def _plain(chunk: Chunk) -> list[Piece] | None:
 
 
 def _cut(chunk: Chunk, ends: Places) -> list[Piece]:
-    data, offset = chunk.data, chunk.offset
-    found, first, begin = [], 0, 0
+    data = chunk.data
+    offset = chunk.offset
+    found = []
+    first = 0
+    begin = 0
     while first < len(ends):
         last = max(int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")), first + 1)
         end = int(ends[last - 1])
         found.append(chunk.piece(offset + first, last - first, data[begin:end], ends[first:last] - begin))
-        first, begin = last, end
+        first = last
+        begin = end
     return found
 
 
 def _adds_up(data: memoryview, records: int) -> bool:
     """Return whether the lengths of a few records add up to that of the data, as `ends_of` checks."""
-    at, size = 0, len(data)
+    at = 0
+    size = len(data)
     for _ in range(records):
         if at + 4 > size:
             return False
@@ -318,9 +334,11 @@ def _snappy(data: memoryview, size: int) -> bytes:
     """Unpack Snappy, framed as the Java client writes it (xerial's SnappyFramedOutputStream) or bare."""
     if bytes(data[: len(_SNAPPY_STREAM)]) != _SNAPPY_STREAM:
         return _bare_snappy(data, size)
-    found, at = bytearray(), len(_SNAPPY_STREAM)
+    found = bytearray()
+    at = len(_SNAPPY_STREAM)
     while at < len(data):
-        kind, end = data[at], at + 4 + int.from_bytes(data[at + 1 : at + 4], "little")
+        kind = data[at]
+        end = at + 4 + int.from_bytes(data[at + 1 : at + 4], "little")
         if end > len(data) or (kind < _SNAPPY_SKIPPABLE and (kind > _UNCOMPRESSED or end < at + 8)):
             raise ValueError(f"part {kind:#04x} at byte {at} is cut off or unknown")
         part = data[at + 8 : end]  # after its CRC-32C, which is redundant with the CRC of the chunk

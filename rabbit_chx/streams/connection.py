@@ -120,7 +120,8 @@ class StreamConnection(ServedConnection):
         self._splitter = frames.FrameSplitter()
         self._events: list[Event] = []
         self._proposed: frames.Tune | None = None  # the broker's limits
-        self._correlation_id, self._replies = 0, dict[int, frames.Reply]()
+        self._correlation_id = 0
+        self._replies = dict[int, frames.Reply]()
         self._failure: RabbitChxError | None = None
         self._release: tuple[int, ...] = ()
         self._takes_tokens = False  # on the open connection
@@ -180,7 +181,8 @@ class StreamConnection(ServedConnection):
 
     def _renew_token(self) -> None:
         """Send a new token, unless the broker has it; `_dispatch` takes the reply."""
-        before, secret = self._settings.password, self._password.latest()
+        before = self._settings.password
+        secret = self._password.latest()
         self._settings = replace(self._settings, password=secret)
         if secret == before:
             return
@@ -363,7 +365,8 @@ class StreamConnection(ServedConnection):
             while left:
                 self._poll(max(0.0, deadline - time.monotonic()), until_sent=True)
                 if (left_now := sum(map(len, self._out))) < left:
-                    left, deadline = left_now, time.monotonic() + stall_s
+                    left = left_now
+                    deadline = time.monotonic() + stall_s
                 elif time.monotonic() >= deadline:
                     self._failure = BrokerTimeoutError(
                         f"{self.where}: the broker has taken no byte for {stall_s:g} s: it takes none during a disk alarm "
@@ -422,7 +425,8 @@ class StreamConnection(ServedConnection):
                         raise
                 if not remaining_s:
                     break
-            events, self._events = self._events, []
+            events = self._events
+            self._events = []
             return events
 
     def answer_consumer_update(self, correlation_id: int, start: OffsetSpec | None) -> None:

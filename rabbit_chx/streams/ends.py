@@ -140,7 +140,9 @@ class ChunkFinder:
 
     def find_range(self, options: ReaderOptions, start: OffsetSpec, *, with_last: bool) -> LogRange:
         """Return the range of a reader from `start` on; `with_last` for the chunk at the end of the range."""
-        stream, end, expect = options.stream, options.end, options.expect
+        stream = options.stream
+        end = options.end
+        expect = options.expect
         log_end = self.end(stream)
         start_offset, start_chunk = self.locate(stream, start, log_end)
         if end is None:
@@ -200,7 +202,8 @@ class ChunkFinder:
             BrokerTimeoutError: no chunk arrives within `wait_s`.
             ConnectionLostError: the stream is deleted or has another leader, so that nothing can arrive.
         """
-        connection, subscription = self.connection, next(self._subscriptions)
+        connection = self.connection
+        subscription = next(self._subscriptions)
         connection.subscribe(subscription, stream, start, 1, properties)
         connection.metadata([stream])  # any request whose reply comes after the chunk
         deadline = time.monotonic() + wait_s
@@ -252,7 +255,8 @@ class LogEnds:
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
-        finders, self._finders = self._finders, {}
+        finders = self._finders
+        self._finders = {}
         self._leaders.clear()
         self._cached_ends.clear()
         for finder in finders.values():

@@ -328,7 +328,8 @@ class FrameSplitter:
             self._partial = None
             data = data[taken:]
         buffer = self._rest + data if self._rest else data
-        view, at = memoryview(buffer), 0
+        view = memoryview(buffer)
+        at = 0
         while len(buffer) - at >= _SIZE.size:
             (size,) = _SIZE.unpack_from(buffer, at)
             largest = _LARGEST_OPENING_FRAME if self.largest is None else self.largest
@@ -368,7 +369,8 @@ _ID_AND_CODE: Final = np.dtype([("id", ">u8"), ("code", ">u2")])
 
 
 def _publish_errors(fields: Fields) -> PublishErrors:
-    publisher_id, errors = fields.integer(1), fields.numbers(_ID_AND_CODE)
+    publisher_id = fields.integer(1)
+    errors = fields.numbers(_ID_AND_CODE)
     return PublishErrors(publisher_id, errors["id"].astype(np.uint64), errors["code"].astype(np.uint16))
 
 
@@ -395,7 +397,8 @@ _COMMANDS: Final[dict[int, Callable[[Fields], Message]]] = {
 def parse_frame(frame: memoryview) -> Message:
     """Return the message in a frame without its size; a ValueError if it is damaged or its version was not negotiated."""
     fields = Fields(frame)
-    key, version = fields.integer(2), fields.integer(2)
+    key = fields.integer(2)
+    version = fields.integer(2)
     if version != 1:
         raise ValueError(f"version {version} of the command {key:#06x} of the stream protocol")
     if key in _COMMANDS:
@@ -583,7 +586,9 @@ def read_metadata(fields: Fields) -> dict[str, StreamMetadata]:
     nodes = dict(fields.array(lambda: (fields.integer(2), node_at(fields.text(), fields.integer(4)))))
 
     def metadata() -> tuple[str, StreamMetadata]:
-        stream, code, leader = fields.text(), fields.integer(2), fields.integer(2)
+        stream = fields.text()
+        code = fields.integer(2)
+        leader = fields.integer(2)
         replicas = fields.array(lambda: fields.integer(2))
         known = tuple(nodes[replica] for replica in replicas if replica in nodes)
         return stream, StreamMetadata(nodes.get(leader), known, code)

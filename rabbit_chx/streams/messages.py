@@ -41,8 +41,11 @@ FORMATS = {
 }  # fmt: skip
 #: The types that are values by themselves.
 FIXED = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
-_LISTS, _MAPS, _ARRAYS = (0xC0, 0xD0), (0xC1, 0xD1), (0xE0, 0xF0)
-_DESCRIBED, _EMPTY_LIST = 0x00, 0x45
+_LISTS = (0xC0, 0xD0)
+_MAPS = (0xC1, 0xD1)
+_ARRAYS = (0xE0, 0xF0)
+_DESCRIBED = 0x00
+_EMPTY_LIST = 0x45
 _MOST_NESTED = 32
 _DAMAGE = (ValueError, IndexError, TypeError, struct.error)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

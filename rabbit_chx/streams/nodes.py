@@ -218,7 +218,8 @@ def split_address(text: object, *, needs_port: bool = True) -> tuple[str, int]:
     address = unquote(text) if isinstance(text, str) else ""  # %25 before a zone, as in a URL
     host, _, port = address.rpartition(":")
     if not needs_port and (address.endswith("]") or is_ipv6(address)):
-        host, port = address, "0"
+        host = address
+        port = "0"
     elif not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError("no port")
     if ":" in host:

@@ -116,5 +116,7 @@ class StoredOffset:
     def _write(self, connection: StreamConnection) -> None:
         assert self.offset is not None
         connection.store_offset(self.name, self._stream, self.offset)
-        self._written, self._written_at, self._rows = self.offset, time.monotonic(), 0
+        self._written = self.offset
+        self._written_at = time.monotonic()
+        self._rows = 0
         self._due_s = min(max(_FIRST_DUE_S, 2 * self._due_s), _DUE_S)

@@ -40,7 +40,8 @@ class OtherWriters:
     """
 
     def __init__(self, stream: str, name: str) -> None:
-        self._stream, self._name = stream, name
+        self._stream = stream
+        self._name = name
         self._number = 1 << 62 | secrets.randbits(61)
         self.may_send = False
         self._is_over = True

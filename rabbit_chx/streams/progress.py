@@ -41,7 +41,8 @@ class Progress:
                 "log was cut; start at an offset that it has",
                 queue=self._stream,
             )
-        self.next, self.end = start, end
+        self.next = start
+        self.end = end
         if log_end < end < NEVER:
             self.end = max(start, log_end)
             self._skip(

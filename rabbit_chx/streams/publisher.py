@@ -168,13 +168,17 @@ class StreamPublisher(Guarded):
 
     @takes(WriterOptions)
     def __init__(self, options: WriterOptions) -> None:
-        super_stream, name, limits = options.super_stream, options.name, options.limits
+        super_stream = options.super_stream
+        name = options.name
+        limits = options.limits
         target = options.stream or super_stream or options.exchange
         self._guard = UsageGuard(f"the StreamPublisher of {target!r}")
         self.streams: tuple[str, ...] = ()
         self.compares_known = True
-        self._name, self._filter_value = name, options.filter_value
-        self._sub_entry_rows, self._compression = options.sub_entry_rows, options.compression
+        self._name = name
+        self._filter_value = options.filter_value
+        self._sub_entry_rows = options.sub_entry_rows
+        self._compression = options.compression
         settings = read_secretly(partial(settings_of, credentials=options.credentials), options.url)
         management = _check_stream_options(options)
         self._placement: KeyMap | None = None if options.ring is None else check_stream_ring(options.ring)
@@ -325,7 +329,8 @@ class StreamPublisher(Guarded):
                 f"{cause}; {report}{remedy}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause
         if len(rows.ids):
-            self._unconfirmed_ids, self._last_id = still_unconfirmed, int(rows.ids[-1])
+            self._unconfirmed_ids = still_unconfirmed
+            self._last_id = int(rows.ids[-1])
         return self._report(rows, began)
 
     def _report(self, rows: RowColumns, began: float, unknown: int = 0) -> StreamReport:
@@ -346,7 +351,8 @@ class StreamPublisher(Guarded):
         """Validate all rows before any is sent, and return them with the stream of each."""
         if (self._name is None) != (ids is None):
             raise InputError("pass a name and ids, to store each row once, or neither, for at least once")
-        key_column, body_column = as_column(keys, "keys"), as_column(bodies, "bodies")
+        key_column = as_column(keys, "keys")
+        body_column = as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
             raise InputError(
                 f"{plural(len(key_column), 'key')} and {plural(len(body_column), 'body', 'bodies')}: pass one body for each key"
@@ -412,7 +418,8 @@ class StreamPublisher(Guarded):
     def _check_row_sizes(self, keys: Column, bodies: Column, filter_values: Column) -> None:
         sizes: Any = pc.add(pc.binary_length(keys), pc.binary_length(bodies))
         sizes = sizes.to_numpy()
-        overhead, what = self._overhead, "key and body"
+        overhead = self._overhead
+        what = "key and body"
         if filter_values is not None:
             lengths: Any = pc.binary_length(filter_values)
             lengths = lengths.to_numpy()
@@ -422,7 +429,8 @@ class StreamPublisher(Guarded):
                     f"row {row} has a filter value of {lengths[row]} bytes: pass at most {MAX_TEXT_BYTES}"
                 )
             sizes = sizes + 2 * lengths  # in the frame, and in the row as an annotation
-            overhead, what = overhead + FILTER_OVERHEAD, "key, body and twice the filter value"
+            overhead = overhead + FILTER_OVERHEAD
+            what = "key, body and twice the filter value"
         max_bytes = self._frame_max - overhead
         if sizes.max(initial=0) > max_bytes:
             row = int(np.argmax(sizes > max_bytes))
@@ -519,7 +527,9 @@ def _check_stream_options(options: WriterOptions) -> ManagementUrl | None:
 
 def _check_rows(options: WriterOptions) -> None:
     """Check the arguments for ids, filter values and sub-entries."""
-    name, filter_value, compression = options.name, options.filter_value, options.compression
+    name = options.name
+    filter_value = options.filter_value
+    compression = options.compression
     is_name = isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
     if name is not None and not is_name:
         raise InputError(f"name is {name!r:.60}: pass a text of 1 to {_MAX_NAME_BYTES} bytes")
@@ -539,7 +549,9 @@ def _check_rows(options: WriterOptions) -> None:
 
 def _check_target(options: WriterOptions) -> None:
     """Check the arguments for the streams of the rows, and those that create them."""
-    stream, super_stream, create = options.stream, options.super_stream, options.create
+    stream = options.stream
+    super_stream = options.super_stream
+    create = options.create
     if [stream, super_stream, options.ring].count(None) != 2:
         raise InputError("pass one of stream, super_stream and ring: it determines where the rows are stored")
     if stream is not None:
@@ -555,7 +567,9 @@ def _check_target(options: WriterOptions) -> None:
 
 def _create_missing(connection: StreamConnection, options: WriterOptions) -> None:
     """Create the stream or super stream if it does not exist. Another client may create it at the same time."""
-    stream, super_stream, count = options.stream, options.super_stream, options.create
+    stream = options.stream
+    super_stream = options.super_stream
+    count = options.create
     try:
         if stream is not None:
             connection.metadata([stream])
@@ -588,7 +602,8 @@ class _Routes:
     """The partitions of keys by binding key, as the broker gives them, each asked for once."""
 
     def __init__(self, settings: deque[ConnectionSettings], super_stream: str) -> None:
-        self._settings, self._super_stream = settings, super_stream
+        self._settings = settings
+        self._super_stream = super_stream
         self._known: dict[bytes, int] = {}
 
     def indices(self, keys: Column) -> NDArray[np.int32]:

@@ -71,7 +71,9 @@ class StreamReader:
         self._begin(options)
 
     def _begin(self, options: ReaderOptions) -> None:
-        stream, include, name = options.stream, options.include, options.name
+        stream = options.stream
+        include = options.include
+        name = options.name
         check_range(options.start, options.end, options.expect)
         check_options(options)
         if name is not None and (options.expect is not None or isinstance(options, RangeOptions)):
@@ -84,7 +86,8 @@ class StreamReader:
         self._guard = UsageGuard(f"the StreamReader of {stream!r:.80}")
         self.stream = stream
         self._include = tuple(include)
-        self._batch_rows, self._timeout_s = options.limits.batch_rows, options.limits.timeout_s
+        self._batch_rows = options.limits.batch_rows
+        self._timeout_s = options.limits.timeout_s
         self._failure: Exception | None = None
         self.chunks = self.rows_read = self.rows_returned = 0
         is_endless = options.end == "never" and not isinstance(options, RangeOptions)
@@ -155,7 +158,8 @@ class StreamReader:
             InputError: the reader has no name, or is closed, or the batch has no column ``offset``.
         """
         self._guard.check()
-        stored, connection = self._reading.stored, self._reading.connection
+        stored = self._reading.stored
+        connection = self._reading.connection
         if stored is None:
             raise InputError(f"the reader of stream {self.stream!r} has no name, or is closed: pass name=")
         stored.note(batch)
@@ -177,7 +181,8 @@ class StreamReader:
         self.stop()
         self._reading.disconnect()
         reading = self._reading
-        stored, reading.stored = reading.stored, None
+        stored = reading.stored
+        reading.stored = None
         if stored is not None:
             stored.finish(lambda: reading.open(time.monotonic() + ATTEMPT_S, leader=True))
         self._failure = self._failure or InputError(
@@ -237,8 +242,11 @@ class StreamReader:
     def _next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch; None at the end."""
         reading = self._reading
-        progress, pieces_left = reading.progress, reading.subscription.pieces
-        taken, rows, size = list[Piece](), 0, 0
+        progress = reading.progress
+        pieces_left = reading.subscription.pieces
+        taken = list[Piece]()
+        rows = 0
+        size = 0
         deadline = time.monotonic() + self._timeout_s
         while rows < self._batch_rows and size < BATCH_BYTES and not reading.is_stopped:
             if not pieces_left:
@@ -253,7 +261,8 @@ class StreamReader:
             rows += piece.records
             size += piece.size
             if reading.unreturned_chunk is not None:
-                self.fingerprint, reading.unreturned_chunk = reading.unreturned_chunk.fingerprint, None
+                self.fingerprint = reading.unreturned_chunk.fingerprint
+                reading.unreturned_chunk = None
                 self.chunks += 1
         columns = None
         if taken:

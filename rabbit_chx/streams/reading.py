@@ -131,7 +131,9 @@ class Reading(ABC):
         """Find the range on the leader once, and return the fingerprint of the last chunk of rows."""
         connection = self.connection = self.open(deadline, leader=True)
         finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self.check_crc)
-        start, expect, log_start = options.start, options.expect, 0
+        start = options.start
+        expect = options.expect
+        log_start = 0
         if self.stored is not None:
             start, log_start = self.stored.start(finder, start)
         found = finder.find_range(options, start, with_last=self.filters is not None)
@@ -277,7 +279,8 @@ class RangeReading(Reading):
         """Take a range with landmarks as it is; find another one, and return the fingerprint of its last chunk of rows."""
         if not isinstance(options, RangeOptions):
             return super().open_range(options)
-        start, end = options.start, options.end
+        start = options.start
+        end = options.end
         if not isinstance(start, int) or not isinstance(end, int):
             raise InputError(
                 f"landmarks are given, start is {shown(start)} and end is {shown(end)}: pass two offsets"
@@ -310,7 +313,8 @@ class RangeReading(Reading):
 
     def offset_after(self, taken: list[Piece], before: int) -> int:  # noqa: ARG002
         """Return the offset of the next row, or the end."""
-        pieces_left, progress = self.subscription.pieces, self.progress
+        pieces_left = self.subscription.pieces
+        progress = self.progress
         return min(pieces_left[0].offset if pieces_left else progress.next, progress.end)
 
     def subscribe(self, deadline: float) -> StreamConnection:

@@ -20,7 +20,8 @@ from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, InputError
 _log = logging.getLogger(__name__)
 
 MOST_REFERENCES = 255
-_MANY, _TOO_MANY = 200, 250
+_MANY = 200
+_TOO_MANY = 250
 _TIMEOUT_S = 10.0
 _LARGEST = 16 << 20  # bytes of the answer
 
@@ -54,7 +55,8 @@ def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict
     try:
         connection.request("GET", path, headers={"Authorization": login.reveal()})
         with connection.getresponse() as answer:
-            status, content = answer.status, answer.read(_LARGEST)
+            status = answer.status
+            content = answer.read(_LARGEST)
         if status == http.client.OK:
             return dict(json.loads(content)["writers"])
     except (OSError, http.client.HTTPException, ValueError, KeyError) as cause:

@@ -85,7 +85,8 @@ SUB_ENTRY = struct.Struct(">QBHII")
 #: Bits of an id for the number of the row in its stream. A version may be in those above.
 ROW_BITS = 32
 
-_SYMBOL, _NULL = 0xA3, 0x40
+_SYMBOL = 0xA3
+_NULL = 0x40
 # The bytes of the size field of a section, by the section's first four bytes; the other forms are odd.
 _SIZE_BYTES = {
     0x530000 | code << 8 | constructor: 0 if constructor == 0x45 else 4 if constructor & 0x10 else 1
@@ -160,7 +161,9 @@ def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
     size = sum(piece.size for piece in pieces)
     if size > _MOST_BYTES:
         raise InputError(f"the chunks have {size} bytes together: read fewer than 2 GiB at a time")
-    parts, ends, before = [], [], 0
+    parts = []
+    ends = []
+    before = 0
     for is_joined, group in groupby(pieces, lambda piece: piece.codec is None and piece.ends is None):
         for part, inside in [_join([*group])] if is_joined else map(Piece.unpack, group):
             parts.append(part)
@@ -201,7 +204,10 @@ class _Messages:
     """
 
     def __init__(self, data: bytes, starts: Places, ends: Places, names: Sequence[str]) -> None:
-        self._data, self._starts, self._ends, self._names = data, starts, ends, names
+        self._data = data
+        self._starts = starts
+        self._ends = ends
+        self._names = names
         self._bytes = np.frombuffer(data, np.uint8)
         self._words = np.ndarray((len(data) - 3,), ">u4", data, 0, (1,))
         self._longs = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
@@ -245,7 +251,8 @@ class _Messages:
         while len(rows):
             rows, at = self._alike(self._words[at], rows, at)
             head = int(self._words[at[0]])
-            code, width = head >> 8 & 0xFF, _SIZE_BYTES.get(head)
+            code = head >> 8 & 0xFF
+            width = _SIZE_BYTES.get(head)
             if width is None or code <= self._previous:
                 self._odd.append(rows)
                 return
@@ -262,7 +269,8 @@ class _Messages:
                 rows, at, end = self._message_id(rows, at, begin, end, width)
             if COLUMN_OF.get(code) in self._names:
                 self._note(code, rows, at, end)
-            at, self._previous = end, code
+            at = end
+            self._previous = code
 
     def _annotations(
         self, rows: Places, at: Places, begin: Places, end: Places, width: int
@@ -270,7 +278,8 @@ class _Messages:
         """Find routing key and exchange; return the rows of the same layout, and the begin and end of their section."""
         counts = self._size(width, begin + width)
         rows, at, begin, end, counts = self._alike(counts, rows, at, begin, end, counts)
-        place, sound = begin + width, len(rows) > 0 and counts[0] % 2 == 0 and counts[0] <= 2 * _MOST_PAIRS
+        place = begin + width
+        sound = len(rows) > 0 and counts[0] % 2 == 0 and counts[0] <= 2 * _MOST_PAIRS
         for _ in range(int(counts[0]) // 2 if sound else 0):
             if not len(rows):
                 break
@@ -348,7 +357,8 @@ class _Messages:
         if field not in self._found:
             self._found[field] = np.zeros_like(self._starts), np.zeros_like(self._starts)
         begins, ends = self._found[field]
-        first, last = rows[0], rows[-1]
+        first = rows[0]
+        last = rows[-1]
         places = slice(first, last + 1) if last - first + 1 == len(rows) else rows
         begins[places], ends[places] = begin, end
 
@@ -419,7 +429,9 @@ class EncodedRows:
     """
 
     def __init__(self, messages: NDArray[np.uint8], bounds: Places, version: int = 1) -> None:
-        self._messages, self._bounds, self._version = messages, bounds, version
+        self._messages = messages
+        self._bounds = bounds
+        self._version = version
         self.rows: Places = np.ones(len(bounds) - 1, np.int64)
 
     def message(self, start: int, stop: int) -> NDArray[np.uint8]:
@@ -430,7 +442,9 @@ class EncodedRows:
         self, publisher_id: int, ids: NDArray[np.uint64], start: int, stop: int, frame_max: int
     ) -> list[memoryview]:
         """Return complete Publish frames of at most `frame_max` bytes, as few as possible; a RowError if a row does not fit."""
-        frames, bounds, row = [], self._bounds, start
+        frames = []
+        bounds = self._bounds
+        row = start
         while row < stop:
             first = int(bounds[row])
             after = min(stop, int(np.searchsorted(bounds, first + frame_max - _FRAME_HEAD.size, "right")) - 1)
@@ -478,8 +492,11 @@ class SubEntries:
         most_bytes: int,
         overhead: int,
     ) -> None:
-        self._keys, self._bodies = _single(keys, "keys"), _single(bodies, "bodies")
-        self._exchange, self._codec, self._message_ids = exchange, codec, message_ids
+        self._keys = _single(keys, "keys")
+        self._bodies = _single(bodies, "bodies")
+        self._exchange = exchange
+        self._codec = codec
+        self._message_ids = message_ids
         sizes = _sizes(self._keys) + _sizes(self._bodies) + overhead
         self._cuts = entry_cuts(ids, sizes, most_rows, most_bytes)
         self.rows: Places = np.diff(self._cuts)
@@ -498,7 +515,8 @@ class SubEntries:
             is_sub_entry=True,
         )
         frames = list[memoryview]()
-        parts, size = list[memoryview | bytes](), _FRAME_HEAD.size
+        parts = list[memoryview | bytes]()
+        size = _FRAME_HEAD.size
 
         def end_frame() -> None:
             head = _FRAME_HEAD.pack(size - 4, _PUBLISH, 1, publisher_id, len(parts) // 2)
@@ -510,7 +528,8 @@ class SubEntries:
             entry_bytes = SUB_ENTRY.size + len(packed)
             if parts and size + entry_bytes > frame_max:
                 end_frame()
-                parts, size = [], _FRAME_HEAD.size
+                parts = []
+                size = _FRAME_HEAD.size
             if size + entry_bytes > frame_max:
                 raise _frame_error(first, entry_bytes, frame_max)
             head = SUB_ENTRY.pack(id_, 0x80 | number << 4, last - first, len(records), len(packed))
@@ -543,7 +562,9 @@ def entry_cuts(ids: Places, sizes: Places, most_rows: int, most_bytes: int) -> l
     A sub-entry ends as in `entry_numbers`, and earlier before it exceeds `most_bytes`; a larger row has one of its own. So rows from the
     begin of any sub-entry on are cut as all rows are, and each attempt to publish the same rows makes the same sub-entries.
     """
-    ends, cuts, before = np.cumsum(sizes), [0], 0
+    ends = np.cumsum(sizes)
+    cuts = [0]
+    before = 0
     for stop in (np.flatnonzero(np.diff(entry_numbers(ids, most_rows), append=-1)) + 1).tolist():
         while cuts[-1] < stop:
             fitting = int(np.searchsorted(ends, before + most_bytes, "right"))
@@ -621,7 +642,12 @@ def _text_section(
     is_short = content.max(initial=0) < 256
     if not is_short:
         content += 3 + 3 * len(texts)
-    type_, long = (">u1", 0) if is_short else (">u4", 0x10)
+    if is_short:
+        type_ = ">u1"
+        long = 0
+    else:
+        type_ = ">u4"
+        long = 0x10
     parts: list[tuple[_Fields, Column]] = [
         ([before + bytes([0xA1 | long]), (type_, _sizes(text))], text) for before, text in texts
     ]
@@ -665,7 +691,9 @@ def as_column(values: Any, name: str) -> Column:
     column = values
     if not isinstance(values, (pa.Array, pa.ChunkedArray)):
         # NumPy's without the type: of each str of a NumPy array pyarrow would take only the first character.
-        values, type_ = (values, None) if hasattr(values, "dtype") else (list(values), pa.large_binary())
+        is_numpy = hasattr(values, "dtype")
+        type_ = None if is_numpy else pa.large_binary()
+        values = values if is_numpy else list(values)
         try:
             column = pa.array(values, type_)
         except (pa.ArrowException, UnicodeEncodeError):  # the loop finds the value, or takes its bytes

@@ -34,7 +34,9 @@ _FIRST_PIECE = 50_000
 #: The most differences of each kind that are listed.
 _SHOWN = 5
 #: Flags of a row: a copy is equal; a copy has another key; a copy has another body.
-_EQUAL, _OTHER_KEY, _OTHER_BODY = 1, 2, 4
+_EQUAL = 1
+_OTHER_KEY = 2
+_OTHER_BODY = 4
 _MOST_COPIES = 255
 
 
@@ -105,7 +107,9 @@ class StoredIds:
 
     def __init__(self, stream: str, name: str | None, reading: Mapping[str, Any]) -> None:
         self.claimed_id = self.last_claim = self.known_id = self.confirmed_id = 0
-        self._stream, self._name, self._reading = stream, name or "", reading
+        self._stream = stream
+        self._name = name or ""
+        self._reading = reading
         self._is_first_claim = True
         # All rows with ids above `known_id`, of any writer, are at this offset or after it.
         self._first_end = 0
@@ -125,11 +129,14 @@ class StoredIds:
 
     def start_call(self, ids: NDArray[np.int64], *, compares_known: bool) -> None:
         """Begin with a call that has rows with these ids; `compares_known` is whether its highest known one is compared."""
-        self._call_ids, self._compares_known = ids, compares_known
+        self._call_ids = ids
+        self._compares_known = compares_known
 
     def start_batch(self, ids: NDArray[np.int64], keys: pa.Array[Any], bodies: pa.Array[Any]) -> None:
         """Begin with the next rows of the call; all earlier ones are confirmed."""
-        self._ids, self._keys, self._bodies = ids, keys, bodies
+        self._ids = ids
+        self._keys = keys
+        self._bodies = bodies
 
     def note_first_end(self, connection: StreamConnection) -> None:
         """Note the end of the stream before the first claim."""
@@ -154,8 +161,10 @@ class StoredIds:
             )
         self.claimed_id = self.last_claim = claimed_id
         if self._is_first_claim:
-            self.known_id, self._is_first_claim = claimed_id, False
-            self._noted_offset, self._noted_id = self._first_end, claimed_id
+            self.known_id = claimed_id
+            self._is_first_claim = False
+            self._noted_offset = self._first_end
+            self._noted_id = claimed_id
             self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
 
     def find_last(self, claimed_id: int, first_id: int, last_id: int) -> int:
@@ -168,7 +177,12 @@ class StoredIds:
             MismatchError: the stored row has another key or body than the given one; or retention has removed a part of the stream that
                 could have these rows.
         """
-        bound, noted_id = (self._noted_offset, self._noted_id) if first_id > self._noted_id else (0, 0)
+        if first_id > self._noted_id:
+            bound = self._noted_offset
+            noted_id = self._noted_id
+        else:
+            bound = 0
+            noted_id = 0
         found: StoredRow | None = None
         log_end: int | None = None
         for row, reader in self._last_rows(bound=bound):
@@ -184,10 +198,12 @@ class StoredIds:
                 return min(self.known_id, claimed_id)
         highest = found.id if found is not None else noted_id if bound else 0
         if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
-            self._noted_offset, self._noted_id = log_end or 0, highest
+            self._noted_offset = log_end or 0
+            self._noted_id = highest
             self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
         if found is not None:
-            self._stored_id, self._stored_end = found.id, found.offset + 1
+            self._stored_id = found.id
+            self._stored_end = found.offset + 1
             self._uncompared = found
             self.compare_last()
         return highest
@@ -220,7 +236,8 @@ class StoredIds:
     def count_unstored(self) -> int:
         """Return how many rows of the batch behind those of earlier runs are not stored, or stored with another key or body."""
         new = slice(index_after(self._ids, self.known_id), None)
-        ids, hashes = self._ids[new], row_hashes(self._keys[new], self._bodies[new])
+        ids = self._ids[new]
+        hashes = row_hashes(self._keys[new], self._bodies[new])
         bound = self._noted_offset if ids[0] > self._noted_id else self._first_end
         stored = compare_stored(self._stream, self._name, self._reading, ids, hashes, bound=bound)
         return stored.lost + stored.changed
@@ -231,10 +248,12 @@ class StoredIds:
         if not self._name or self._ids[0] <= self.claimed_id or now < self._next_note_at:
             return
         self._next_note_at = now + _NOTE_INTERVAL_S
-        offset, last_id = self._committed(connection), max(self._noted_id, self.claimed_id, self.confirmed_id)
+        offset = self._committed(connection)
+        last_id = max(self._noted_id, self.claimed_id, self.confirmed_id)
         # Another attempt may have stored higher ids. Without an offset the stream is empty, or its leader is new.
         if offset and connection.publisher_sequence(self._name, self._stream) <= last_id:
-            self._noted_offset, self._noted_id = offset, last_id
+            self._noted_offset = offset
+            self._noted_id = last_id
 
     @property
     def _highest_known(self) -> int:
@@ -259,7 +278,8 @@ class StoredIds:
                 extra={"queue": self._stream},
             )
             for row, reader in self._last_rows(end=stored.offset, row_id=stored.id):
-                stored, is_cut = row or stored, reader.missing > 0
+                stored = row or stored
+                is_cut = reader.missing > 0
         if (what := stored.differs(given)) is not None:
             perhaps = "; retention has removed earlier rows, so that this may be a copy by another client"
             raise MismatchError(
@@ -294,7 +314,8 @@ class StoredIds:
             return None, reader.missing > 0
         is_cut = False
         for reader in read_back(self._stream, self._reading, end=self._stored_end):
-            found, highest = None, 0
+            found = None
+            highest = 0
             for batch in reader:
                 found = found or _last_of(batch, self._name, row_id)
                 highest = max(highest, rows_of(batch, self._name)[1].max(initial=0))
@@ -353,10 +374,13 @@ def read_back(
             stream=stream, start=start, end=end, include=("message_id",), on_missing="count", **reading
         ) as reader:
             yield reader
-            begin, is_cut = reader.start_offset, reader.missing > 0
+            begin = reader.start_offset
+            is_cut = reader.missing > 0
         if is_cut or begin <= bound:
             return
-        start, end, piece = max(bound, begin - piece), begin, piece * 4
+        start = max(bound, begin - piece)
+        end = begin
+        piece = piece * 4
 
 
 def _last_of(batch: pa.RecordBatch, name: str, row_id: int | None = None) -> StoredRow | None:
@@ -439,7 +463,8 @@ class _Found:
 
     def __init__(self, ids: NDArray[np.int64] | range, hashes: NDArray[np.int64]) -> None:
         self.first_id: int | None = None
-        self._ids, self._hashes = ids, hashes
+        self._ids = ids
+        self._hashes = hashes
         self._copies: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
         self._signs: NDArray[np.uint8] = np.zeros(len(hashes), np.uint8)
         self._other_rows = 0  # the sum over all copies that differ from the given rows
@@ -478,7 +503,8 @@ class _Found:
 
     def result(self, *, is_cut: bool) -> Stored:
         """Return the counts and the first differences; `is_cut` if retention has removed the beginning of the stream."""
-        is_lost, is_equal = self._copies == 0, (self._signs & _EQUAL) > 0
+        is_lost = self._copies == 0
+        is_equal = (self._signs & _EQUAL) > 0
         removed = 0
         if is_cut:
             removed = len(is_lost) if self.first_id is None else self._places(np.array([self.first_id]))[0][0]

@@ -123,4 +123,5 @@ class StreamSubscription:
         left = self._credit + len(self.waiting)
         if self._largest_chunk and left <= limit // 2:
             self._connection.give_credit(_ID, limit - left)
-            self._credit, self._limit = limit - len(self.waiting), limit
+            self._credit = limit - len(self.waiting)
+            self._limit = limit

@@ -170,7 +170,8 @@ class Window:
     def rewind(self) -> int:
         """Go back to the lowest unconfirmed row, and return the number of rows to send again."""
         self.furthest = max(self.furthest, self.next)
-        to_resend, self.next = self.next - self.lowest, self.lowest
+        to_resend = self.next - self.lowest
+        self.next = self.lowest
         return to_resend
 
 
@@ -254,13 +255,17 @@ class StreamWriter:
             self._last_number += count
         else:
             ends = np.cumsum(encoded.rows)
-            self._ids, self._first_ids = rows.ids[ends - 1], rows.ids[ends - encoded.rows]
+            self._ids = rows.ids[ends - 1]
+            self._first_ids = rows.ids[ends - encoded.rows]
             self._highest_id = max(self._highest_id, int(self._ids[-1]))
         self._stored.start_batch(rows.ids, rows.keys, rows.bodies)
-        self._window, self._is_counted = Window(self._ids, self._window_size), False
+        self._window = Window(self._ids, self._window_size)
+        self._is_counted = False
         self._is_repaired = np.zeros(len(self._ids), bool)
         # If a connection was lost with the last earlier rows, that outage is over: all of them are confirmed.
-        self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
+        self._outage_began = None
+        self._attempts = 0
+        self._next_attempt = 0.0
 
     def poll(self, wait_s: float) -> bool:
         """Connect and verify claimed ids if necessary, send the rows that the window allows, and process received confirms.
@@ -299,7 +304,8 @@ class StreamWriter:
 
     def close(self, within_s: float | None = None) -> None:
         """Close the connection, in the time of `StreamConnection.close` or a shorter one; may be called again."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.close(within_s)
 
@@ -314,7 +320,8 @@ class StreamWriter:
         unknown = int(self._encoded.rows[: max(self._window.next, self._window.furthest)].sum())
         if self._name is None:
             unknown -= self._count()
-        self._window, self._is_counted = Window(np.empty(0, np.int64), self._window_size), True
+        self._window = Window(np.empty(0, np.int64), self._window_size)
+        self._is_counted = True
         return unknown
 
     # -- the connection
@@ -375,7 +382,8 @@ class StreamWriter:
             self._outage_began = now
         if not is_transient(cause) and not may_be_limit(cause):  # the publisher has opened the vhost before
             raise cause
-        before, self._refusal = self._refusal, cause if may_be_limit(cause) else None
+        before = self._refusal
+        self._refusal = cause if may_be_limit(cause) else None
         if now - self._outage_began >= self._limits.reconnect_timeout_s:
             if before is not None and isinstance(cause, UnreachableError):
                 cause = before  # the broker refuses after 3 s, and the last attempt may have less
@@ -405,7 +413,8 @@ class StreamWriter:
         ids = self._ids.view(np.uint64)
         if window.next == window.lowest:
             self._last_progress_at = time.monotonic()
-        start, window.next = window.next, window.next + rows
+        start = window.next
+        window.next = window.next + rows
         for frames in self._encoded.frames(
             publisher_id, ids, start, window.next, self._connection.frame_max or DEFAULT_FRAME_MAX
         ):
@@ -426,7 +435,9 @@ class StreamWriter:
                 new = window.confirm(event.ids)
                 confirmed += len(new)
                 if len(new):
-                    self._outage_began, self._attempts, self._last_progress_at = None, 0, time.monotonic()
+                    self._outage_began = None
+                    self._attempts = 0
+                    self._last_progress_at = time.monotonic()
                 # Claimed rows have a window of their own, and count when they are verified.
                 if window is self._window:
                     self._note_confirmed()
@@ -474,7 +485,9 @@ class StreamWriter:
 
     def _compare(self, connection: StreamConnection) -> None:
         """Compare the confirmed rows with the stored ones, if another writer may have used their ids; a MismatchError if some are not stored."""
-        last_id, highest, unstored = int(self._ids[-1]), self._highest_id, 0
+        last_id = int(self._ids[-1])
+        highest = self._highest_id
+        unstored = 0
         is_new = last_id > self._stored.known_id
         if self._others and is_new and self._others.may_have_sent(connection, last_id, highest):
             unstored = self._stored.count_unstored()
@@ -502,7 +515,8 @@ class StreamWriter:
         stored = self._stored
         if self._name is None:
             return
-        start, stop = self._window.lowest, self._index_after(stored.claimed_id)
+        start = self._window.lowest
+        stop = self._index_after(stored.claimed_id)
         if start < stop and self._store(0, start, stop, stored.claimed_id):
             stored.claimed_id = 0  # else later rows up to it are verified, too
         stored.compare_known()

@@ -192,7 +192,8 @@ class _KeyHistory:
         return number < self._next or number in self._apart
 
     def add(self, number: int, *, is_repeat: bool) -> None:
-        self.last, self._in_rerun = number, is_repeat
+        self.last = number
+        self._in_rerun = is_repeat
         self.highest = max(self.highest, number)
         if number >= self._next:
             self._apart.add(number)

@@ -140,7 +140,9 @@ def mask(url: str) -> str:
     """Return a URL without its password; a text that is not a proper URL is masked too."""
     scheme, separator, rest = url.partition("://")
     if not scheme.isalpha() or not separator:
-        scheme, separator, rest = "", "", url
+        scheme = ""
+        separator = ""
+        rest = url
     user_info, at, where = rest.rpartition("@")
     user, colon, _password = user_info.partition(":")
     return f"{scheme}{separator}{user}{colon and ':***'}{at}{where}"

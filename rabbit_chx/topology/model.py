@@ -172,10 +172,12 @@ class AnyTopology(ObjectSet, ABC):
         named = self.exchange(exchange)
         if named is not None and named.type == MODULUS_EXCHANGE:
             return self.modulus(exchange, release)
-        definition, ring = self._hash_exchange(exchange), self.ring(exchange, release)
+        definition = self._hash_exchange(exchange)
+        ring = self.ring(exchange, release)
         if definition.slots is None:
             return view_slots(exchange, ring, self.exchanges, self.bindings).key_map()
-        names, members = SlotNames(exchange, definition.slots), definition.members or ()
+        names = SlotNames(exchange, definition.slots)
+        members = definition.members or ()
         owners = assign_owners(names, members, HashRing.from_bindings(()), {})
         assumed = any(member.slots is None for member in members)
         queues = {ExchangeRef(slot): queue for slot, queue in owners.items()}

@@ -77,7 +77,10 @@ class Pages:
     def __init__(
         self, at: BrokerAddresses, file: str | None, variables: VariableOptions, every_s: float
     ) -> None:
-        self._at, self._file, self._variables, self._every_s = at, file, variables, every_s
+        self._at = at
+        self._file = file
+        self._variables = variables
+        self._every_s = every_s
         self._state = SharedReading(lambda: read_state(at), every_s)
         self._planned = SharedReading(self._read_plan, every_s, first_s=60)  # it counts all seeds
         self._groups: dict[tuple[str, str], SharedReading[Document]] = {}
@@ -123,7 +126,8 @@ class Pages:
         except InputError as error:
             if query.get("format") == "json":
                 raise
-            page, problem = exchange_page(state, vhost, name, Question()), with_own_options(str(error))
+            page = exchange_page(state, vhost, name, Question())
+            problem = with_own_options(str(error))
             return replace(page, status=400, values={**page.values, "asked": asked, "problem": problem})
 
     def _findings(self, state: BrokerState, request: Request) -> Page:
@@ -135,7 +139,8 @@ class Pages:
     def _consumers(self, state: BrokerState, request: Request) -> Page:
         query = request.query_params
         values = {"choices": consumers_choices(state)}
-        exchange, vhost = query.get("exchange"), query.get("vhost", self._at.settings.vhost)
+        exchange = query.get("exchange")
+        vhost = query.get("vhost", self._at.settings.vhost)
         if exchange is None:
             lines = [] if values["choices"] else [Line("No queue of an exchange that hashes has consumers.")]
             title = "Consumers: choose an exchange" if values["choices"] else "Consumers"

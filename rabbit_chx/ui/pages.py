@@ -153,7 +153,8 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
     shown = seen.shown(name)
     assert shown.map is not None
     document = report = show_report({name: shown})
-    arguments, found = dict(shown.arguments or {}), _found(state, vhost, name)
+    arguments = dict(shown.arguments or {})
+    found = _found(state, vhost, name)
     values: dict[str, Any] = {
         "vhost": vhost,
         "where": f"vhost {vhost}",
@@ -195,7 +196,8 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
     header = arguments.get("hash-header")
     _, type_ = parse_header_type(f"{header}:{asked.key_type}" if header and asked.key_type else header)
     hashing = Hashing(header, arguments.get("hash-property"), field_type=type_)
-    exchange, ring_exchange = hashing.exchange(key_map.beneath), hashing.ring_exchange(key_map.beneath)
+    exchange = hashing.exchange(key_map.beneath)
+    ring_exchange = hashing.ring_exchange(key_map.beneath)
     answers = []
     for key in asked.keys:
         message = hashing.message(hashed_value(hashing, key))

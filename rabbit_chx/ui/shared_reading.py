@@ -50,8 +50,10 @@ class SharedReading(Generic[_T]):
     def __init__(
         self, read: Callable[[], _T], every_s: float, first_s: float = 20.0, next_s: float = 1.0
     ) -> None:
-        self._read, self._every_s = read, every_s
-        self._first_s, self._next_s = first_s, next_s
+        self._read = read
+        self._every_s = every_s
+        self._first_s = first_s
+        self._next_s = next_s
         self._lock = threading.Lock()
         self._seen: Seen[_T] = Seen()
         self._began = -every_s
@@ -63,7 +65,8 @@ class SharedReading(Generic[_T]):
             now = time.monotonic()
             is_first = self._ended is None and (self._seen.value is None or self._is_old())
             if self._ended is None and now - self._began >= self._every_s:
-                self._began, self._ended = now, threading.Event()
+                self._began = now
+                self._ended = threading.Event()
                 # A daemon: a broker that does not answer does not keep the program from ending.
                 run = copy_context().run  # for --debug
                 threading.Thread(target=run, args=(self._run, self._ended), daemon=True).start()

@@ -123,7 +123,12 @@ def _check_path(given: Mapping[str, str], *, is_read: bool) -> None:
     path = given.get("path") or given.get("paths") or ""
     is_of_table = any(name in _OF_TABLES or name.startswith(_TABLE_OPTION) for name in given)
     if path and not is_of_table:
-        option, calls = ("stream", "load") if is_read else ("queue", "save, start")
+        if is_read:
+            option = "stream"
+            calls = "load"
+        else:
+            option = "queue"
+            calls = "save, start"
         raise InputError(
             f"the path {quote_text(path)} ({calls}) names nothing on a broker: leave it out, and pass the option {option!r}"
         )
@@ -419,7 +424,8 @@ def _tls(values: Mapping[str, Any], tls: TlsSettings) -> TlsSettings:
 
 def _of_all_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that options set for every address."""
-    heartbeat, connect = values["heartbeat"], values["connectTimeout"]
+    heartbeat = values["heartbeat"]
+    connect = values["connectTimeout"]
     if heartbeat is not None and not (heartbeat == int(heartbeat) <= _MAX_HEARTBEAT_S):
         raise InputError(
             f"option 'heartbeat' is {heartbeat:g} seconds: AMQP allows whole seconds only, up to {_MAX_HEARTBEAT_S}"

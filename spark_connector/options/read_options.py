@@ -45,7 +45,8 @@ Bound: TypeAlias = str | datetime | Mapping[str, int]
 FURTHER_COLUMNS = ("exchange", "message_id", "properties", "headers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_OFFSET = (1 << 63) - 1
-_EARLIEST, _LATEST = -2, -1
+_EARLIEST = -2
+_LATEST = -1
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -328,7 +329,8 @@ def _in_json(options: ReadOptions) -> None:
 
 
 def _in_order(options: ReadOptions) -> None:
-    start, end = options.start, options.end
+    start = options.start
+    end = options.end
     if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
         raise InputError(
             f"option 'endingTimestamp' is {end.isoformat()}, before startingTimestamp, {start.isoformat()}: pass a later one"

@@ -123,7 +123,9 @@ def _report_path(text: str) -> str:
     return path
 
 
-_COMMON, _LIMITS, _RETRIES = options_of(CommonOptions), options_of(Limits), options_of(Retries)
+_COMMON = options_of(CommonOptions)
+_LIMITS = options_of(Limits)
+_RETRIES = options_of(Retries)
 _WRITER = options_of(WriterOptions)
 _COLUMN_NAMES = replace(JSON_OBJECT, parse=_column_names)
 _HEADERS = replace(JSON_OBJECT, parse=_headers)

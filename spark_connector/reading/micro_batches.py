@@ -219,7 +219,8 @@ class MicroBatches:
 
         With ``failOnDataLoss`` only the end is compared here: the tasks compare the log, and fail.
         """
-        last, before = end.fingerprint, place.before
+        last = end.fingerprint
+        before = place.before
         if last is None or before is None:
             return None
         found: Fingerprint | None = last

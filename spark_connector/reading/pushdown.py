@@ -18,7 +18,8 @@ _LARGEST_OFFSET = (1 << 63) - 1
 #: A new leader may have an earlier clock, so chunks are not quite in the order of their times.
 CLOCK_MARGIN = timedelta(minutes=1)
 
-_LOWER, _UPPER = ("GreaterThan", "GreaterThanOrEqual"), ("LessThan", "LessThanOrEqual")
+_LOWER = ("GreaterThan", "GreaterThanOrEqual")
+_UPPER = ("LessThan", "LessThanOrEqual")
 _EQUAL = ("EqualTo", "EqualNullSafe", "In")
 #: Spark compares strings by their UTF-8 bytes, which have the order of their code points.
 _OF_STREAM: dict[str, Callable[[Any, Any], bool]] = {
@@ -86,7 +87,8 @@ class Selection:
         for stream, (first, last) in ranges.items():
             if not all(each.accepts(stream) for each in self.streams) or not (keys is None or stream in keys):
                 continue
-            start, end = max(first, self.start), min(last, self.end)
+            start = max(first, self.start)
+            end = min(last, self.end)
             if start < end and self.since is not None:
                 since = _shift(self.since, -CLOCK_MARGIN)
                 start = start if since is None else max(start, offset_at(stream, since))
@@ -103,7 +105,8 @@ _Narrow: TypeAlias = Callable[[Selection, str, tuple[Any, ...]], tuple[Selection
 
 def select(filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
     """Return the rows that pass all filters, and the filters that Spark must evaluate because the selection has more rows than they."""
-    selection, left = Selection(), []
+    selection = Selection()
+    left = []
     for each in filters:
         selection, is_exact = _narrow(selection, each)
         if not is_exact:
@@ -115,7 +118,8 @@ def _narrow(selection: Selection, given: Any) -> tuple[Selection, bool]:  # a Fi
     """Return the selection with a further filter, and whether it has exactly the rows that pass."""
     is_negated = type(given).__name__ == "Not"
     child = given.child if is_negated else given
-    name, column = type(child).__name__, getattr(child, "attribute", ())
+    name = type(child).__name__
+    column = getattr(child, "attribute", ())
     if name == "IsNotNull" and not is_negated:
         return selection, column in (("stream",), ("offset",), ("timestamp",))  # these are never null
     comparison = _comparison(child, name, is_negated=is_negated)
@@ -145,7 +149,8 @@ def _of_offset(selection: Selection, name: str, values: tuple[Any, ...]) -> tupl
         return selection, False
     if not values:
         return replace(selection, end=0), True
-    start, end = selection.start, selection.end
+    start = selection.start
+    end = selection.end
     if name not in _UPPER:
         start = max(start, min(values) + (name == "GreaterThan"))
     if name not in _LOWER:
@@ -156,7 +161,8 @@ def _of_offset(selection: Selection, name: str, values: tuple[Any, ...]) -> tupl
 def _of_time(selection: Selection, name: str, values: tuple[Any, ...]) -> tuple[Selection, bool]:
     if not values or not all(isinstance(value, datetime) and value.tzinfo for value in values):
         return selection, False
-    since, until = selection.since, selection.until
+    since = selection.since
+    until = selection.until
     if name not in _UPPER:
         since = max(filter(None, (since, min(values))))
     if name not in _LOWER:

@@ -120,7 +120,8 @@ class QueueConsumer:
         """
         taken: list[UnsettledMessage] = []
         # Messages beyond the bytes are requeued, and some queues count that against a delivery limit.
-        size, step = 0, 1
+        size = 0
+        step = 1
         if queue in self._sizes:
             step = max(1, min(_FIRST_STEP, int(most_bytes / self._sizes[queue])))
         while len(taken) < most and size < most_bytes:
@@ -208,12 +209,14 @@ class QueueConsumer:
         with self._connection.own_errors():
             self._channel.basic_qos(prefetch_count=most)
             consumer = self._channel.basic_consume(queue, receive)
-            deadline, was_empty = time.monotonic() + _PATIENCE_S, False
+            deadline = time.monotonic() + _PATIENCE_S
+            was_empty = False
             while came < most and not late:
                 before = came
                 self._connection.process(_LOOK_S)
                 if came > before:
-                    deadline, was_empty = time.monotonic() + _PATIENCE_S, False
+                    deadline = time.monotonic() + _PATIENCE_S
+                    was_empty = False
                 elif ready := self.ready(queue):
                     late = ready if time.monotonic() > deadline else 0
                 elif was_empty:  # twice: messages in flight at the first check have arrived

@@ -18,7 +18,8 @@ from spark_connector.options.read_options import Bound, ReadOptions
 
 _log = logging.getLogger(__name__)
 
-_EARLIEST, _LATEST = -2, -1
+_EARLIEST = -2
+_LATEST = -1
 #: The interval at which the bindings of an exchange are read.
 _BINDINGS_S = 30.0
 
@@ -68,7 +69,8 @@ class Sources:
 
     def streams_of_keys(self, keys: Iterable[bytes]) -> dict[bytes, str | None]:
         """Return the stream of each key in the super stream of the read; None if not one partition is bound with it."""
-        options, name = self._options, str(self._options.super_stream)
+        options = self._options
+        name = str(self._options.super_stream)
         with closing(open_any(settings_of(options.brokers.resolve()))) as connection:
             if options.routing != "key":
                 placing = find_super_stream(connection, name, options.routing, ())
@@ -160,7 +162,9 @@ def bound_queues(management_url: ManagementUrl, vhost: str, exchange: str) -> di
     ends = {"source": str, "destination_type": str, "destination": str}
     for binding in management.get_list("bindings", vhost, fields=ends):
         targets[binding["source"]].add((binding["destination_type"], binding["destination"]))
-    queues, seen, left = set(), {exchange}, [exchange]
+    queues = set()
+    seen = {exchange}
+    left = [exchange]
     while left:
         for kind, name in targets[left.pop()]:
             if kind == "queue":

@@ -153,7 +153,8 @@ def _open_range(each: Range, options: ReadOptions, task: int) -> RangeReader:
 def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, in their order; the number of the task determines its first address."""
     strict = options.fail_on_data_loss
-    read_to, missing = each.start, 0
+    read_to = each.start
+    missing = 0
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
     try:
@@ -163,7 +164,8 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 yield pa.RecordBatch.from_arrays(
                     [stream if name == "stream" else batch[name] for name in names], schema=schema
                 )
-                read_to, missing = reader.next_offset, reader.missing
+                read_to = reader.next_offset
+                missing = reader.missing
             missing = reader.missing
             if options.filter_values:
                 _log.info(

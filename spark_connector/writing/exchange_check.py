@@ -36,7 +36,8 @@ def inspect_exchange(
         type_: the expected type; another one is found by another declare.
     """
     exchange_name(exchange)
-    found, alternate_exchange = type_, False
+    found = type_
+    alternate_exchange = False
     with contextlib.closing(Connection(settings)) as connection:
         where = f"{settings.masked_url}: exchange {exchange!r}"
         _look_up(connection, _DeclareAnyExchange(exchange=exchange, passive=True), where, exchange=exchange)

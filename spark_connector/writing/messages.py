@@ -145,8 +145,10 @@ _BASE64 = (
 
 def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:
     offsets = column.offsets.to_numpy(zero_copy_only=False)
-    start, total = int(offsets[0]), int(offsets[-1] - offsets[0])
-    names, values = column.keys.slice(start, total), column.items.slice(start, total)
+    start = int(offsets[0])
+    total = int(offsets[-1] - offsets[0])
+    names = column.keys.slice(start, total)
+    values = column.items.slice(start, total)
     row_of = np.repeat(np.arange(len(column)), np.diff(offsets))
     name_sizes = byte_lengths(names)
 

@@ -45,7 +45,9 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
 #: What a stream remembers of a version's sub-entries: a version, 3 bits of a codec, 16 bits of rows; and a bit above all offsets.
-_FORM, _FORM_BITS, _SIZE_BITS = 1 << 62, 19, 16
+_FORM = 1 << 62
+_FORM_BITS = 19
+_SIZE_BITS = 16
 _FORM_NAME = "/sub-entries"
 #: What a stream remembers of the last version of a job: see `VersionState`.
 _VERSION_NAME = "/version"
@@ -165,7 +167,8 @@ def plan_layout(
 
 def _super_stream(connection: StreamConnection, options: WriteOptions) -> SuperStream:
     """Return the super stream of a write; with exactly-once and routing=key, each task checks the binding keys of its rows."""
-    name, routing = options.super_stream, options.stream_routing
+    name = options.super_stream
+    routing = options.stream_routing
     partitions = connection.partitions(name)
     if routing != "key" or not options.exactly_once:
         return SuperStream(partitions)
@@ -262,7 +265,8 @@ def store_form(connection: StreamConnection, stream: str, name: str, form: int) 
 
 def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> None:
     """Raise a MismatchError unless a stream has exactly `rows` rows of this version, and none of a later one."""
-    stored_version, stored = last_id >> ROW_BITS, last_id & ((1 << ROW_BITS) - 1)
+    stored_version = last_id >> ROW_BITS
+    stored = last_id & ((1 << ROW_BITS) - 1)
     if stored_version > version:
         raise MismatchError(
             f"stream {stream!r} got rows of version {stored_version} of {name!r} meanwhile, and the broker may have dropped rows of "

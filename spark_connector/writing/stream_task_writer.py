@@ -148,7 +148,8 @@ class StreamTaskWriter:
             return
         check_version(stream, version, before)
         first = (version << ROW_BITS) + 1
-        rows, entries = 0, self._options.sub_entry_rows
+        rows = 0
+        entries = self._options.sub_entry_rows
         hashes = array("q")  # grows without a copy
         is_full = self._options.verify == "full"
         tables = self._tables(batches)
@@ -179,7 +180,8 @@ class StreamTaskWriter:
 
     def _refuse_rows(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Raise an InputError if a partition that has no stream has rows."""
-        partition, streams = self._task.partition, self._layout.streams
+        partition = self._task.partition
+        streams = self._layout.streams
         for _ in self._tables(batches):
             raise InputError(
                 f"partition {partition} has rows, but the {len(streams)} streams that {self._options.place} has now ({_shown(streams)}) take "
@@ -196,7 +198,8 @@ class StreamTaskWriter:
 
     def _verify(self, stream: str, name: str, first: int, given: NDArray[np.int64]) -> None:
         """Read the rows of a version back, and count those that are stored once, as they were given."""
-        limits, ids = ReadLimits(timeout_s=self._options.confirm_timeout_s), range(first, first + len(given))
+        limits = ReadLimits(timeout_s=self._options.confirm_timeout_s)
+        ids = range(first, first + len(given))
         reading = {"addresses": self._options.node_addresses, "limits": limits}
         stored = self._retry(
             lambda: compare_stored(stream, name, {"url": self._addresses(), **reading}, ids, given)
@@ -246,7 +249,8 @@ class StreamTaskWriter:
 
     def _check_rows(self, piece: pa.Table, before: int) -> None:
         """Check that rows are those of the task's stream, in the order of each attempt; the `before` rows before them were sent."""
-        partition, streams = self._task.partition, self._layout.streams
+        partition = self._task.partition
+        streams = self._layout.streams
         indices = destination_indices(self._layout.placing, piece["key"])
         if (indices != partition).any():
             row = int(np.argmax(indices != partition))
@@ -377,9 +381,11 @@ def _pieces(tables: Iterable[pa.Table], multiple: int = 1) -> Iterator[pa.Table]
         rows += held[-1].num_rows
         size += held[-1].nbytes
         if (rows >= _PIECE_ROWS or size >= _PIECE_BYTES) and rows >= multiple:
-            piece, end = pa.concat_tables(held), rows - rows % multiple
+            piece = pa.concat_tables(held)
+            end = rows - rows % multiple
             yield piece.slice(0, end)
-            held, rows = [piece.slice(end)], rows - end
+            held = [piece.slice(end)]
+            rows = rows - end
             size = held[0].nbytes
     if rows:
         yield pa.concat_tables(held)

@@ -69,7 +69,8 @@ class WritePlan:
     @property
     def ring_reader(self) -> Callable[[], KeyMap | ConsistentHashExchange] | None:
         """The function that reads the ring on the driver; None without the option ``ringVia`` and a record."""
-        options, exchange = self.options, self.options.exchange
+        options = self.options
+        exchange = self.options.exchange
         if self.reads_record and options.management_url is not None:
             read = partial(read_recorded, exchange, options.management_url, options.node_addresses)
             return partial(options.brokers.by_amqp.call_first_reachable, read)

@@ -170,7 +170,8 @@ class Outbox:
                 self._waiting.append(message)
                 return False, False
             self._queue(message)
-            is_asleep, self._sleeps = self._sleeps, False
+            is_asleep = self._sleeps
+            self._sleeps = False
             return True, is_asleep
 
     def close(self, why: str) -> None:
@@ -310,7 +311,9 @@ class Outbox:
     def stats(self, republished: int, reconnects: int) -> SharedStats:
         """Return the current counts."""
         with self._lock:
-            counts, open_, size = dict(self.counts), len(self._open), self._bytes
+            counts = dict(self.counts)
+            open_ = len(self._open)
+            size = self._bytes
         p50_s, p99_s = self.latencies.quantiles(self._clock(), (0.5, 0.99))
         return SharedStats(
             **counts,
@@ -360,7 +363,8 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
     """Complete futures, each of them whatever a callback raises. Ctrl-C and the like are raised at the end in the thread that gets them."""
     left = deque(outcomes)
     interruption: BaseException | None = None
-    was_completing, _here.completes = is_in_callback(), True
+    was_completing = is_in_callback()
+    _here.completes = True
     try:
         while left:
             try:
@@ -389,8 +393,10 @@ def _drop(message: Message, error: RabbitChxError | None) -> None:
         message.on_unread(error)
 
 
-_SLOTS, _SLOT_S = 6, 10.0
-_FINEST_S, _GROWTH = 1e-5, math.log(1.05)
+_SLOTS = 6
+_SLOT_S = 10.0
+_FINEST_S = 1e-5
+_GROWTH = math.log(1.05)
 _BUCKETS = 400  # up to an hour
 
 

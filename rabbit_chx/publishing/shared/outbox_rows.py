@@ -88,7 +88,8 @@ class OutboxRows:
         ledger = self._ledger
         if not ledger.confirmed:
             return
-        confirmed, ledger.confirmed = ledger.confirmed, []
+        confirmed = ledger.confirmed
+        ledger.confirmed = []
         if self._returned:
             for number in self._returned.keys() & set(confirmed):
                 is_in_doubt = number in self._in_doubt
@@ -98,7 +99,8 @@ class OutboxRows:
 
     def pending(self, batch: RowBatch) -> RowBatch | None:
         """Return the messages that have not expired; those with too long headers get their error."""
-        most, sizes = self._longest_properties, map(len, batch.rows.properties or ())
+        most = self._longest_properties
+        sizes = map(len, batch.rows.properties or ())
         oversized = [number for number, size in zip(batch.numbers, sizes, strict=False) if size > most]
         if oversized:
             error_for = partial(_frame_error, most)

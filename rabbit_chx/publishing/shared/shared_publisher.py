@@ -71,7 +71,8 @@ class SharedPublisher(PublisherBase):
     @takes(SharedOptions)
     def __init__(self, options: SharedOptions) -> None:
         super().__init__(options)
-        limits, retries = options.limits, _adapt_retries(options.retries)
+        limits = options.limits
+        retries = _adapt_retries(options.retries)
         if self._read_ring is not None:
             self._route_by(self._read_ring())
         self._block_s = options.block_s
@@ -239,7 +240,8 @@ class SharedPublisher(PublisherBase):
         future: Future[None] | asyncio.Future[None],
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> Message:
-        content, route = self._constant, self._own_exchange
+        content = self._constant
+        route = self._own_exchange
         try:
             if properties or trace or exchange is not None or self._builder.routing is not None:
                 own = {name: [value] for name, value in properties.items()}
@@ -249,7 +251,8 @@ class SharedPublisher(PublisherBase):
                 (key,), (body,) = rows.keys, rows.bodies
                 (content,), (route,) = rows.properties or [content], rows.exchanges or [route]
             else:
-                key, body = one_as_bytes(key, "routing key", MAX_SHORTSTR), one_as_bytes(body, "body")
+                key = one_as_bytes(key, "routing key", MAX_SHORTSTR)
+                body = one_as_bytes(body, "body")
         except InputError as cause:
             raise type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange) from None
         return Message(key, body, content, route, future, time.monotonic(), loop)
@@ -461,11 +464,13 @@ class _Bulk:
             raise
 
     def _look(self, _report: PublishReport) -> None:
-        given_up, self._given_up = self._given_up, None
+        given_up = self._given_up
+        self._given_up = None
         if given_up is not None:
             raise given_up
 
     def _end(self) -> None:
-        publisher, self._publisher = self._publisher, None
+        publisher = self._publisher
+        self._publisher = None
         if publisher is not None:
             publisher.close()

@@ -34,7 +34,8 @@ class UnreadErrors:
 
     def hold(self, error: BaseException) -> Unread:
         """Return a mark for the future of this error: if it is collected before `read`, nobody has asked for the error."""
-        kind, exchange = type(error).__name__, getattr(error, "exchange", None) or ""
+        kind = type(error).__name__
+        exchange = getattr(error, "exchange", None) or ""
         with self._lock:
             _LEFT.add(self)
             self._held.setdefault(kind, Counter())[exchange] += 1
@@ -61,7 +62,8 @@ class UnreadErrors:
         if os.getpid() != self._process:
             return
         with self._lock:
-            kinds, self._dropped = self._dropped, {}
+            kinds = self._dropped
+            self._dropped = {}
             if is_end:
                 _LEFT.discard(self)
                 for kind, counts in self._held.items():
@@ -95,7 +97,8 @@ class Unread:
 
     def read(self) -> None:
         """Note that somebody has asked for the error."""
-        errors, self._errors = self._errors, None
+        errors = self._errors
+        self._errors = None
         if errors is not None:
             errors.release(*self._about, is_dropped=False)
 

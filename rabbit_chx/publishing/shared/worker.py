@@ -167,7 +167,8 @@ class Worker:
         failures = 0
         try:
             while not self._is_over():
-                has_messages, began = not self.outbox.is_empty, time.monotonic()
+                has_messages = not self.outbox.is_empty
+                began = time.monotonic()
                 has_connected = self._deliver(has_messages=has_messages, is_repeated=failures > 0)
                 if has_connected and time.monotonic() - began >= _STEADY_S:
                     failures = 0
@@ -216,7 +217,8 @@ class Worker:
                 partial(_failure_error, ConnectionLostError(f"{self.name}: {typed_error_text(cause)}"))
             )
         finally:
-            was_ready, self.is_ready = self.is_ready, False
+            was_ready = self.is_ready
+            self.is_ready = False
             self._republished += delivery.tally.republished + delivery.tally.retried
             self._delivery = None
             self._close_connection()

@@ -118,7 +118,8 @@ class ExchangeSeeds:
 
     def of_values(self, values: Iterable[Any], *, fill_null: Any, missing_nulls: bool) -> UInt32s:
         """Return the seed of each value; see :meth:`ConsistentHashExchange.indices`."""
-        kind, client = self.hashed_on.kind, self.client
+        kind = self.hashed_on.kind
+        client = self.client
         seed_of_null = self._seed_of_null(fill_null, missing=missing_nulls)
         if kind == "routing-key":
             return hashes(
@@ -292,7 +293,8 @@ def _hash_chunk(values: NDArray[Integers], initial: int) -> UInt32s:
     negative = values < 0
     unsigned = values.view(np.uint64)
     magnitude = np.where(negative, ~unsigned + np.uint64(1), unsigned)
-    low, high = magnitude.astype(np.uint32), (magnitude >> np.uint64(32)).astype(np.uint32)
+    low = magnitude.astype(np.uint32)
+    high = (magnitude >> np.uint64(32)).astype(np.uint32)
     hashes = np.full(len(values), initial, np.uint32)
 
     small = (values >= SMALL_INTEGERS.start) & (values < SMALL_INTEGERS.stop)
@@ -369,7 +371,8 @@ def _seeds_of_chunk(
     for type_ in types:
         allowed = INTEGER_RANGES[type_]
         # Within the limits of the array's type, so that comparisons do not convert to float.
-        lowest, highest = max(allowed[0], limits.min), min(allowed[-1], limits.max)
+        lowest = max(allowed[0], limits.min)
+        highest = min(allowed[-1], limits.max)
         here = left & (values >= lowest) & (values <= highest)
         if typed:
             seeds[here] = integer_hashes(values[here], hash_before_value(type_))

@@ -108,7 +108,8 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:
             part = values[first : first + CHUNK_KEYS]
             yield first, part.to_pylist() if is_arrow(values) else part.tolist()
         return
-    iterator, first = iter(values), 0
+    iterator = iter(values)
+    first = 0
     while piece := list(islice(iterator, CHUNK_KEYS)):
         if hasattr(values, "tolist"):  # pandas: iteration yields NumPy scalars
             yield first, [value.item() if isinstance(value, np.generic) else value for value in piece]
@@ -290,7 +291,8 @@ def hash_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 0)
     """Yield the hashes of consecutive keys in chunks. `initial` is the hash of the part of the term before each key."""
     for start in range(0, len(offsets) - 1, CHUNK_KEYS):
         bounds = offsets[start : start + CHUNK_KEYS + 1].astype(np.int64)
-        low, high = int(bounds[0]), int(bounds[-1])
+        low = int(bounds[0])
+        high = int(bounds[-1])
         chunk = data[low : high + _WINDOW]
         if len(chunk) < high - low + _WINDOW:
             chunk = np.concatenate((data[low:high], np.zeros(_WINDOW, np.uint8)))
@@ -306,7 +308,9 @@ def _hash_chunk(
     if blocks.min() != blocks.max():
         # NumPy sorts 16-bit numbers by radix, several times as fast.
         order = np.argsort(blocks.astype(np.uint16) if blocks.max() <= 0xFFFF else blocks, kind="stable")
-        starts, lengths, blocks = starts[order], lengths[order], blocks[order]
+        starts = starts[order]
+        lengths = lengths[order]
+        blocks = blocks[order]
     hashed = _hash_sorted(data, starts, lengths, blocks, initial)
     if order is None:
         return hashed
@@ -324,13 +328,15 @@ def _hash_sorted(
 ) -> UInt32s:
     """Hash keys sorted by their number of whole blocks."""
     size = len(starts)
-    a, b = np.full(size, GOLDEN, np.uint32), np.full(size, GOLDEN, np.uint32)
+    a = np.full(size, GOLDEN, np.uint32)
+    b = np.full(size, GOLDEN, np.uint32)
     c = np.full(size, HCONST_13 + initial & MASK, np.uint32)
     spare = np.empty(size, np.uint32)
     # Adjacent keys of one length are at equal distances.
     stride = int(lengths[0]) if lengths.min() == lengths.max() else 0
 
-    done, block = 0, 0
+    done = 0
+    block = 0
     while size - (done := int(np.searchsorted(blocks, block, side="right"))) >= _FEW_KEYS:
         words = _words(data, starts[done:] + _BLOCK * block, stride)
         mix_in(a[done:], b[done:], c[done:], words, spare[done:])
@@ -382,7 +388,8 @@ def mix_in(a: UInt32s, b: UInt32s, c: UInt32s, words: Sequence[UInt32s | np.uint
 
 # -- murmur3 of spans
 
-_C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+_C1 = np.uint32(0xCC9E2D51)
+_C2 = np.uint32(0x1B873593)
 _WORD = 4
 #: By number of bytes after the last whole word: the mask of the key's bytes in the next four.
 _MURMUR_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
@@ -395,14 +402,16 @@ def murmur3_hashes(keys: Iterable[Any], seed: int) -> UInt32s:
 
 
 def _murmur3_of_spans(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> UInt32s:
-    low, high = int(offsets[0]), int(offsets[-1])
+    low = int(offsets[0])
+    high = int(offsets[-1])
     data = np.concatenate((data[low:high], np.zeros(_WORD, np.uint8)))
     # Overlapping items, so that one fancy index fetches a word at any place.
     at = np.ndarray((len(data) - _WORD + 1,), "<u4", data, 0, (1,))
     lengths = np.diff(offsets)
     # In this order the keys with a further word are the end of each array.
     order = np.argsort(lengths, kind="stable")
-    starts, lengths = offsets[order] - low, lengths[order]
+    starts = offsets[order] - low
+    lengths = lengths[order]
     words = lengths // _WORD
     hashed = np.full(len(order), seed, np.uint32)
     for word in range(int(words[-1]) if len(words) else 0):

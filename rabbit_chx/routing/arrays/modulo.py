@@ -34,7 +34,9 @@ class ModuloFlows(Flows):
     def __init__(self, before: Sequence[Place], after: Sequence[Place], hashes: int) -> None:
         self._sides = before, after = tuple(before) or (None,), tuple(after) or (None,)
         sizes = len(before), len(after)
-        self._hashes, self._common, self._period = hashes, math.gcd(*sizes), math.lcm(*sizes)
+        self._hashes = hashes
+        self._common = math.gcd(*sizes)
+        self._period = math.lcm(*sizes)
         self._inverse = pow(sizes[0] // self._common, -1, sizes[1] // self._common)
         self._numbers: tuple[dict[Place, list[int]], ...] = ({}, {})
         for side, numbers in zip(self._sides, self._numbers, strict=True):

@@ -34,7 +34,8 @@ _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are cached.
 _SMALL_RING = 64
 #: The number of seeds of each bucket is counted from the stays after this number of bucket counts, and up to this bucket count.
-_FEW_COUNTS, _MOST_STAYS = 4, 1024
+_FEW_COUNTS = 4
+_MOST_STAYS = 1024
 #: Arrow arrays of at least this many keys are hashed on all cores. The batches of a Spark executor are much smaller.
 THREADED_KEYS = 1 << 20
 _SEED_MASK = np.uint32(SEEDS - 1)
@@ -143,7 +144,8 @@ def _stays_up_to(most: int, all_seeds: int) -> Stays:
 
 def flows(before: SeedMap, after: SeedMap) -> dict[tuple[Place, Place], float]:
     """Return the share of the seeds of each pair of destinations of two maps, only those above 0, row by row."""
-    rows, columns = (*before[0], None), (*after[0], None)
+    rows = (*before[0], None)
+    columns = (*after[0], None)
     if before == after:
         counted = zip(rows, _seeds_by_place(before), strict=True)
         return {(place, place): seeds / SEEDS for place, seeds in counted if seeds}
@@ -245,7 +247,8 @@ class Stays(NamedTuple):
 
 def stays_of_seeds(before: int, least: int, most: int) -> Stays:
     """Return the stays of all 2^21 seeds for the bucket counts from `least` to `most`; `before` is the other count."""
-    least, most = min(least, before), max(most, before)
+    least = min(least, before)
+    most = max(most, before)
     if most <= _SMALL_RING:
         return _stays_on_small_rings(
             before, _SMALL_RING // 2 if most <= _SMALL_RING // 2 else _SMALL_RING, SEEDS
@@ -260,7 +263,8 @@ def _stays_on_small_rings(before: int, most: int, seeds: int) -> Stays:
 
 def _stays(before: int, least: int, most: int, all_seeds: int) -> Stays:
     """Compute the stays of `stays_of_seeds`; rows that are equal are counted once. `all_seeds` is `SEEDS`, which tests replace."""
-    parts, staying = [], np.zeros(before, np.int64)
+    parts = []
+    staying = np.zeros(before, np.int64)
     for start in range(0, all_seeds, _CHUNK_SEEDS):
         seeds = np.arange(start, start + _CHUNK_SEEDS, dtype=np.uint64)
         which, bucket, last = _walked_stays(seeds, least, most)
@@ -300,7 +304,8 @@ def _walked_stays(
         counts = following >= least
         parts.append((walking[counts], bucket[counts], following[counts]))
         on = following < most
-        walking, bucket = walking[on], following[on]
+        walking = walking[on]
+        bucket = following[on]
     which, buckets, last = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return which, buckets, last
 

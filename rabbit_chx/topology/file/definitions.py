@@ -152,7 +152,8 @@ class _File:
 
     def judge(self, path: str, entry: Entry, faults: _Faults) -> bool:
         """Keep the faults of an entry. Return True if an import makes its object, and clients can name it."""
-        is_made, named = True, _named(path, entry)
+        is_made = True
+        named = _named(path, entry)
         for fate, fault in faults:
             is_made &= fate == "changed"
             if fate == "refused":
@@ -186,7 +187,8 @@ class _File:
         found: dict[str, ExchangeDefinition] = {}
         types: dict[str, str] = dict(BROKERS_EXCHANGES)
         for path, entry in self._entries("exchanges"):
-            is_sound, name = self.judge(path, entry, _exchange_faults(entry)), entry.get("name")
+            is_sound = self.judge(path, entry, _exchange_faults(entry))
+            name = entry.get("name")
             if not isinstance(name, str) or name == "" or name.startswith(BROKERS_OWN):
                 continue
             if name in types:
@@ -224,7 +226,8 @@ class _File:
             if not self.judge(path, entry, _binding_faults(entry, types)) or not entry["source"]:
                 continue
             binding = make_object(BindingDefinition, entry)
-            source, place = binding.source, binding.destination
+            source = binding.source
+            place = binding.destination
             is_there = place in queues if isinstance(place, str) else place.name in types
             if source not in types or not is_there:
                 self.judge(path, entry, [("changed", "a broker without its ends refuses the file")])
@@ -241,7 +244,8 @@ class _File:
     def _read_policies(self) -> list[PolicyDefinition]:
         found: dict[str, PolicyDefinition] = {}
         for path, entry in self._entries("policies"):
-            policy, name = self._read_policy(path, entry), entry.get("name")
+            policy = self._read_policy(path, entry)
+            name = entry.get("name")
             is_named = self.judge(path, entry, _text_faults(entry, "name", NAME, is_lenient="name" in entry))
             if policy is None and isinstance(name, str):
                 found.pop(name, None)  # of several, the last counts
@@ -263,7 +267,8 @@ class _File:
         lines: list[str] = []
         limits: list[str] = []
         for path, entry in self._entries("parameters"):
-            component, value = entry.get("component"), entry.get("value")
+            component = entry.get("component")
+            value = entry.get("value")
             lines.append(f"parameter {component} {entry.get('name')}")
             self.judge(path, entry, _parameter_faults(entry))
             if component == "vhost-limits" and isinstance(value, dict):
@@ -364,7 +369,8 @@ def _table_faults(entry: Entry, field: str) -> _Faults:
     if not isinstance(table, dict) and table != []:
         yield "refused", f"its {field} is {show_value(table)}, not an object"
     for name, value in table.items() if isinstance(table, dict) else ():
-        fault, leaves = argument_fault(name, value), list(_leaves(value))
+        fault = argument_fault(name, value)
+        leaves = list(_leaves(value))
         if field == "arguments" and None in leaves:
             yield "refused", f"the argument {name!r} contains null"
         elif fault is not None:
@@ -412,7 +418,8 @@ def _queue_faults(entry: Entry) -> _Faults:
 
 
 def _binding_faults(entry: Entry, types: Mapping[str, str]) -> _Faults:
-    source, kind = entry.get("source"), entry.get("destination_type")
+    source = entry.get("source")
+    kind = entry.get("destination_type")
     is_keyless = entry.get("routing_key") is None and types.get(str(source)) not in _NEED_KEY
     yield from _field_faults(BindingDefinition, entry, "routing_key" if is_keyless else None)
     if isinstance(kind, str) and kind not in ("queue", "exchange"):
@@ -447,7 +454,8 @@ def _policy_faults(entry: Entry) -> _Faults:
 
 
 def _parameter_faults(entry: Entry) -> _Faults:
-    component, value = entry.get("component"), entry.get("value")
+    component = entry.get("component")
+    value = entry.get("value")
     yield from _text_faults(entry, "component", STRING)
     if (
         component in ("vhost-limits", "operator_policy")

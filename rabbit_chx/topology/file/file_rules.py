@@ -129,7 +129,12 @@ def _ring_faults(entry: FileEntry, release: Release | None) -> _Found:
         if weight > MAX_BINDING_WEIGHT:
             over.append(member)
         if place in known:
-            field, name = ("exchange", place.name) if isinstance(place, ExchangeRef) else ("queue", place)
+            if isinstance(place, ExchangeRef):
+                field = "exchange"
+                name = place.name
+            else:
+                field = "queue"
+                name = place
             more = "buckets" if entry.value.slots is None else "slots"
             fix = f"write each member once; a weight gives it more {more}"
             yield f"{member.path}.{field}", name, f"{field} {name} is a member already", fix
@@ -195,7 +200,8 @@ def match_fault(binding: BindingDefinition, types: Mapping[str, str]) -> tuple[s
 
 def _slot_faults(entry: FileEntry) -> _Found:
     exchange: ExchangeDefinition = entry.value
-    count, members = exchange.slots, exchange.members
+    count = exchange.slots
+    members = exchange.members
     if count is None or members is None:
         return
     yield from _slot_name_faults(entry, SlotNames(exchange.name, count))
@@ -235,7 +241,9 @@ def _slot_list_faults(entry: FileEntry, exchange: str, count: int) -> _Found:
         f"either all members list their slots, and each of 0 to {count - 1} occurs once, or none does"
     )
     for member in entry.members:
-        path, queue, numbers = f"{member.path}.slots", member.value.destination, member.value.slots
+        path = f"{member.path}.slots"
+        queue = member.value.destination
+        numbers = member.value.slots
         faults: list[tuple[Any, str, str]] = []
         if numbers is None:
             fix = f"list the slots of {queue} in {exchange} too, or set weights of all members"

@@ -100,7 +100,8 @@ def toml_content(
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Return the lists and limits in the text of a file, and its queues without a type. Arguments and errors: `Topology.from_toml`."""
     text = text.removeprefix(BYTE_ORDER_MARK)
-    written, problems = parse(text, file), Problems()
+    written = parse(text, file)
+    problems = Problems()
     document = substitute(written, values, problems)
     if problems:
         raise TopologyError(_with_lines(problems.values(), text, written), file=file)
@@ -148,7 +149,8 @@ class FileLines:
     """
 
     def __init__(self, lines: list[str], document: Mapping[str, Any]) -> None:
-        self._lines, self._document = lines, document
+        self._lines = lines
+        self._document = document
         self._starts: list[int] = []
         self._headings: dict[str, list[int]] = {}
         self._tables: dict[str, int] = {}
@@ -179,7 +181,8 @@ class FileLines:
             of_table = self._tables.get(table)
             of_variable = self._keys(of_table, len(self._lines)).get(key) if key and of_table else None
             return of_variable or at or of_table
-        headings, entries = self._headings.get(table, []), self._document.get(table)
+        headings = self._headings.get(table, [])
+        entries = self._document.get(table)
         if not isinstance(entries, list) or len(headings) != len(entries):
             # An array on one line or several.
             return None if at is None else self._line_of_member(int(index), entries, at, self._top_end)
@@ -230,7 +233,8 @@ def toml_text(topology: ObjectSet) -> str:
     Raises:
         TopologyError: an argument is None, which TOML cannot express.
     """
-    settings, parts = {}, []
+    settings = {}
+    parts = []
     sources = {exchange.name for exchange in topology.exchanges if exchange.queues is not None}
     listed = {binding for binding in topology.bindings if binding.source in sources}
     for name, kind in FILE.fields.items():
@@ -248,7 +252,8 @@ def toml_text(topology: ObjectSet) -> str:
 def _entry_of(definition: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     for attribute in dataclasses.fields(definition):
-        name, value = attribute.name, getattr(definition, attribute.name)
+        name = attribute.name
+        value = getattr(definition, attribute.name)
         if name == "destination":
             is_exchange = isinstance(value, ExchangeRef)
             entry["exchange" if is_exchange else "queue"] = value.name if is_exchange else value

@@ -97,7 +97,8 @@ def _replace(value: Any, path: str, values: Mapping[str, str], problems: Problem
 
 def _text(text: str, path: str, values: Mapping[str, str], problems: Problems) -> str:
     def value_of(reference: re.Match[str]) -> str:
-        is_escaped, name = reference[1], reference[2]
+        is_escaped = reference[1]
+        name = reference[2]
         if is_escaped:
             return reference[0][1:]
         if name in values:

@@ -138,7 +138,8 @@ def _slots_fault(value: Any) -> Fault | None:
         return "the value must be a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
     known: set[int] = set()
     for part in value:
-        numbers, shown = slots_of(part), show_value(part)
+        numbers = slots_of(part)
+        shown = show_value(part)
         if numbers is None:
             return (
                 f"{shown} is neither a slot nor a range",

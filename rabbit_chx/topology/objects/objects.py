@@ -24,7 +24,8 @@ from rabbit_chx.topology.objects.argument_table import NO_ARGUMENTS, ArgumentTab
 #: The owner of an object: this topology, or another one. External objects are checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
-HASH_EXCHANGE, MODULUS_EXCHANGE = exchange_types.HASH_EXCHANGE, exchange_types.MODULUS_EXCHANGE
+HASH_EXCHANGE = exchange_types.HASH_EXCHANGE
+MODULUS_EXCHANGE = exchange_types.MODULUS_EXCHANGE
 ALTERNATE_EXCHANGE = "alternate-exchange"
 #: The arguments and settings of policies that name an exchange to which messages go on.
 _ONWARD = (ALTERNATE_EXCHANGE, "x-dead-letter-exchange", "dead-letter-exchange")
@@ -489,7 +490,8 @@ class SuperStreamDefinition:
         These are also those of the stream protocol (rabbitmq-server ``rabbit_stream_manager.erl``, ``create_super_stream``; tested on
         4.3.6).
         """
-        name, owner = self.name, self.owner
+        name = self.name
+        owner = self.owner
         exchange = ExchangeDefinition(
             name, arguments={SUPER_STREAM: True}, max_share_moved=self.max_share_moved, owner=owner
         )

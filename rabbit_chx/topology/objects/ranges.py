@@ -91,7 +91,8 @@ def fold(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]
     while start < len(written):
         run, count = _longest_run(written, start, fields)
         if count > 1 and not _expands_to(run, fields, entries[start : start + count]):
-            run, count = written[start], 1
+            run = written[start]
+            count = 1
         result.append(run)
         start += count
     return result
@@ -125,7 +126,8 @@ def _find_counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> 
     following = _texts(second, fields)
     result: dict[str, list[str | _Range]] = {}
     for field, text in _texts(first, fields).items():
-        parts, next_parts = _NUMBER.split(text), _NUMBER.split(following.get(field, ""))
+        parts = _NUMBER.split(text)
+        next_parts = _NUMBER.split(following.get(field, ""))
         if len(parts) != len(next_parts):
             return {}
         result[field] = [
@@ -203,7 +205,8 @@ def _range(field: str, text: str, inner: str) -> _Range:
     low, high = bounds.groups()
     if max(len(low), len(high)) > len(str(MAX_RANGE)) + 9:
         raise refuse("has bounds that are too large", "write smaller numbers")
-    first, last = int(low), int(high)
+    first = int(low)
+    last = int(high)
     if first > last:
         raise refuse("counts down", f"write {{{high}..{low}}}, or an entry for each")
     if last - first >= MAX_RANGE:

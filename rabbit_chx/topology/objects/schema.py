@@ -155,7 +155,8 @@ class EntryType:
 
 
 def _with_destination(values: dict[str, Any]) -> dict[str, Any]:
-    queue, exchange = values.pop("queue"), values.pop("exchange", None)
+    queue = values.pop("queue")
+    exchange = values.pop("exchange", None)
     return {**values, "destination": ExchangeRef(exchange) if queue is None else queue}
 
 

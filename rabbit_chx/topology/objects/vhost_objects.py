@@ -105,9 +105,11 @@ def vhost_objects(
     members: dict[str, list[RingMember]] = {
         exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
     }
-    plain_bindings, sources_left_out = [], set()
+    plain_bindings = []
+    sources_left_out = set()
     for binding in bindings:
-        source, place = binding.source, binding.destination
+        source = binding.source
+        place = binding.destination
         is_transient = isinstance(place, str) and place not in named
         if source in members:
             members[source].append(RingMember(place, binding.routing_key, binding.arguments))
@@ -136,7 +138,8 @@ def _unordered_rings(
     members: Mapping[str, Sequence[RingMember]], release: Release | None
 ) -> tuple[dict[str, HashRing], list[str]]:
     """Return the rings as `unordered_ring` does, and why some are left out."""
-    rings, refused = {}, []
+    rings = {}
+    refused = []
     for name, ring in members.items():
         try:
             rings[name] = unordered_ring(ring, release)

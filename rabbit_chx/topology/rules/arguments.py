@@ -39,7 +39,8 @@ _AGES_BY_VALUE_SINCE: Numbers = (4, 3, 6)
 _UNIT_S = {"Y": 365 * 86_400, "M": 30 * 86_400, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: What follows a line break is ignored: the broker's expression ends there.
 _MAX_AGE = re.compile(r"(0*[1-9][0-9]*)([YMDhms])(?:\n.*)?", re.DOTALL)
-_CQ, _CQS = ("classic", "quorum"), ("classic", "quorum", "stream")
+_CQ = ("classic", "quorum")
+_CQS = ("classic", "quorum", "stream")
 
 
 class Found(NamedTuple):
@@ -112,7 +113,8 @@ _UNCHECKED = (
 )
 #: The arguments of other plugins, and of the broker's own queues and exchanges.
 _PLUGIN_ARGUMENTS = ("x-message-deduplication", "x-internal-purpose")
-_DELAYED, _DELAYED_TYPE = "x-delayed-message", "x-delayed-type"
+_DELAYED = "x-delayed-message"
+_DELAYED_TYPE = "x-delayed-type"
 #: The arguments of each type of exchange, in addition to ``alternate-exchange``, on all releases. Other types are not known well enough.
 _EXCHANGE_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "direct": (SUPER_STREAM,),

@@ -133,7 +133,8 @@ class ShardedExchange:
 
 
 def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
-    shards, nodes = exchange.shards, exchange.nodes
+    shards = exchange.shards
+    nodes = exchange.nodes
     if names := exchange.missing:
         yield Finding(
             "missing",

@@ -146,7 +146,8 @@ def assign_owners(
 
 def _read_lists(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str]:
     owners: dict[str, str] = {}
-    slots, exchange = names.slots, names.exchange
+    slots = names.slots
+    exchange = names.exchange
     for member in members:
         for number in member.slots or ():
             if not 0 <= number < names.count or slots[number] in owners:

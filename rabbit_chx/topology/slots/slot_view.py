@@ -170,7 +170,8 @@ def view_slots(
     if not refs:
         return SlotView(exchange, ring, {}, {})
     listed = {definition.name: definition for definition in exchanges}
-    known, bound = listed, _bindings_of(refs, bindings)
+    known = listed
+    bound = _bindings_of(refs, bindings)
     shown = bound
     if planned is not None:
         known = listed | {definition.name: definition for definition in planned.exchanges}
