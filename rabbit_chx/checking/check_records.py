@@ -29,9 +29,11 @@ from rabbit_chx.words import ShareByWeight, listed, percent
 
 
 def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
-    """Yield a finding if a ring that was read has another order than its record."""
+    """Yield a finding if a ring that was read has another order than its record. Of a ring whose order is not known nothing can be said."""
     record = find_recorded(checked.live, checked.name)
-    if record is None or checked.ring.provenance == "recorded" or number_slots(checked.name, checked.bound):
+    if record is None or number_slots(checked.name, checked.bound):
+        return
+    if checked.ring.provenance in (None, "recorded"):
         return
     before = record.ring
     bound = {member.destination for member in checked.bound}
