@@ -18,7 +18,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 CHECK_KINDS: Mapping[str, str] = {
     "ghost-bucket": "buckets of a destination that is not bound; 4.3.6 leaves them if a restart ends an exclusive queue",
     "plugin-off": "an exchange whose plugin is not enabled: the broker refuses every publish to it",
-    "hole": "buckets without a destination, or an empty ring",
+    "hole": "buckets without a destination, or an exchange to which nothing is bound",
     "order": "slots that are not in the order of their numbers",
     "second-binding": "a destination with several bindings, of which one unbind removes all buckets; or a slot with two queues, which both get each message",
     "silent-binding": "a bound destination without keys",

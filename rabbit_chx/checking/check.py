@@ -21,7 +21,12 @@ from rabbit_chx.checking.check_records import (
     record_findings,
     why_order_unknown,
 )
-from rabbit_chx.checking.check_rings import live_ring_findings, passing_findings, slot_findings
+from rabbit_chx.checking.check_rings import (
+    live_ring_findings,
+    modulus_unroutable_findings,
+    passing_findings,
+    slot_findings,
+)
 from rabbit_chx.checking.check_usage import unbound_queue_findings, usage_findings
 from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
 from rabbit_chx.checking.difference_findings import (
@@ -201,7 +206,7 @@ def check(
         *_find_all(context, rings, moduli),
     )
     certain = [ring for ring in rings if ring.ring.is_determined]
-    unroutable = {ring.name: ring.unroutable.share for ring in certain}
+    unroutable = _unroutable_of_all(context, certain, moduli)
     unroutable |= {ring.name: 1.0 for ring in rings if _why_not_routed(ring.name, live)}
     return TopologyCheck(
         tuple(dict.fromkeys(findings)),
@@ -563,8 +568,11 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     release = context.release
     bound = [binding for binding in live.bindings if binding.source == name]
     yield from _modulus_binding_findings(name, bound, release)
-    key_map = ModulusHashExchange(name, ascending_bindings(number_bindings(bound, release)), release, "read")
-    if (exchange := live.exchange(name)) is not None:
+    key_map = _modulus_map(name, context)
+    exchange = live.exchange(name)
+    if exchange is not None:
+        lost = context.reach.unroutable_of(exchange, key_map)
+        yield from modulus_unroutable_findings(exchange, lost, key_map, context)
         yield from passing_findings(exchange, key_map, context)
     queues = {place: share for place, share in key_map.shares().items() if isinstance(place, str)}
     yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
@@ -574,6 +582,26 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     if exchange is None or not is_sharded(exchange, live):  # the plugin names and binds the shards
         yield from unbound_queue_findings(name, queues, live, context.listed_queues)
     yield from ignored_argument_findings(name, queues, live)
+
+
+def _modulus_map(name: str, context: CheckContext) -> ModulusHashExchange:
+    """Return the key map of an ``x-modulus-hash`` exchange, by its bindings."""
+    bound = [binding for binding in context.live.bindings if binding.source == name]
+    numbered = ascending_bindings(number_bindings(bound, context.release))
+    return ModulusHashExchange(name, numbered, context.release, "read")
+
+
+def _unroutable_of_all(
+    context: CheckContext, certain: Sequence[CheckedExchange], moduli: Sequence[str]
+) -> dict[str, float]:
+    """Return the share of the keys of each exchange that reach no queue, where that is known."""
+    live = context.live
+    shares = {ring.name: ring.unroutable.share for ring in certain}
+    for name in moduli:
+        exchange = live.exchange(name)
+        if exchange is not None:
+            shares[name] = context.reach.unroutable_of(exchange, _modulus_map(name, context)).share
+    return shares
 
 
 def _queues_of_modulus(name: str, live: LiveTopology) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import GHOSTS_SINCE
 from rabbit_chx.topology.objects.objects import ExchangeDefinition
+from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.slots.owners import SlotNames
 from rabbit_chx.words import FEW, listed, percent, plural, share_text
 
@@ -79,16 +80,9 @@ def passing_findings(
 
 
 def _unroutable_finding(checked: CheckedExchange) -> Finding:
-    places = sorted(checked.unroutable.by_place.items(), key=lambda place: -place[1])
-    parts = [f"{percent(share)} {_why_unroutable(checked, place)}" for place, share in places[:_MOST_PLACES]]
-    if len(places) > _MOST_PLACES:
-        parts.append(f"{len(places) - _MOST_PLACES:,} more destinations")
-    share = checked.unroutable.share
-    message = (
-        f"{percent(share)} of all keys end in no queue ({', '.join(parts)}): a broker acks and drops such messages, or returns "
-        "those that are mandatory"
-    )
-    leading = [place for place, _ in places if place is not None and checked.context.reach.exists(place)]
+    lost, reach = checked.unroutable, checked.context.reach
+    by_share = sorted(lost.by_place, key=lambda place: -lost.by_place[place])
+    leading = [place for place in by_share if place is not None and reach.exists(place)]
     if checked.layout is not None:
         fix = checked.apply_command
     elif leading:
@@ -97,15 +91,51 @@ def _unroutable_finding(checked: CheckedExchange) -> Finding:
         fix = checked.repair_command
     else:
         fix = f"bind a queue to {checked.name}: {checked.apply_command}"
-    return checked.finding("unroutable-share", message, fix, share=share)
+    message = _unroutable_text(checked.exchange, checked.ring, lost, reach)
+    return checked.finding("unroutable-share", message, fix, share=lost.share)
 
 
-def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
+def modulus_unroutable_findings(
+    exchange: ExchangeDefinition, lost: UnroutableKeys, key_map: KeyMap, context: CheckContext
+) -> Iterator[Finding]:
+    """Yield the findings about keys of an ``x-modulus-hash`` exchange that reach no queue."""
+    if not lost.share:
+        return
+    name = exchange.name
+    if not key_map.destinations:
+        fix = f"bind a queue to {name}"
+        message = "nothing is bound: every message is unroutable"
+        yield Finding("hole", message, fix, exchange=name, share=lost.share)
+    else:
+        fix = f"bind a queue to {listed([str(place) for place in lost.by_place])}, or unbind it from {name}"
+    message = _unroutable_text(exchange, key_map, lost, context.reach)
+    yield Finding("unroutable-share", message, fix, exchange=name, share=lost.share)
+
+
+def _unroutable_text(
+    exchange: ExchangeDefinition, key_map: KeyMap, lost: UnroutableKeys, reach: Reach
+) -> str:
+    places = sorted(lost.by_place.items(), key=lambda place: -place[1])
+    parts = [
+        f"{percent(share)} {_why_unroutable(exchange, key_map, place, reach)}"
+        for place, share in places[:_MOST_PLACES]
+    ]
+    if len(places) > _MOST_PLACES:
+        parts.append(f"{len(places) - _MOST_PLACES:,} more destinations")
+    return (
+        f"{percent(lost.share)} of all keys end in no queue ({', '.join(parts)}): a broker acks and drops such messages, or returns "
+        "those that are mandatory"
+    )
+
+
+def _why_unroutable(exchange: ExchangeDefinition, key_map: KeyMap, place: Place, reach: Reach) -> str:
     if place is None:
-        alternate = checked.context.reach.alternate_of(checked.exchange)
-        without = "at holes" if checked.ring.bucket_count else "without buckets"
+        alternate = reach.alternate_of(exchange)
+        without = "without buckets" if key_map.hashing.has_order else "without bindings"
+        if key_map.bucket_count:
+            without = "at holes"
         return without if alternate is None else f"{without}, and {alternate} leads to no queue"
-    if not checked.context.reach.exists(place):
+    if not reach.exists(place):
         return f"at {place!s}, which does not exist"
     return f"at {place!s}, which leads to no queue"
 

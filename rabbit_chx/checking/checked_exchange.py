@@ -145,7 +145,7 @@ class CheckedExchange:
     @cached_property
     def unroutable(self) -> UnroutableKeys:
         """The keys that reach no queue."""
-        return self.context.reach.unroutable_of(self.exchange)
+        return self.context.reach.unroutable_of(self.exchange, self.ring)
 
     @property
     def is_listed(self) -> bool:

@@ -17,6 +17,7 @@ from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import AnyTopology, LiveTopology
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
@@ -77,19 +78,20 @@ class Reach:
         """Return the alternate exchange, by argument or policy; None if it has none."""
         return alternate_of(exchange, self._live.policies)
 
-    def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:
-        """Return the keys of a hash exchange that reach no queue."""
-        ring = self._live.rings[exchange.name]
-        if not ring.bucket_count:
+    def unroutable_of(self, exchange: ExchangeDefinition, key_map: KeyMap) -> UnroutableKeys:
+        """Return the keys of an exchange that hashes, with this key map, that reach no queue."""
+        if not key_map.bucket_count:
             is_lost = not self._leads_without_destination(exchange, frozenset({exchange.name}))
             return UnroutableKeys(1.0, {None: 1.0}) if is_lost else UnroutableKeys(0.0, {})
         visited = frozenset({exchange.name})
-        lost: list[Place] = [place for place in ring.destinations if not self._leads_to_queue(place, visited)]
-        if None in ring.buckets and not self._leads_without_destination(exchange, visited):
+        lost: list[Place] = [
+            place for place in key_map.destinations if not self._leads_to_queue(place, visited)
+        ]
+        if None in key_map.buckets and not self._leads_without_destination(exchange, visited):
             lost.append(None)
         if not lost:
             return UnroutableKeys(0.0, {})
-        shares = ring.shares()
+        shares = key_map.shares()
         by_place = {place: shares[place] for place in lost if shares.get(place)}
         return UnroutableKeys(sum(by_place.values()), by_place)
 

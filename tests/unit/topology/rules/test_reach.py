@@ -68,7 +68,9 @@ def ring_over(*bound: BindingDefinition, **exchanges: str) -> LiveTopology:
     ids=["missing", "unbound", "bound", "filtered", "behind", "bound behind", "circle", "own"],
 )  # fmt: skip
 def test_keys_are_lost_where_no_path_leads_to_a_queue(live: LiveTopology, is_lost: bool) -> None:  # noqa: FBT001
-    found = Reach(live).unroutable_of(live.exchanges[[one.name for one in live.exchanges].index("x")])
+    found = Reach(live).unroutable_of(
+        live.exchanges[[one.name for one in live.exchanges].index("x")], live.rings["x"]
+    )
     share = live.rings["x"].shares()[A]
     assert found.by_place == ({A: share} if is_lost else {})
     assert found.share == (share if is_lost else 0.0)
