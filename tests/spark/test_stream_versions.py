@@ -120,7 +120,8 @@ def test_a_version_that_has_not_ended_is_named_when_the_next_one_begins(
     report = publish(rows, options)
     assert report.notes == ()
     assert report.streams is not None
-    assert report.streams.known == before
+    # A task that Spark ends with its job may store some more rows after the error.
+    assert before <= report.streams.known < ROWS
     assert publish(rows, options | {"version": 2}).notes == ()
 
     fail(rows, options | {"appId": "other"}, tmp_path)
