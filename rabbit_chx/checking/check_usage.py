@@ -112,7 +112,7 @@ def _spread(queues: Sequence[tuple[float, float]]) -> float:
 def unbound_queue_findings(
     exchange: str, queues: Mapping[str, float], live: LiveTopology, listed: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield the queues that differ from those of an exchange in the number in their name only, and that are bound to nothing.
+    """Yield the queues that differ from those of an exchange in the number in their name only, and that are bound to nothing. They run.
 
     Args:
         exchange: the exchange.
@@ -124,8 +124,10 @@ def unbound_queue_findings(
     others = (queue for queue in live.queues if queue.name not in queues and queue.name not in listed)
     alike = [queue for queue in others if counted.fullmatch(queue.name) and not queue.exclusive]
     bound = _bound_queues(live) if alike else set()
+    # Before 4.0 the broker lists no bindings of a classic queue whose node is down.
+    unclear = live.facts.queues.down
     for queue in alike:
-        if queue.name in bound:
+        if queue.name in bound or queue.name in unclear:
             continue
         use = live.use_of(queue.name)
         has = f", but has {use}" if use else ""

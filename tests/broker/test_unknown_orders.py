@@ -133,6 +133,8 @@ class Commands:
     def judge(self, environment: dict[str, str], words: tuple[str, ...], output: str) -> None:
         code, out = self.run(environment, words, output)
         self.codes.append(code)
+        if code == 77 and not out:  # the user may not read what it takes
+            return
         if words == APPENDS:
             self.wrong += (
                 [] if code == 0 else [f"{words} -o {output} = {code}: a share that is certain is not said"]
@@ -227,7 +229,7 @@ def test_nothing_certain_is_said_about_an_order_that_is_not_known(
                 for output in chosen:
                     commands.judge(environment, words, output)
     assert not commands.wrong, "\n".join(commands.wrong)
-    assert {2, 3, 4, 77} <= {*commands.codes}
+    assert {3, 4, 77} <= {*commands.codes}
 
 
 def test_a_broker_that_does_not_answer_is_no_answer(

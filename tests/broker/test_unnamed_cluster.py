@@ -170,7 +170,9 @@ def test_what_a_killed_node_has_is_neither_empty_nor_unbound(cluster: RunningClu
             every_s=1,
         )
         live = broker.topology()
-        (found,) = check(live, exchange="notes").findings
+        findings = check(live, exchange="notes").findings
+        assert len(findings) == 1, [(each.kind, each.message) for each in findings]
+        (found,) = findings
         assert (found.kind, found.destination) == ("down-destination", "notes.3")
         assert found.share == pytest.approx(1 / 3, abs=0.001)
         made = plan(owning, live)
