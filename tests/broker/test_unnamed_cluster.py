@@ -174,7 +174,11 @@ def test_what_a_killed_node_has_is_neither_empty_nor_unbound(cluster: RunningClu
         assert len(findings) == 1, [(each.kind, each.message) for each in findings]
         (found,) = findings
         assert (found.kind, found.destination) == ("down-destination", "notes.3")
-        assert found.share == pytest.approx(1 / 3, abs=0.001)
+        assert live.release is not None
+        if live.release.numbers >= (4, 0, 0):
+            assert found.share == pytest.approx(1 / 3, abs=0.001)
+        else:
+            assert found.share is None
         made = plan(owning, live)
         assert "loss" in {refusal.kind for refusal in made.refused(allow_moved=1.0, allow_delete=True)}
         with pytest.raises(errors.PlanRefusedError, match=r"notes\.old is to be deleted.*nobody can count"):
