@@ -149,7 +149,7 @@ _SAYS = {
     "planned": "The number of changes of the plan.",
     "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
     "provenance": "The source of the ring.",
-    "condition": "What must be true for a recorded ring to be that of the broker; null for other sources.",
+    "condition": "What must be true for a recorded ring to be that of the broker, and for the shares of a ring whose order is not known; else null.",
     "refused": "The broker would close the channel: the reason, or the number of such messages.",
     "share": "The share of the keys, in a finding of those affected.",
     "unmanaged": "Objects of the broker that the file neither has nor owns.",

@@ -24,6 +24,7 @@ from rabbit_chx.analysis.simulation import (
 from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.rendering.document import Data, Document, Facts, Part, Section, Table
 from rabbit_chx.result_fields import Shown
+from rabbit_chx.routing.ground import LISTED_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.words import percent, percent_or_blank, plural
 
@@ -66,6 +67,8 @@ def compare_report(
     }
     rows = list(_share_rows(simulation))
     facts = [source_fact(ring)]
+    if ring.hashing.has_order and not ring.is_determined and ring.has_shares:
+        facts.append(("shares", LISTED_CONDITION))
     if change is not None:
         facts = list(_change_facts(simulation, change, least, rules))
     fields = {"determined": is_determined, **({"learn": learn} if learn else {})}
@@ -124,14 +127,15 @@ def _change_facts(
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
         is_least = shares.moved and is_one_release
         fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
-        yield "moved", f"{percent(shares.moved)} of all keys (exact){fewest}"
+        condition = "" if simulation.ring.ground.is_known else f"; {LISTED_CONDITION}"
+        yield "moved", f"{percent(shares.moved)} of all keys (exact){fewest}{condition}"
     elif change.appended is not None:
         parts = ", ".join(
             f"{percent(share)} to {place_text(place)}" for place, share in change.appended.items()
         )
         yield (
             "moved",
-            f"{percent(change.moved or 0.0)} of all keys (exact, in every order), from all others alike: {parts}",
+            f"{percent(change.moved or 0.0)} of all keys (exact, in every order), from all others alike: {parts}; {LISTED_CONDITION}",
         )
     elif not (simulation.ring.is_determined and change.ring.is_determined):
         yield "moved", "not determined"

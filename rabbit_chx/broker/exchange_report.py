@@ -40,7 +40,7 @@ from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Sec
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import Destination, Place
-from rabbit_chx.routing.ground import RECORD_CONDITION
+from rabbit_chx.routing.ground import LISTED_CONDITION, RECORD_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of
@@ -72,12 +72,11 @@ def exchange_facts(
     ]
     if ring.is_determined:
         return facts
-    if ring.is_sole:
-        return [
-            *facts,
-            ("not determined", "whether buckets without a queue are left, where messages are unroutable"),
-        ]
-    return [*facts, ("not determined", f"the queue of a key: {know_rings({exchange: ring}, means)}")]
+    if not ring.is_sole:
+        facts.append(("not determined", f"the queue of a key: {know_rings({exchange: ring}, means)}"))
+    if ring.hashing.has_order and ring.has_shares:
+        facts.append(("shares", LISTED_CONDITION))
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,7 +502,7 @@ def list_report(
     if others:
         shown = f"{command_text('check')} (`rabbit_chx.topology.check(broker.topology())`)"
         parts.append(Line(f"{plural(others, 'finding')} about other objects: {shown}"))
-    if any(condition for *_, condition, _, _ in rings):
+    if any(condition == RECORD_CONDITION for *_, condition, _, _ in rings):
         parts.append(Line(f"a recorded ring is {RECORD_CONDITION}"))
     return Document("rings", [*parts, *map(Line, unrecorded)])
 
@@ -542,7 +541,7 @@ def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iter
             len(ring.buckets) if ring.is_determined else None,
             len(slots),
             ring.provenance,
-            ring.ground.condition,
+            ring.condition,
             ring.is_determined,
             _Found.of(found, exchange.name, is_determined=ring.is_determined),
         )

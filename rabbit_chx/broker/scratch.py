@@ -436,7 +436,7 @@ class ScratchReport:
             yield "heaviest key", _heaviest_text(*self.heaviest)
         if self.doubt:
             yield "verified", f"not the ring, whose order is unknown{'' if self.by else f': {_COPIED}'}"
-        elif compared and not self.by and self.ring.ground.condition:
+        elif compared and not self.by and self.ring.provenance == "recorded":
             trace = verify_by_trace(self.exchange)
             yield (
                 "verified",

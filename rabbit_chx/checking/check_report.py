@@ -158,7 +158,7 @@ class CheckReport:
     def _conditions(self) -> Iterator[str]:
         """Yield the recorded rings, with the condition on which they are known."""
         rings = [each for check in self.ended.values() for each in check.rings.items()]
-        recorded = [name for name, ring in rings if ring.ground.condition]
+        recorded = [name for name, ring in rings if ring.provenance == "recorded"]
         if recorded:
             yield f"{listed(recorded)}: {RECORD_CONDITION}"
 
@@ -184,7 +184,7 @@ class CheckReport:
             | {
                 "exchange": name,
                 "provenance": ring.provenance,
-                "condition": ring.ground.condition,
+                "condition": ring.condition,
                 "buckets": len(ring.buckets) if ring.is_determined else None,
                 "order_not_checked": check.unordered.get(name),
                 "determined": ring.is_determined,

@@ -34,7 +34,7 @@ def say_unrecorded(live: LiveExchange) -> None:
 
 def say_conditions(rings: Mapping[str, KeyMap]) -> None:
     """Write to stderr on which condition recorded rings are known, where the output itself has no place for it."""
-    recorded = [exchange for exchange, ring in rings.items() if ring.ground.condition]
+    recorded = [exchange for exchange, ring in rings.items() if ring.provenance == "recorded"]
     if recorded:
         say(f"the order of {listed(recorded)} is {RECORD_CONDITION}")
 

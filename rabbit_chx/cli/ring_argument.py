@@ -49,6 +49,7 @@ from rabbit_chx.routing import (
     SuperStream,
 )
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.routing.ground import LISTED_CONDITION
 from rabbit_chx.routing.key_map import SHOW_FORMAT, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HashedOn
@@ -433,8 +434,7 @@ def _has_one_destination(source: KeyMap) -> bool:
     if not source.is_sole:
         return False
     say(
-        f"{source.destinations[0]} is the only member of the ring, and its order does not matter; whether buckets without a queue are left, "
-        "where messages are unroutable, is not known"
+        f"{source.destinations[0]} is the only member of the ring, and its order does not matter: it gets each key, {LISTED_CONDITION}"
     )
     return True
 

@@ -35,7 +35,6 @@ from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
 from rabbit_chx.rendering.document import Batch, Data, Document, Lines
-from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))
@@ -190,10 +189,7 @@ def _verdict(answer: Answer, given: RingInput) -> str:
 def _count_verdicts(
     batches: Iterable[list[Answer]], given: RingInput, verdicts: Counter[str]
 ) -> Iterator[Batch]:
-    ground = given.source.ground
-    shared = {
-        **(json_fields(ground) if given.source.hashing.has_order else {}),
-    }
+    shared = given.source.ground_fields() if given.source.hashing.has_order else {}
     for batch in batches:
         verdicts.update(_verdict(answer, given) for answer in batch)
         yield answers_batch(batch, shared)

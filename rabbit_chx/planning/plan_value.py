@@ -307,7 +307,7 @@ def order_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     for name, ground in plan.unknown_orders.items():
         yield "order", f"of the ring of {name}: {ground.text}"
     kept = {name: change.before for name, change in plan.rings.items() if not change.is_moving}
-    recorded = [name for name, before in kept.items() if before.ground.condition]
+    recorded = [name for name, before in kept.items() if before.provenance == "recorded"]
     if recorded:
         yield "order", f"of {listed(recorded)}: {RECORD_CONDITION}"
 

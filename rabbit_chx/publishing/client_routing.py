@@ -30,7 +30,7 @@ class ClientRouting:
 
     def __init__(self, exchange: str, ring: object) -> None:
         self.ring = _check_ring(exchange, ring)
-        if self.ring.ground.condition:
+        if self.ring.provenance == "recorded":
             _log.warning(
                 "the ring of exchange %r, by which this client routes, is %s",
                 exchange,

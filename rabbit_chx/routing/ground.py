@@ -17,6 +17,8 @@ CERTAIN: tuple[Provenance, ...] = ("read", "recorded", "observed")
 RECORD_CONDITION = (
     "known as of the record, if only rabbit_chx has changed the bindings of this exchange since"
 )
+#: What must be true for what is said of a ring whose order is not known: a list of bindings does not show all its buckets.
+LISTED_CONDITION = "if no buckets without a queue are left, where messages are unroutable"
 #: The origins in words.
 ORIGINS: dict[Provenance | None, str] = {
     "read": "read from a broker",

@@ -28,7 +28,7 @@ from rabbit_chx.routing.bindings import (
     without_binding,
 )
 from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import Ground, Provenance
+from rabbit_chx.routing.ground import LISTED_CONDITION, Ground, Provenance
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.words import ShareByWeight, plural
@@ -221,6 +221,13 @@ class KeyMap:
     def provenance(self) -> Provenance | None:
         """The origin: ``read``, ``recorded``, ``observed`` or ``replayed``, as :class:`Ground` explains them; None: not known."""
         return self.ground.origin
+
+    @property
+    def condition(self) -> str | None:
+        """What must be true for what is said of the map: of a recorded ring, and of the members of one whose order is not known; else None."""
+        if self.hashing.has_order and not self.ground.is_known and self.beneath.destinations:
+            return LISTED_CONDITION
+        return self.ground.condition
 
     @property
     def is_determined(self) -> bool:
@@ -431,7 +438,11 @@ class KeyMap:
 
     def summary(self) -> dict[str, Any]:
         """Return the fields of the map in a JSON document, as values; `to_json` returns all of the map."""
-        return json_fields(self.ground)
+        return self.ground_fields()
+
+    def ground_fields(self) -> dict[str, Any]:
+        """Return the fields of a JSON document that say how the map is known, and on which condition."""
+        return {**json_fields(self.ground), "condition": self.condition}
 
     def to_json(self) -> str:
         """Return the map as JSON text on one line.
@@ -443,7 +454,7 @@ class KeyMap:
               "format_version": 1,
               "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
               "provenance": "read",                                      read, recorded, observed or replayed; null: not known
-              "condition": null,                                         what must be true for a recorded ring, as text
+              "condition": null,                                         what must be true for it, as text; null: nothing
               "doubt": "its bindings are listed without their order",    why the order is not known
               "buckets": ["q1", {"exchange": "slot-7"}, null],           text is a queue, null a hole; null: not known
               "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],  in bind order; null if unknown
@@ -463,7 +474,7 @@ class KeyMap:
                 "format": _format_of(hashing),
                 "format_version": _FORMAT_VERSION,
                 **({} if release is None else {"release": json_fields(release)}),
-                **json_fields(self.ground),
+                **self.ground_fields(),
                 hashing.json_buckets: [place_to_json(place) for place in self.beneath.buckets]
                 if self.is_determined
                 else None,

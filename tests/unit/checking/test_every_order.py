@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from itertools import permutations
@@ -10,8 +11,13 @@ import pytest
 from sides import as_live
 
 from rabbit_chx.analysis import simulate
+from rabbit_chx.analysis.compare_report import compare_report
+from rabbit_chx.broker.exchange_report import exchange_facts
 from rabbit_chx.errors import EmptyRingError, UnknownOrderError
+from rabbit_chx.records.evidence import Means
+from rabbit_chx.rendering.document import Facts
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
+from rabbit_chx.routing.ground import LISTED_CONDITION
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,
@@ -98,6 +104,33 @@ def test_what_is_refused_differs_between_two_orders(members: Members) -> None:
     assert differ(ring.counts(KEYS) for ring in orders(members))
     assert differ(ring.share_moved(ring.unbind(removed)) for ring in orders(members))
     assert differ(ring.share_moved(written) for ring in orders(members))
+
+
+@pytest.mark.parametrize("members", [(), *BINDINGS], ids=str)
+def test_what_is_said_of_an_unknown_order_stands_on_the_condition_that_lists_show_all_buckets(
+    members: Members,
+) -> None:
+    """RabbitMQ 4.3 may keep buckets of a queue that ended, and no list shows them."""
+    unknown = HashRing.unordered(members, RELEASE)
+    change = simulate(unknown, changed=unknown.bind("new", 2), is_appended=True)
+    assert change.change is not None
+    listed = HashRing.from_bindings(members, RELEASE)
+    left = HashRing.from_buckets((*listed.buckets, "gone"), RELEASE)
+    assert change.change.moved != pytest.approx(left.share_moved(left.bind("new", 2)), abs=0.001)
+    facts = [
+        value
+        for part in compare_report(change, is_determined=True).parts
+        if isinstance(part, Facts)
+        for name, value in part.pairs
+        if name == "moved"
+    ]
+    assert [LISTED_CONDITION in str(value) for value in facts] == [True]
+    if not members:
+        return
+    assert left.shares()["q0"] != pytest.approx(unknown.shares()["q0"], abs=0.001)
+    assert unknown.condition == json.loads(unknown.to_json())["condition"] == LISTED_CONDITION
+    assert ("shares", LISTED_CONDITION) in exchange_facts("x", "/", {}, unknown, Means())
+    assert listed.condition is None
 
 
 def test_one_member_gets_each_key_and_no_member_none() -> None:
