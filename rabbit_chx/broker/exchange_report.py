@@ -281,10 +281,15 @@ class ShownExchange:
         """What the exchange is and does, in a sentence or two."""
         if self.map is None:
             return f"{self.name} does not hash."
+        hashes = hashes_text(self.arguments)
+        members = len(self.map.destinations)
+        if not members:
+            return f"Nothing is bound, so no member gets a message ({hashes})."
         known = self.map.ground.text if self.is_determined else f"not known ({self.map.ground.doubt})"
         order = f", in an order that is {known}" if self.map.beneath.hashing.has_order else ""
         through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
-        said = f"{plural(len(self.map.destinations), 'member')} share the keys ({hashes_text(self.arguments)}){through}{order}."
+        share = "members share" if members > 1 else "member gets"
+        said = f"{members:,} {share} the keys ({hashes}){through}{order}."
         if not self.rates.exchange:
             return said
         return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."

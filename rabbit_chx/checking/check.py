@@ -151,6 +151,34 @@ class TopologyCheck:
             objects=0,
         )
 
+    def with_others(self, whole: TopologyCheck) -> TopologyCheck:
+        """Return this check with what another one found of the exchanges that this one does not contain.
+
+        Args:
+            whole: the check of all exchanges of the same vhost.
+        """
+        own = {*self.exchanges, *self.without_ring}
+        found = {(one.kind, one.exchange, one.destination, one.message) for one in self.findings}
+        more = [
+            one
+            for one in whole.findings
+            if one.exchange not in own and (one.kind, one.exchange, one.destination, one.message) not in found
+        ]
+        names = [name for name in (*whole.exchanges, *whole.without_ring) if name not in own]
+        merged = replace(self, findings=(*self.findings, *more))
+        for other in map(whole.of_exchange, names):
+            merged = replace(
+                merged,
+                exchanges=(*merged.exchanges, *other.exchanges),
+                without_ring=(*merged.without_ring, *other.without_ring),
+                unroutable={**merged.unroutable, **other.unroutable},
+                parked={**merged.parked, **other.parked},
+                rings={**merged.rings, **other.rings},
+                unordered={**merged.unordered, **other.unordered},
+                queues={**merged.queues, **other.queues},
+            )
+        return merged
+
     @property
     def is_of_something(self) -> bool:
         """True if there was anything to check."""

@@ -200,13 +200,14 @@ class Pages:
         return _exposition(CheckReport(self._at.address, checks, (), seen.value.time_s, name))
 
     def _checks(self, state: BrokerState) -> dict[str, TopologyCheck | None]:
-        """Return the check of each vhost; that of the broker's URL is compared with the file."""
+        """Return the check of each vhost; that of the broker's URL is compared with the file, also if it has more exchanges than the file."""
         checks: dict[str, TopologyCheck | None] = {name: vhost.check for name, vhost in state.vhosts.items()}
         vhost = self._at.settings.vhost
         if self._file is None or vhost not in state.vhosts:
             return checks or {vhost: None}
         wanted = read_topology(self._file, vhost, variables=self._variables, is_compared=True)
-        checks[vhost] = check(state.vhosts[vhost].topology, wanted.topology, file=self._file)
+        compared = check(state.vhosts[vhost].topology, wanted.topology, file=self._file)
+        checks[vhost] = compared.with_others(state.vhosts[vhost].check)
         return checks
 
     # -- answers

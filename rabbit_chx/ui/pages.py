@@ -27,6 +27,7 @@ from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, pars
 from rabbit_chx.cli.ring_options import parse_release
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.proposals import find_least_moved
+from rabbit_chx.planning.refusals import learn_command
 from rabbit_chx.records.live_rings import make_members
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.pictures import Strip
@@ -178,21 +179,30 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         raise InputError(off[0])
     if any(asked.keys):
         key_map = shown.map
-        document, answers = _route(key_map, arguments, asked)
+        learn = "" if _is_answered(key_map) else learn_command({name: key_map}, shown.means) or ""
+        document, answers = _route(key_map, arguments, asked, learn)
         places = [(answer.key, answer.destination) for answer in answers]
         values |= {"routed": document, "places": places}
     if any(asked.added) or any(asked.removed) or asked.to_release:
         document, changed, less = _change(shown.map, asked, name)
         values |= {
             "changed": document,
-            "file": _file_lines(name, changed),
+            # The order of the lines would be that of a list, not that of the ring.
+            "file": _file_lines(name, changed) if _is_answered(shown.map) else "",
             "moved": document.title,
             "less": less,
         }
     return Page(name, document, "exchange.html", values)
 
 
-def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tuple[Document, list[Answer]]:
+def _is_answered(key_map: KeyMap) -> bool:
+    """Return True if the queue of a key is known."""
+    return key_map.is_determined or key_map.is_sole
+
+
+def _route(
+    key_map: KeyMap, arguments: Mapping[str, str], asked: Question, learn: str
+) -> tuple[Document, list[Answer]]:
     header = arguments.get("hash-header")
     _, type_ = parse_header_type(f"{header}:{asked.key_type}" if header and asked.key_type else header)
     hashing = Hashing(header, arguments.get("hash-property"), field_type=type_)
@@ -201,20 +211,20 @@ def _route(key_map: KeyMap, arguments: Mapping[str, str], asked: Question) -> tu
     answers = []
     for key in asked.keys:
         message = hashing.message(hashed_value(hashing, key))
-        if not (key_map.is_determined or key_map.is_sole):
+        if not _is_answered(key_map):
             answers.append(Answer.unknown(key))
             continue
         how = None if ring_exchange is None else ring_exchange.explain(**message)
         place = exchange.route(**message) if how is None else how.destination
         answers.append(Answer.of(key, key_map, place, {}, explanation=how))
-    return route_report(key_map, answers), answers
+    return route_report(key_map, answers, learn=learn), answers
 
 
 def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyMap, str]:
     added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
     removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
     changed = change_map(key_map, removed, added)
-    is_known = all(side.is_determined or side.is_sole for side in (key_map, changed))
+    is_known = all(map(_is_answered, (key_map, changed)))
     least = find_least_moved(key_map, changed) if is_known and (added or removed) else None
     release = parse_release(asked.to_release or None)
     if release is not None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from exposition import parsed_exposition
 from modelled_commands import ModelledCommands
+from slot_files import NEWEST
 from starlette.testclient import TestClient
 
 from rabbit_chx import Topology
@@ -18,6 +19,8 @@ from rabbit_chx.cli import main
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.cli.inputs import VariableOptions
 from rabbit_chx.errors import UnreachableError
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology import ExchangeDefinition
 from rabbit_chx.ui.app import Pages
 
 URL = "amqp://guest:canary-password@model"
@@ -194,8 +197,22 @@ def test_what_is_not_known_is_not_drawn_and_not_green(
         document = browser.get(f"/exchange/orders{question or '?'}&format=json").json()
         assert document["determined"] is False
     assert "<strong>not determined" in browser.get("/exchange/orders?key=user-1").text
+    answer = browser.get("/exchange/orders?key=user-1&format=json").json()
+    assert answer["learn"] == browser.get("/exchange/orders?format=json").json()["learn"] != ""
     appended = browser.get("/exchange/orders?add=q9%3D2").text
     assert "in every order" in appended
+    assert "ring = [" not in appended
+
+
+def test_an_exchange_to_which_nothing_is_bound_says_so_first(
+    browser: TestClient, modelled: ModelledCommands
+) -> None:
+    modelled.has_source = False
+    modelled.model.exchanges["other"] = ExchangeDefinition("other", "x-consistent-hash")
+    modelled.model.rings["other"] = HashRing.from_buckets((), NEWEST, next_bucket=0)
+    page = browser.get("/exchange/other").text
+    assert "Nothing is bound, so no member gets a message (routing key)." in page
+    assert "in an order" not in page
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -241,6 +258,24 @@ def test_the_metrics_are_those_of_check(
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert exposed(answer.text) == of_check
     assert of_check["rabbit_chx_misplaced_share_ratio"]
+
+
+def test_the_metrics_have_the_exchanges_that_the_file_does_not_contain(
+    browser: TestClient, modelled: ModelledCommands
+) -> None:
+    """The pages show their findings, and an alert fires for them."""
+    modelled.model.exchanges["other"] = ExchangeDefinition("other", "x-consistent-hash")
+    modelled.model.rings["other"] = HashRing.from_buckets((), NEWEST, next_bucket=0)
+    shown = browser.get("/findings?format=json").json()["findings"]
+    metrics = exposed(browser.get("/metrics").text)
+    of_other = {
+        labels: value
+        for labels, value in metrics["rabbit_chx_check_findings"].items()
+        if ("exchange", "other") in labels
+    }
+    assert sum(of_other.values()) == len([one for one in shown if one["exchange"] == "other"]) == 2
+    unroutable = metrics["rabbit_chx_unroutable_share_ratio"]
+    assert [value for labels, value in unroutable.items() if ("exchange", "other") in labels] == [1.0]
 
 
 def test_the_metrics_of_a_broker_that_is_gone_are_a_failed_check(
