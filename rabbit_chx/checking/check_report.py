@@ -20,6 +20,7 @@ from rabbit_chx.planning.refusals import learn_command
 from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.ground import RECORD_CONDITION
+from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.rules.arguments import find_ignored
@@ -88,8 +89,7 @@ class CheckReport:
         """Return the numbers of the checked objects, and the ground of the rings."""
         checks = list(self.ended.values())
         rings = [ring for check in checks for ring in check.rings.values()]
-        grounds = ", ".join(dict.fromkeys(ring.provenance or "order unknown" for ring in rings))
-        about = f" ({plural(sum(len(ring.buckets) for ring in rings), 'bucket')}, {grounds})" if rings else ""
+        about = f" ({_size_and_grounds(rings)})" if rings else ""
         ringed = sum(len(check.exchanges) for check in checks)
         others = sum(len(check.without_ring) for check in checks)
         parts = [plural(ringed, "ring") + about] if ringed or not others else []
@@ -308,6 +308,15 @@ class CheckReport:
         what = {"file": self.file, "asked": asked}
         labels = {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
         return labels | {name: text for name, text in what.items() if text}
+
+
+def _size_and_grounds(rings: Sequence[KeyMap]) -> str:
+    """Return the number of buckets, unless it depends on an order that is not known, and how the rings are known."""
+    parts: list[str] = list(dict.fromkeys(ring.provenance or "order unknown" for ring in rings))
+    if all(ring.has_bucket_counts for ring in rings):
+        buckets = sum(len(ring.buckets) for ring in rings)
+        parts.insert(0, plural(buckets, "bucket"))
+    return ", ".join(parts)
 
 
 def _finding_blocks(findings: Sequence[tuple[str, Finding]], place: str | None) -> Iterator[Block]:

@@ -82,7 +82,7 @@ def export(
         exchange.name: topology.rings[exchange.name]
         for exchange in written.exchanges
         if exchange.name in topology.rings
-        and (has_no_order or not topology.rings[exchange.name].ground.is_known)
+        and (has_no_order or not topology.rings[exchange.name].is_determined)
         and (live or len({member.destination for member in exchange.ring or ()}) > 1)
     }
     if unordered:

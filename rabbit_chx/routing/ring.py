@@ -124,7 +124,8 @@ class HashRing(KeyMap):
     Create it with `from_bindings`, `from_buckets`, `from_observations` or `from_json`. Rings are equal if their buckets and their release are.
 
     Attributes:
-        buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some.
+        buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some. If the
+            order is not known (`is_determined`), the buckets of the bindings as they are listed, which says nothing about the order.
         release: the release whose rules apply.
         ground: what is known about it: the origin of its order, or why that is not known. It survives `bind`, `unbind` and JSON.
         bindings: ``(destination, binding key)`` of all bindings that the broker lists, in bind order, including those without a bucket;

@@ -15,7 +15,7 @@ from slot_files import live_of
 from rabbit_chx import Topology
 from rabbit_chx.cli.export import _expressible
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import LiveTopology, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology import ExchangeDefinition, LiveTopology, PolicyDefinition, QueueDefinition
 
 FILE = """
 [[exchanges]]
@@ -87,6 +87,15 @@ def test_patterns_of_names_with_braces_are_patterns(ran: Ran, tmp_path: Path) ->
     out = ran("export", "--from", str(path))[1]
     chosen = Topology.from_toml(re.sub(r"^# (?=owns)", "", out, flags=re.MULTILINE))
     assert chosen.owns == ("$${b}.1", "a${b}")
+
+
+def test_an_exchange_without_bindings_has_no_order_that_could_be_unknown(
+    ran: Ran, modelled: ModelledCommands
+) -> None:
+    modelled.holds(live_of(Topology((ExchangeDefinition("orders", "x-consistent-hash"),))))
+    modelled.has_source = False
+    code, out, errors = ran("export", "--url", "amqp://model", "--management-url", "http://model:15672")
+    assert (code, "is not known" in out, "move keys" in errors) == (0, False, False)
 
 
 def test_an_order_that_is_not_known_is_in_the_file_and_in_the_exit_code(
