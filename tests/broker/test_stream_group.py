@@ -48,7 +48,7 @@ def test_members_that_join_and_leave_share_the_partitions(stage: StreamGroupStag
                         await eventually(
                             lambda: [len(each.held) for each in (a, b, c)] == [2, 2, 2], "thirds"
                         )
-                        await asyncio.sleep(2)
+                        await eventually(lambda: c.healthy().handled_at, "the third has handled a batch")
                     await eventually(lambda: len(a.held) == len(b.held) == 3, "halves again")
                 await eventually(lambda: len(a.held) == 6, "the first member has every stream again")
             await eventually(stage.all_handled, "all is handled")
