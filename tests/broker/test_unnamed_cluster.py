@@ -15,6 +15,7 @@ from bounded import until
 from broker_faults import faults_of
 from cluster import RunningCluster, docker_cluster
 from found_broker import need
+from quick_rings import quick_prefix
 
 from rabbit_chx import Broker, Topology, errors
 from rabbit_chx.cli import main
@@ -69,7 +70,7 @@ def run(
 def mixed(cluster: RunningCluster) -> Iterator[RunningBroker]:
     """Yield the addresses of AMQP, of the management API and of rabbitmqctl, each of any of the first two nodes, and without the last."""
     nodes = cluster.nodes[:2]
-    for amqp, api, via in itertools.product(nodes, nodes, (*(node.ring_via for node in nodes), None)):
+    for amqp, api, via in itertools.product(nodes, nodes, (*map(quick_prefix, nodes), None)):
         yield replace(amqp, management_url=api.management_url, ring_via=via)
 
 

@@ -33,23 +33,30 @@ def consuming(url: str, member: str, priorities: Mapping[str, int]) -> Iterator[
 
 
 def wait_for_figures(management: Management, vhost: str, *, active: int, messages: int) -> None:
-    """Wait until the management API knows of so many active consumers, which hold one message each, and messages; it may be 5 s late."""
-    query = {"disable_stats": "true", "enable_queue_totals": "true"}
+    """Wait until the management API knows of so many active consumers, which hold one message each, and messages; it may be 5 s late.
+
+    It has the numbers of messages twice: with and without statistics.
+    """
+    totals = {"disable_stats": "true", "enable_queue_totals": "true"}
 
     def is_told() -> bool:
         consumers = management.request("GET", "consumers", vhost)
-        queues = management.request("GET", "queues", vhost, query=query)
-        found = (
-            sum(consumer["active"] for consumer in consumers),
-            sum(queue["messages_unacknowledged"] for queue in queues),
-            sum(queue["messages"] for queue in queues),
-        )
+        counts = [
+            (
+                sum(queue.get("messages_unacknowledged", 0) for queue in queues),
+                sum(queue.get("messages", 0) for queue in queues),
+            )
+            for queues in (
+                management.request("GET", "queues", vhost, query=query) for query in (totals, None)
+            )
+        ]
         known = {
             each["name"] for each in management.request("GET", "connections") if each.get("connected_at")
         }
         is_known = all(
             (consumer["channel_details"] or {}).get("connection_name") in known for consumer in consumers
         )
-        return found == (active, active, messages) and is_known
+        are_active = sum(consumer["active"] for consumer in consumers) == active
+        return are_active and counts == [(active, messages)] * 2 and is_known
 
     until(is_told, "the management API tells what is there", every_s=0.2)
