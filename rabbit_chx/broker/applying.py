@@ -266,6 +266,7 @@ def _try_replacements(plan: Plan, broker: LiveBroker) -> None:
             broker.amqp.perform(Operation("declare", wanted))
         tried = replace(wanted, name=TRIAL)
         try:
+            broker.amqp.perform(Operation("delete", tried))  # what an apply has left that was killed here
             broker.amqp.perform(Operation("declare", tried))
         except AccessRefusedError:
             continue

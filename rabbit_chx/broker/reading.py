@@ -50,7 +50,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY, TRACE, is_own
+from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY, TRACE, TRIAL, is_own
 from rabbit_chx.topology.objects.schema import SCHEMA
 from rabbit_chx.topology.objects.vhost_objects import (
     ListedObject,
@@ -64,7 +64,7 @@ from rabbit_chx.topology.usage import RUNNING, Usage
 from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.
-OWN_QUEUES = (APPLY_LOCK, MARK, TRACE)
+OWN_QUEUES = (APPLY_LOCK, MARK, TRACE, TRIAL)
 _CHANGES = Ground(None, "an apply changes its record at this moment")
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {

@@ -197,6 +197,22 @@ def test_a_ring_of_unknown_order_is_made_anew_whatever_it_was(release: Release, 
             break
 
 
+def test_an_apply_that_dies_while_it_tries_a_replacement_leaves_nothing_in_the_way() -> None:
+    """What it has declared to try it belongs to no topology, and the next apply can try something else."""
+    before = Topology(queues=(QueueDefinition("q", "classic"),), owns=("*",))
+    quorum = replace(before, queues=(QueueDefinition("q", "quorum"),))
+    stream = replace(before, queues=(QueueDefinition("q", "stream"),))
+    left = 0
+    for dies_before in count():
+        site = Site.holding(before, NEWEST)
+        if site.apply(quorum, site.client(dies_before)):
+            break
+        left += "rabbit-chx.trial" in site.model.queues
+        assert {change.name for change in plan(stream, site.client().live()).changes} <= {"q"}
+        site.settle(stream)
+    assert left
+
+
 @given(topologies(), topologies(), st.lists(st.integers(0, 40), max_size=3), st.sampled_from(RELEASES))
 @settings(max_examples=SEEDS, phases=[Phase.generate], report_multiple_bugs=False)
 def test_after_any_number_of_deaths_the_next_apply_has_the_same_plan_and_the_ring_is_known(
