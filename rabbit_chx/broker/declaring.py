@@ -32,7 +32,7 @@ from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import make_members
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import GivenBindings
-from rabbit_chx.routing.ground import AS_LISTED, UNORDERED
+from rabbit_chx.routing.ground import AS_LISTED
 from rabbit_chx.routing.message import refuse_misspelt
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.changes import PlannedChange
@@ -187,7 +187,7 @@ def _ring_after(made: Plan, exchange: str, *, is_known: bool) -> HashRing:
     """Return the ring after a plan. `is_known`: the order before is known; the plan has assumed it if it is not."""
     after = made.rings[exchange].ring_after
     assert after is not None  # an exchange of another type would be replaced
-    return after if is_known else replace(after, ground=UNORDERED)
+    return after if is_known else HashRing.unordered(after.bindings or (), after.release)
 
 
 def _apply(made: Plan, broker: LiveBroker, *, records: bool) -> Applied:
@@ -271,7 +271,7 @@ def _look_around(
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
             exchange=exchange.name,
         )
-    ring = replace(HashRing.from_bindings((), release), ground=UNORDERED)
+    ring = HashRing.unordered((), release)
     if broker.has_source:
         ring = read_ring(broker, exchange.name, release)
     keys = {(member.destination, member.weight): member for member in exchange.ring or ()}

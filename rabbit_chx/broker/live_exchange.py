@@ -40,7 +40,6 @@ from rabbit_chx.records.mark import Mark
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Binding
-from rabbit_chx.routing.ground import UNORDERED
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import RESTART_KEEPS
@@ -181,7 +180,7 @@ class LiveExchange:
         evidence = self._evidence  # before the bindings
         return find_ring(
             self.name,
-            replace(HashRing.from_bindings(self.bindings, self.release), ground=UNORDERED),
+            HashRing.unordered(self.bindings, self.release),
             self.members,
             evidence,
             file_record=self._broker.file_records.get(self.name),

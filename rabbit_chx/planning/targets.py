@@ -11,8 +11,7 @@ from rabbit_chx.planning.plan import plan
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.slot_layout import expand_slots
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
-from rabbit_chx.routing import Release
-from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -131,7 +130,11 @@ def with_release(topology: Topology | LiveTopology, release: Release) -> LiveTop
                 if not isinstance(topology, LiveTopology):
                     raise
                 rings[exchange.name] = topology.rings[exchange.name].with_release(release)
-    rings |= {name: replace(ring, ground=UNORDERED) for name, ring in rings.items() if name in unordered}
+    rings |= {
+        name: HashRing.unordered(ring.bindings or (), release)
+        for name, ring in rings.items()
+        if name in unordered
+    }
     return replace(LiveTopology.of_file(objects, release), rings=rings)
 
 

@@ -125,7 +125,7 @@ class HashRing(KeyMap):
 
     Attributes:
         buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some. If the
-            order is not known (`is_determined`), the buckets of the bindings as they are listed, which says nothing about the order.
+            order is not known (`is_determined`), the buckets of the bindings by key and name, however a broker lists them.
         release: the release whose rules apply.
         ground: what is known about it: the origin of its order, or why that is not known. It survives `bind`, `unbind` and JSON.
         bindings: ``(destination, binding key)`` of all bindings that the broker lists, in bind order, including those without a bucket;
@@ -193,7 +193,10 @@ class HashRing(KeyMap):
         Raises:
             InputError: the broker would refuse a binding.
         """
-        return replace(cls.from_bindings(bindings, release), ground=Ground(None, doubt))
+        rules = NEWEST_COMPARED if release is None else check_release(release)
+        checked = checked_bindings(pairs_of_bindings(bindings), rules)
+        distinct = dict(sorted(checked, key=lambda each: order_of_binding(each[0])))
+        return cls(_grown((), distinct.items(), rules), rules, Ground(None, doubt), tuple(distinct))
 
     @classmethod
     def from_buckets(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -141,6 +142,13 @@ def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release, g
         assert copy.ground == ring.ground
         assert copy.release == ring.release
         assert copy.release.store_known == ring.release.store_known
+
+
+def test_a_ring_of_unknown_order_does_not_show_the_order_in_which_its_bindings_are_listed() -> None:
+    listed: list[tuple[Any, int]] = [("b", 2), ("a", 1), (ExchangeRef("a"), 1), ("c", 3)]
+    rings = [HashRing.unordered(order) for order in permutations(listed)]
+    assert all(ring == rings[0] and ring.bindings == rings[0].bindings for ring in rings)
+    assert rings[0].bind("0").buckets[-1] == "0"
 
 
 @pytest.mark.parametrize(

@@ -46,5 +46,5 @@ def test_queues_with_a_generated_name_and_bindings_to_queues_that_are_not_listed
     assert found.lists["queues"] == (QueueDefinition("jobs"),)
     assert found.lists["bindings"] == (BindingDefinition("topic", "jobs", "#"),)
     assert [exchange.name for exchange in found.lists["exchanges"]] == ["ring", "topic"]
-    assert {name: ring.destinations for name, ring in found.rings.items()} == {"ring": ("jobs", "exclusive")}
+    assert {name: ring.destinations for name, ring in found.rings.items()} == {"ring": ("exclusive", "jobs")}
     assert found.rings["ring"].provenance is None
