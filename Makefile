@@ -28,11 +28,12 @@ UNIT_WORKERS ?= $(shell echo $$(($(CORES) + 1)))
 WORKERS ?= $(shell n=$(CORES); echo $$((n < 4 ? 4 : n > 6 ? 6 : n)))
 # The tests of `make test-rest` start clusters of brokers, browsers and Spark. With more at once than cores, brokers answer later than the
 # time limits of the commands.
-REST_WORKERS ?= $(shell n=$(CORES); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
+REST_WORKERS ?= $(shell n=$(CORES); n=$$((n < 2 ? 2 : n)); echo $$((n < $(WORKERS) ? n : $(WORKERS))))
 
 UNIT_TESTS := tests/unit tests/models tests/fuzz tests/simulation
 LIVE_TESTS := tests/broker tests/spark tests/docs
-LIVE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
+LIVE := -n $(WORKERS) $(BY_FILE)
 
 # The broker releases of `make parity` and `make long WHAT=releases`, the slowest first. A release that cannot be started is a failure.
 RELEASES ?= 4.3 4.0 3.10
@@ -79,7 +80,7 @@ test-live: java $(SPARK_CLASSES) ## the tests of `make test` with a broker or Sp
 
 # The unit tests among them compute while others wait. Only their files are collected: all of tests/unit would take ten seconds of each process.
 test-rest: java $(SPARK_CLASSES) ## the tests that `make test` does not run, or not on the RabbitMQ of Debian 12, but for the slow ones
-	$(PYTEST) -n $(REST_WORKERS) --dist loadfile --no-loadscope-reorder -m "(extended or newer) and not slow" $(LIVE_TESTS) \
+	$(PYTEST) -n $(REST_WORKERS) $(BY_FILE) -m "(extended or newer) and not slow" $(LIVE_TESTS) \
 	  $$(grep -lrE 'mark[.](extended|docker|restarts)' $(UNIT_TESTS) --include='*.py')
 
 test-all: java test-unit test-live test-rest long/slow ## all tests except parity and the other long runs

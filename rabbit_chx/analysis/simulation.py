@@ -196,7 +196,7 @@ def simulate(
 
 def _exact_change(ring: KeyMap, changed: KeyMap, hashing: Hashing, *, is_appended: bool) -> Change:
     """Return what a change moves, as far as that is the same in every order."""
-    if all(side.is_determined or side.is_sole for side in (ring, changed)):
+    if ring.has_key_destinations and changed.has_key_destinations:
         is_alike = hashing.hash_header is None or ring.release == changed.release
         return Change(changed, ring.flows(changed) if is_alike else None)
     return Change(changed, None, appended=appended_shares(ring, changed) if is_appended else None)

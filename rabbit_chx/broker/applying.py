@@ -266,7 +266,8 @@ def _try_replacements(plan: Plan, broker: LiveBroker) -> None:
             broker.amqp.perform(Operation("declare", wanted))
         tried = replace(wanted, name=TRIAL)
         try:
-            broker.amqp.perform(Operation("delete", tried))  # what an apply has left that was killed here
+            # An apply that was killed between the next two operations has left an object that may differ.
+            broker.amqp.perform(Operation("delete", tried))
             broker.amqp.perform(Operation("declare", tried))
         except AccessRefusedError:
             continue

@@ -221,7 +221,7 @@ class RingInput:
         from rabbit_chx.planning.refusals import how_to_learn
         from rabbit_chx.records.evidence import Means
 
-        is_known = source.is_determined or source.is_sole
+        is_known = source.has_key_destinations
         doubt = self.doubt
         if not is_known and not doubt:
             doubt = how_to_learn({self.exchange or source.name: source}, Means())
@@ -306,7 +306,7 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
         f"{name} does not contain the arguments of the exchange{why}",
         is_live=ring.ground.is_certain,
         doubt=f"the ring of {name} is {ring.ground}: pass a file of a ring whose order is known"
-        if not (ring.is_determined or ring.is_sole)
+        if not ring.has_key_destinations
         else "",
         exchange=of or exchange,
     )

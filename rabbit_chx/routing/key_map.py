@@ -240,6 +240,11 @@ class KeyMap:
         return not self.ground.is_known and self.hashing.has_order and len(self.beneath.destinations) == 1
 
     @property
+    def has_key_destinations(self) -> bool:
+        """True if a key that reaches a destination reaches the same one in every order."""
+        return self.is_determined or self.is_sole
+
+    @property
     def has_shares(self) -> bool:
         """True if `shares` holds in every order: there is one destination, or each has as many buckets in every order."""
         if self.is_determined or not self.hashing.has_order:
@@ -257,7 +262,7 @@ class KeyMap:
 
     def check_order(self) -> None:
         """Raise an UnknownOrderError unless the destination of a key is the same in every order in which the members may have been bound."""
-        if not self.is_determined and not self.is_sole:
+        if not self.has_key_destinations:
             raise unknown_order(self)
 
     @property

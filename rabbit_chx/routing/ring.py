@@ -195,8 +195,8 @@ class HashRing(KeyMap):
         """
         rules = NEWEST_COMPARED if release is None else check_release(release)
         checked = checked_bindings(pairs_of_bindings(bindings), rules)
-        distinct = dict(sorted(checked, key=lambda each: order_of_binding(each[0])))
-        return cls(_grown((), distinct.items(), rules), rules, Ground(None, doubt), tuple(distinct))
+        by_key = sorted((binding for binding, _ in checked), key=order_of_binding)
+        return replace(cls.from_bindings(by_key, rules), ground=Ground(None, doubt))
 
     @classmethod
     def from_buckets(

@@ -179,7 +179,7 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         raise InputError(off[0])
     if any(asked.keys):
         key_map = shown.map
-        learn = "" if _is_answered(key_map) else learn_command({name: key_map}, shown.means) or ""
+        learn = "" if key_map.has_key_destinations else learn_command({name: key_map}, shown.means) or ""
         document, answers = _route(key_map, arguments, asked, learn)
         places = [(answer.key, answer.destination) for answer in answers]
         values |= {"routed": document, "places": places}
@@ -188,16 +188,11 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         values |= {
             "changed": document,
             # The order of the lines would be that of a list, not that of the ring.
-            "file": _file_lines(name, changed) if _is_answered(shown.map) else "",
+            "file": _file_lines(name, changed) if shown.map.has_key_destinations else "",
             "moved": document.title,
             "less": less,
         }
     return Page(name, document, "exchange.html", values)
-
-
-def _is_answered(key_map: KeyMap) -> bool:
-    """Return True if the queue of a key is known."""
-    return key_map.is_determined or key_map.is_sole
 
 
 def _route(
@@ -211,7 +206,7 @@ def _route(
     answers = []
     for key in asked.keys:
         message = hashing.message(hashed_value(hashing, key))
-        if not _is_answered(key_map):
+        if not key_map.has_key_destinations:
             answers.append(Answer.unknown(key))
             continue
         how = None if ring_exchange is None else ring_exchange.explain(**message)
@@ -224,7 +219,7 @@ def _change(key_map: KeyMap, asked: Question, name: str) -> tuple[Document, KeyM
     added = parse_bindings([text.strip() for text in ",".join(asked.added).split(",") if text.strip()])
     removed = [text.strip() for text in ",".join(asked.removed).split(",") if text.strip()]
     changed = change_map(key_map, removed, added)
-    is_known = all(map(_is_answered, (key_map, changed)))
+    is_known = key_map.has_key_destinations and changed.has_key_destinations
     least = find_least_moved(key_map, changed) if is_known and (added or removed) else None
     release = parse_release(asked.to_release or None)
     if release is not None:

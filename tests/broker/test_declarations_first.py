@@ -179,3 +179,16 @@ def test_what_replaces_another_is_declared_before_that_is_deleted(site: ChangedS
     assert buckets(site) == before
     assert site.channel.queue_declare("h.0", passive=True).method.message_count == 1
     assert "rabbit-chx.trial" not in {queue["name"] for queue in site.request("GET", "queues")}
+
+
+def test_what_a_killed_apply_has_tried_is_not_in_the_way_of_the_next_one(site: ChangedSite) -> None:
+    """The kill came between the declaration under the name for trials and the deletion, and the file has changed since."""
+    site.apply(BEFORE)
+    site.channel.queue_declare("rabbit-chx.trial", durable=True, arguments={"x-max-length": 5})
+    wanted = QueueDefinition("h.0", arguments={"x-max-length": 9})
+    site.apply(file_of({"h": "h.0 h.1 h.2", "g": "g.0"}, wanted))
+    queues = {
+        queue["name"]: queue["arguments"].get("x-max-length") for queue in site.request("GET", "queues")
+    }
+    assert queues["h.0"] == 9
+    assert "rabbit-chx.trial" not in queues
