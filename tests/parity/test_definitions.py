@@ -2,7 +2,8 @@
 
 Queues and policies are an exception: the broker alone judges the values of their arguments, and queues that are denied or that their type
 cannot be. It refuses them before an apply has changed a ring; an import leaves some of them out without a word. A second exception: a
-broker imports true as a routing key, which no message can have, and the commands refuse the file.
+broker imports true as a routing key, which no message can have, and the commands refuse the file. Of two different entries of one queue a
+broker takes either, so nothing is compared.
 
 ``DEFINITIONS=300`` tries so many files on 4.3, and a third of it on 3.10. Each file is imported into a vhost of its own.
 """
@@ -72,6 +73,8 @@ class Site:
             if self._has_impossible_key(content):
                 self.seen["impossible"] += 1
                 self._check_refused(vhost, text)
+            elif refusal is None and self._is_ambiguous(content):
+                self.seen["ambiguous"] += 1
             elif refusal is None:
                 self.seen["incomplete" if denied else "imported"] += 1
                 self._check_imported(vhost, text, denied)
@@ -126,6 +129,16 @@ class Site:
     def _has_impossible_key(content: dict[str, Any]) -> bool:
         bindings = [entry for entry in content["bindings"] if isinstance(entry, dict)]
         return any(isinstance(entry.get("routing_key"), bool) for entry in bindings)
+
+    @staticmethod
+    def _is_ambiguous(content: dict[str, Any]) -> bool:
+        """Return True if two entries declare one queue or exchange with different fields: the broker imports them at once, and either may win."""
+        for kind in ("queues", "exchanges"):
+            entries = [entry for entry in content[kind] if isinstance(entry, dict)]
+            distinct = {json.dumps(entry, sort_keys=True): str(entry.get("name")) for entry in entries}
+            if len(set(distinct.values())) < len(distinct):
+                return True
+        return False
 
     def _check_refused(self, vhost: str, text: str) -> None:
         release = ("--offline", "--release", self._broker.version)
