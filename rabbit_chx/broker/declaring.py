@@ -217,8 +217,12 @@ def _refuse_other_changes(made: Plan, exchange: str) -> None:
             )
     if others:
         ring = made.rings[exchange]
+        bound_again = {change.subject for change in made.changes if change.action == "bind"}
+        # Whether a binding must move depends on the order. That one is not wanted is true in each order.
+        unwanted = [change for change in others if change.subject not in bound_again]
+        named = (unwanted or others)[0]
         raise MismatchError(
-            f"exchange {exchange!r} has the ring {ring.before!r}, and {ring.after!r} takes another change than new bindings ({others[0]}): "
+            f"exchange {exchange!r} has the ring {ring.before!r}, and {ring.after!r} takes another change than new bindings ({named}): "
             f"{_REMEDY}",
             exchange=exchange,
         )
